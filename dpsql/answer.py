@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from dpsql.accounting import ApproximateDP, BudgetVector, Periods, discrete_gaussian_offset
-from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable, unit_noun
+from dpsql.accounting import ApproximateDP, BudgetVector, Periods
+from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
 from dpsql.errors import UsageError
-from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
+from dpsql.intervals import LEVEL, ValueNoise, widen_quotients
 from dpsql.receipt import NO_MECHANISM, Receipt
 
 if TYPE_CHECKING:
@@ -30,12 +29,33 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Group
 
-__all__ = ["Advice", "Answer", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
+__all__ = ["Advice", "Answer", "AverageColumns", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
-_WIDE = 10**8  # a variance above which tails are bounded instead of summed
 _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date and timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class AverageColumns:
+    """Positions of the columns of a released average, and the noisy `sums` and numbers of `rows` it is computed from.
+
+    These are in steps, one for each row of the answer, and their noises are known. Those of which one was `adjusted`
+    after the release have no intervals. The other averages of the query are in `others`, and the positions of further
+    columns that are no keys in `computed`.
+    """
+
+    columns: tuple[int, ...]
+    sums: tuple[int, ...]
+    rows: tuple[int, ...]
+    noises: tuple[ValueNoise, ValueNoise]
+    adjusted: bool = False
+    others: tuple[AverageColumns, ...] = ()
+    computed: tuple[int, ...] = ()
+
+    def widen(self, level: float) -> tuple[list[object], list[object]]:
+        """Return the ends of the intervals of all rows; None for NULL."""
+        return widen_quotients(list(zip(self.sums, self.rows, strict=True)), noises=self.noises, level=level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +64,25 @@ class CountColumns:
 
     The noise is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that;
     both are in steps of which each is worth `step`: 1 where units or rows are counted. Counts that were `adjusted`
-    after the release (monotone = true) are not the noisy ones. With `bounded_by`, each privacy unit is counted in at
-    most so many groups; `limits` says in words what else bounds a unit. Intervals are those of the bounded values.
-    `may_be_negative` says that exact sums may be. The other measures of the query are in `others`, and the positions of
-    the columns that are computed from several, such as AVG, in `computed`.
+    after the release (monotone = true) are not the noisy ones. `may_be_negative` says that exact sums may be. The other
+    measures of the query are in `others`, those that are quotients in `averages`, and the positions of the columns that
+    are ends of intervals, or averages seen through an outer SELECT, in `computed`.
     """
 
     columns: tuple[int, ...]
     variance: Fraction
     scale: Fraction | None = None
     adjusted: bool = False
-    bounded_by: int | None = None
     step: Fraction = Fraction(1)
     may_be_negative: bool = False
     others: tuple[CountColumns, ...] = ()
+    averages: tuple[AverageColumns, ...] = ()
     computed: tuple[int, ...] = ()
-    limits: str = ""
+
+    @property
+    def noise(self) -> ValueNoise:
+        """Noise of the values."""
+        return ValueNoise(self.variance, self.scale, self.step, self.may_be_negative)
 
     def half_width(self, level: float) -> int | float:
         """Return the half width of an interval that holds the exact value with probability `level`, as a value."""
@@ -68,32 +91,11 @@ class CountColumns:
 
     def widen(self, values: Iterable[object], level: float) -> tuple[list[object], list[object]]:
         """Return the ends of the intervals of values, in their type and rounded outwards; None for NULL."""
-        width = self.reach(level) * self.step
-        found = list(values)
-        return [self._move(each, -width) for each in found], [self._move(each, width) for each in found]
-
-    def _move(self, value: object, by: Fraction) -> object:
-        if not isinstance(value, int | float | Decimal):
-            return None
-        end = Fraction(value) + by
-        end = end if self.may_be_negative else max(Fraction(0), end)
-        if isinstance(value, float):
-            return float(end)
-        scale = 0 if isinstance(value, int) else -min(0, int(value.as_tuple().exponent))
-        whole = math.floor(end * 10**scale) if by < 0 else math.ceil(end * 10**scale)
-        return whole if isinstance(value, int) else Decimal(whole).scaleb(-scale)
+        return self.noise.widen(values, level)
 
     def reach(self, level: float) -> int:
         """Return the half width in whole steps of an interval that holds the exact value with probability `level`."""
-        if not isinstance(level, int | float) or not 0 < level < 1:
-            reason = "The level of an interval must be a number strictly between 0 and 1."
-            raise UsageError("level-range", reason, hint="Such as 0.95.")
-        outside = (1.0 - level) / 2.0
-        if self.scale is not None:
-            return laplace_offset(self.scale, Fraction(outside)) - 1
-        if self.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
-            return math.ceil(math.sqrt(-2.0 * float(self.variance) * math.log(outside)))
-        return discrete_gaussian_offset(self.variance, outside) - 1
+        return self.noise.reach(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Answer:
         table: pa.Table,
         receipt: Receipt,
         *,
-        counts: CountColumns | None = None,
+        counts: CountColumns | AverageColumns | None = None,
         promise: Promise | None = None,
         granted: BudgetVector | None = None,
         advice: Advice | None = None,
@@ -179,8 +181,8 @@ class Answer:
 
     @property
     def counts(self) -> CountColumns | None:
-        """The released counts and their noise; None when only keys were released."""
-        return self._counts
+        """The released counts and their noise; None when none are shown."""
+        return self._counts if isinstance(self._counts, CountColumns) else None
 
     @property
     def explanation(self) -> str:
@@ -198,19 +200,12 @@ class Answer:
 
         With a bound, the counts and their intervals are those of the bounded data: exact counts can be higher.
         """
-        return None if self._counts is None else self._counts.bounded_by
+        return self.receipt.bounded_by
 
     @property
     def bound_note(self) -> str:
-        """Sentence about the bounds of each unit that belongs beside the values; "" without bounds or without rows."""
-        if self._counts is None or not len(self):
-            return ""
-        unit, bounds = "user" if self._promise is None else unit_noun(self._promise.unit), []
-        if self.bounded_by is not None:
-            bounds.append("in at most 1 group" if self.bounded_by == 1 else f"in at most {self.bounded_by} groups")
-        bounds += [self._counts.limits] if self._counts.limits else []
-        values = "values" if self._counts.limits else "counts"
-        return f"each {unit} counted {' and '.join(bounds)}: true {values} can be higher" if bounds else ""
+        """Words about the bounds of each unit and the buckets that WHERE cuts, to stand beside the values; or ""."""
+        return "; ".join(filter(None, [self.receipt.bounds, self.receipt.cut])) if len(self) else ""
 
     def notes(self) -> list[str]:
         """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings.
@@ -271,8 +266,9 @@ class Answer:
         """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
 
         Per row, for the noise of the released count; with `bounded_by`, for the bounded count. The last two
-        columns are `low` and `high`, of the first measure and at least 0, also when a key has such a name. Raises
-        `UsageError` where no counts were released, where they were made monotone, and for a level outside (0, 1).
+        columns are `low` and `high`, of the first measure and at least 0, also when a key has such a name. Those of an
+        average hold the exact one with at least that probability. Raises `UsageError` where no counts were released,
+        where they were made monotone, and for a level outside (0, 1).
 
         >>> answer.intervals(0.99).column_names
         ['article', 'low', 'high']
@@ -286,33 +282,45 @@ class Answer:
                 "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
             )
         low, high = self._find_bounds(self._counts.columns[0], self._counts, level=level)
-        measured = {position for each in (self._counts, *self._counts.others) for position in each.columns}
+        measured = {position for each in self._list_measures() for position in each.columns}
         measured |= set(self._counts.computed)
         keys = [position for position in range(self._table.num_columns) if position not in measured]
         return self._table.select(keys).append_column("low", low).append_column("high", high)
 
-    def _find_bounds(self, position: int, noise: CountColumns, *, level: float) -> tuple[pa.Array, pa.Array]:
+    def _list_measures(self) -> list[CountColumns | AverageColumns]:
+        """Return the measures that are shown; averages after counts and sums."""
+        first = self._counts
+        if first is None:
+            return []
+        return [first, *first.others, *(first.averages if isinstance(first, CountColumns) else ())]
+
+    def _find_bounds(
+        self, position: int, measure: CountColumns | AverageColumns, *, level: float
+    ) -> tuple[pa.Array, pa.Array]:
         """Return the ends of the intervals of a column of a measure, NULL where an outer SELECT has no value."""
         import pyarrow as pa
 
         column = self._table.column(position)
-        low, high = (pa.array(end, column.type) for end in noise.widen(column.to_pylist(), level))
+        found = (
+            measure.widen(level) if isinstance(measure, AverageColumns) else measure.widen(column.to_pylist(), level)
+        )
+        low, high = (pa.array(end, column.type) for end in found)
         return low, high
 
     def _with_intervals(self, level: float) -> pa.Table:
-        """Return the table in which each released count is followed by its interval."""
+        """Return the table in which each released count is followed by its interval, unless the query selects that."""
         self.intervals(level)  # raises where there are none
-        table, counts = self._table, self._counts
-        if counts is None:
-            return table
-        noises = {position: each for each in (counts, *counts.others) for position in each.columns}
-        for position in sorted(noises, reverse=True):
+        table, shown = self._table, dict(zip(self._table.column_names, self._table.columns, strict=True))
+        measures = {position: each for each in self._list_measures() if not each.adjusted for position in each.columns}
+        for position in sorted(measures, reverse=True):
             name = table.column_names[position]
             ends = zip(
-                ("high", "low"), reversed(self._find_bounds(position, noises[position], level=level)), strict=True
+                ("high", "low"), reversed(self._find_bounds(position, measures[position], level=level)), strict=True
             )
             for end, column in ends:
-                table = table.add_column(position + 1, f"{name}_{end}", column)
+                beside = f"{name}_{end}"
+                if beside not in shown or shown[beside].to_pylist() != column.to_pylist():
+                    table = table.add_column(position + 1, beside, column)
         return table
 
     def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
@@ -331,32 +339,45 @@ class Answer:
         from dpsql.display.chart import Chart, draw
 
         counts = self._counts.columns[0] if self._counts else 0
-        table, keys = self._table, intervals.columns[:-2]
-        low, high = (column.to_pylist() for column in intervals.columns[-2:])
+        present = self._table.column(counts).is_valid()  # an average, or an outer SELECT, may have no value
+        table, intervals = self._table.filter(present), intervals.filter(present)
+        keys = intervals.columns[:-2]
+        low, high = (_to_numbers(column) for column in intervals.columns[-2:])
         values = zip(*(_to_python(column) for column in keys), strict=True)
         labels = [
             ", ".join("NULL" if cell is None else replace_unprintable(str(cell)) for cell in key) for key in values
         ]
         times: list[object] = []
-        if len(keys) == 1 and len(self) > 1 and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type)):
+        if (
+            len(keys) == 1
+            and len(table) > 1
+            and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type))
+        ):
             times = _to_python(keys[0])
             if any(time is None or isinstance(time, str) for time in times):
                 times = []  # NULL, or beyond the calendar: no point on an axis
         measure = replace_unprintable(table.column_names[counts])
         names = ", ".join(map(replace_unprintable, intervals.column_names[:-2]))
         chart = Chart(
-            labels=labels or [""] * len(self),
-            counts=table.column(counts).to_pylist(),
+            labels=labels or [""] * len(table),
+            counts=_to_numbers(table.column(counts)),
             low=low,
             high=high,
             key=names,
             measure=measure,
             level=level,
-            threshold=int(self.receipt.threshold_offset) if self.receipt.mechanism == _COUNTS_THRESHOLD else None,
+            threshold=self._find_threshold(),
             notes=[note for note in (self.bound_note, str(self.receipt)) if note],
             times=times,
         )
         return draw(chart, axes)
+
+    def _find_threshold(self) -> int | None:
+        """Return the noisy value that a group needed, where the mechanism makes it public; a sum is rounded down."""
+        if self.receipt.mechanism != _COUNTS_THRESHOLD:
+            return None
+        step = self._counts.step if isinstance(self._counts, CountColumns) else Fraction(1)
+        return math.floor(self.receipt.threshold_offset * step)
 
     def statement(self) -> str:
         """Return one sentence to cite: unit, neighbours, the data set's total, what this answer cost, the version.
@@ -374,7 +395,7 @@ class Answer:
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
             f"changes the probability of anything released from this data set, {promise}; {cost}, accounted in "
             f"{receipt.certificate.words} (dpsql {version('dpsql')}, {receipt.mechanism})."
-            + (f" Counts are bounded: {self.bound_note}." if self.bound_note else "")
+            + (f" Counts are bounded: {receipt.bounds}." if receipt.bounds and len(self) else "")
         )
 
     @property
@@ -430,14 +451,23 @@ class Answer:
 
     def _release_rows(self, most: int) -> Released:
         """Return the first rows, at most so many, with 95 % intervals."""
-        first, counts = self._table.slice(0, most), self._counts
+        first, counts = self._table.slice(0, most), self.counts
         return Released(
             columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
             values=[_to_python(column) for column in first.columns],
             total=len(self),
-            counts=() if counts is None else sum((each.columns for each in counts.others), counts.columns),
-            reach=None if counts is None or counts.adjusted else counts.half_width(0.95),
+            counts=() if counts is None else self._find_measured(counts),
+            reach=None if counts is None or counts.adjusted else counts.half_width(LEVEL),
         )
+
+    def _find_measured(self, counts: CountColumns) -> tuple[int, ...]:
+        """Return the positions of the columns that are no keys, those of the first measure first."""
+        return (*(position for each in self._list_measures() for position in each.columns), *counts.computed)
+
+
+def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
+    """Return numbers as they are drawn."""
+    return [value if isinstance(value, int) else float(value) for value in column.to_pylist()]
 
 
 def _to_label(cell: object) -> str:

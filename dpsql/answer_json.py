@@ -82,6 +82,8 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "used": float(receipt.used),
         "more": receipt.more,
         "read_as": receipt.read_as,
+        "bounded_by": receipt.bounded_by,
+        "bounds": receipt.bounds,
         "words": str(receipt),
     }
 

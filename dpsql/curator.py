@@ -132,7 +132,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
 
 def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
     """Return what a policy means, checked against the tables that an engine has open; raises as `check_policy`."""
-    from dpsql.answer import CountColumns
+    from dpsql.intervals import LEVEL, ValueNoise
     from dpsql.plan.registration import build_catalog
     from dpsql.plan.report.policy_check import report_policy
 
@@ -140,7 +140,7 @@ def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[st
     if engine is not None:
         build_catalog(engine, policy.only(tables))
         stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
-    found = report_policy(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    found = report_policy(policy, stored, reach=lambda noisy: ValueNoise(noisy.variance, noisy.scale).reach(LEVEL))
     isolation = policy.engine.isolation if engine is None else engine.isolation
     return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())
 

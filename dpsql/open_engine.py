@@ -117,8 +117,9 @@ def open_evaluator(
 ) -> ResultEvaluator:
     """Return the evaluator of released rows for a session over an engine: in workers where that one has a worker.
 
-    In a server, which runs the SQL of many analysts in it, it is in workers always. A statement has the policy's limits of time and memory, and never more than 1 GB. One that is `shared` with other
-    sessions has the limits that it was made with, and stays open when the session closes it.
+    In a server, which runs the SQL of many analysts in it, it is in workers always. A statement has the policy's limits
+    of time and memory, and never more than 1 GB. One that is `shared` with other sessions has the limits that it was
+    made with, and stays open when the session closes it.
     """
     from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, DuckDBEvaluator
     from dpsql.engines.duckdb.memory_limit import choose_smaller

@@ -42,8 +42,10 @@ class Receipt:
     `more` queries that cost as much still fit, or None where the receipt is of a stored answer.
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
-    standard SQL was read with, such as "TOP 10 PRIVATE". `loss` and `remaining` are in
-    the currencies of the `certificate`. A statement with several private queries has the receipts of each as `parts`.
+    standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
+    released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
+    time buckets a bound in WHERE cuts. `loss` and `remaining` are in the currencies of the `certificate`. A statement
+    with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -74,6 +76,9 @@ class Receipt:
     used: Fraction = Fraction(0)
     more: int | None = None
     read_as: str = ""
+    bounded_by: int | None = None
+    bounds: str = ""
+    cut: str = ""
     parts: tuple[Receipt, ...] = ()
 
     @classmethod
@@ -95,6 +100,9 @@ class Receipt:
             more=None,
             chosen="",
             read_as=", ".join(dict.fromkeys(each.read_as for each in parts if each.read_as)),
+            bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
+            bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
+            cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
             parts=tuple(parts),
         )
 
@@ -160,6 +168,8 @@ class Receipt:
             pairs += [("charged", self._describe_charge())]
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
+        if self.bounds:
+            pairs.append(("bounds", self.bounds))
         pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]
         if self.shared:
             pairs.append(("shared", "answers are shared among analysts; the guarantee is that of the data set"))

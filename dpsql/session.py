@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
-from dpsql.answer import Advice, Answer, CountColumns, Promise
+from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
@@ -73,12 +73,11 @@ class Session:
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
-        implicit = own.terms.limits.default_k if own.implicit else None
         self._analyses = AnalysisCache(
             own.catalog,
             own.engine.accepts_pattern,
             clock=own.clock,
-            implicit=implicit,
+            default_k=own.terms.limits.default_k,
             parser=planning.EvaluatorParser(own.evaluator),
         )
         self._free_answers = planning.FreeAnswers(
@@ -88,12 +87,20 @@ class Session:
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
 
-    def sql(self, text: str, parameters: ParameterValues = (), *, stop: engines.Stop | None = None) -> Answer:
+    def sql(
+        self,
+        text: str,
+        parameters: ParameterValues = (),
+        *,
+        stop: engines.Stop | None = None,
+        implicit: bool | None = None,
+    ) -> Answer:
         """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
         A SELECT around a private query is computed from its released rows and costs what the private query does. Where
         LIMIT 0 or WHERE 1 = 0 selects no row, nothing is released or charged. `parameters` are the values of ? and $1
-        in order, or a mapping with those of :name.
+        in order, or a mapping with those of :name. `implicit` says for this statement whether standard SQL over private
+        tables is read as private; by default it is as the session was opened.
 
         A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
         free of charge, unless WITH (fresh = true) asks for new noise. A query whose charge is likely wasted issues a
@@ -109,7 +116,7 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        found = self._answer_free(text, parameters, stop=stop)
+        found = self._answer_free(text, parameters, stop=stop, implicit=implicit)
         if isinstance(found, Answer):
             return found
         view, parts = found
@@ -128,7 +135,14 @@ class Session:
 
     execute = sql
 
-    def replay(self, text: str, parameters: ParameterValues = (), *, stop: engines.Stop | None = None) -> Answer:
+    def replay(
+        self,
+        text: str,
+        parameters: ParameterValues = (),
+        *,
+        stop: engines.Stop | None = None,
+        implicit: bool | None = None,
+    ) -> Answer:
         """Return the answer of `sql` if it is stored or free; never charge.
 
         Raises `Refusal` with the code `not-stored` for a query that would be charged, and otherwise as `sql`.
@@ -137,17 +151,17 @@ class Session:
         >>> session.sql(query).fetchall() == session.replay(query).fetchall()
         True
         """
-        found = self._answer_free(text, parameters, stop=stop)
+        found = self._answer_free(text, parameters, stop=stop, implicit=implicit)
         if isinstance(found, Answer):
             return found
         hint = "Run the query: it is charged. EXPLAIN says how much."
         raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
 
     def _answer_free(
-        self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None
+        self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None, implicit: bool | None
     ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
         """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
-        statement = self._analyze(text, parameters)
+        statement = self._analyze(text, parameters, implicit=implicit)
         if not isinstance(statement, _WITH_VIEW):
             return self._free(self._free_answers.answer(statement, stop))
         view = self._free_answers.view(statement)
@@ -233,7 +247,7 @@ class Session:
             )
             raise failure
 
-    def explain(self, text: str, parameters: ParameterValues = ()) -> planning.Plan:
+    def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
 
         Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
@@ -241,7 +255,7 @@ class Session:
         >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").worst_items
         10
         """
-        statement = self._analyze(text, parameters)
+        statement = self._analyze(text, parameters, implicit=implicit)
         inners = self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
         if len(inners) > 1:
             hint = "Explain each in a statement of its own, or write EXPLAIN before this one."
@@ -251,7 +265,9 @@ class Session:
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
         return self._plan(replace(inners[0], explained=True))[0]
 
-    def forecast(self, text: str, parameters: ParameterValues = (), *, times: int = 1) -> planning.Forecast:
+    def forecast(
+        self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None
+    ) -> planning.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
@@ -260,9 +276,9 @@ class Session:
         >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").at_worst
         9
         """
-        return planning.forecast(self.explain(text, parameters), self.budget.remaining, times=times)
+        return planning.forecast(self.explain(text, parameters, implicit=implicit), self.budget.remaining, times=times)
 
-    def describe(self, text: str, parameters: ParameterValues = ()) -> pa.Schema:
+    def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
 
         Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
@@ -270,9 +286,9 @@ class Session:
         >>> session.describe("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").names
         ['article']
         """
-        return self._schema(self._analyze(text, parameters))
+        return self._schema(self._analyze(text, parameters, implicit=implicit))
 
-    def prepare(self, text: str, types: Sequence[str] = ()) -> planning.Prepared:
+    def prepare(self, text: str, types: Sequence[str] = (), *, implicit: bool | None = None) -> planning.Prepared:
         """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
 
         `types` are the known types, as SQL names them, in the order of the parameters; UNKNOWN is a type that is not
@@ -281,7 +297,9 @@ class Session:
         >>> session.prepare("SELECT article FROM reads WHERE article <> ? GROUP BY 1 TOP 3 PRIVATE").parameters
         ('VARCHAR',)
         """
-        found, statement, is_open = prepare_statement(text, types, read=lambda values: self._analyze(text, values))
+        found, statement, is_open = prepare_statement(
+            text, types, read=lambda values: self._analyze(text, values, implicit=implicit)
+        )
         return planning.Prepared(found, self._schema(statement, is_open=is_open))
 
     @property
@@ -345,9 +363,11 @@ class Session:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    def _analyze(self, text: str, parameters: ParameterValues) -> statements.Statement:
+    def _analyze(self, text: str, parameters: ParameterValues, *, implicit: bool | None) -> statements.Statement:
         self._check_open()
-        return self._analyses.read(text, parameters)
+        return self._analyses.read(
+            text, parameters, implicit=self._dependencies.implicit if implicit is None else implicit
+        )
 
     def _plan(
         self, query: statements.PrivateQuery, stop: engines.Stop | None = None
@@ -407,7 +427,7 @@ class Session:
         return Answer(
             view.table([each.table for each in released], own.evaluator),
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-            counts=_describe_measures(view, plans, [each.terms for each in released]),
+            counts=_describe_measures(view, plans, released),
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
@@ -441,6 +461,9 @@ class Session:
             answered=answered,
             wanted=wanted,
             read_as=str(plan.query.clause) if plan.query.clause.implied else "",
+            bounded_by=drawn.bounded_by,
+            bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
+            cut=plan.query.cut,
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
@@ -481,35 +504,50 @@ class Session:
 
 
 def _describe_measures(
-    view: _View, plans: Sequence[planning.Plan], drawn: Sequence[planning.ReleaseTerms]
-) -> CountColumns | None:
+    view: _View, plans: Sequence[planning.Plan], releases: Sequence[planning.Release]
+) -> CountColumns | AverageColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    found, computed = list[CountColumns](), list[int]()
-    for at, (plan, terms) in enumerate(zip(plans, drawn, strict=True)):
-        found += _describe_own_measures(plan, view.find_measures(at), drawn=terms)
+    counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()
+    for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
+        counts += _describe_counts(plan, view.find_measures(at), released=released)
+        averages += _describe_averages(plan, view.find_averages(at), released=released)
         computed += view.find_computed(at)
-    if not found:
-        return None
-    limits = "; ".join(dict.fromkeys(filter(None, map(planning.describe_limits, (plan.query for plan in plans)))))
-    return replace(found[0], others=tuple(found[1:]), computed=tuple(computed), limits=limits)
+    taken = {position for each in averages for position in each.columns}
+    rest = tuple(position for position in computed if position not in taken)
+    if counts:
+        return replace(counts[0], others=tuple(counts[1:]), averages=tuple(averages), computed=rest)
+    return replace(averages[0], others=tuple(averages[1:]), computed=rest) if averages else None
 
 
-def _describe_own_measures(
-    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, drawn: planning.ReleaseTerms
+def _describe_counts(
+    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, released: planning.Release
 ) -> Iterator[CountColumns]:
     """Yield the columns of the measures of one release, of those that are `shown`."""
-    noises = () if drawn.counts is None else (drawn.counts, *drawn.others)
+    noises = released.terms.noises
     for at, columns in sorted(shown.items()) if noises else ():
-        noise, bounds = noises[at], plan.query.measures[at].bounds
+        described = planning.describe_noise(noises[at], plan.query.measures[at])
         yield CountColumns(
             columns,
-            noise.variance,
-            noise.scale,
+            noises[at].variance,
+            noises[at].scale,
             plan.monotone and at == 0,
-            drawn.bounded_by,
-            step=Fraction(1) if bounds is None else bounds.step,
-            may_be_negative=bounds is not None and bounds.low < 0,
+            step=described.step,
+            may_be_negative=described.may_be_negative,
         )
+
+
+def _describe_averages(
+    plan: planning.Plan, shown: Mapping[tuple[int, int], tuple[int, ...]], *, released: planning.Release
+) -> Iterator[AverageColumns]:
+    """Yield the columns of the averages of one release, of those that are `shown`."""
+    noises, measures = released.terms.noises, plan.query.measures
+    for (dividend, divisor), columns in shown.items():
+        sums, rows = (
+            tuple(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist())
+            for at in (dividend, divisor)
+        )
+        both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))
+        yield AverageColumns(columns, sums, rows, (both[0], both[1]), plan.monotone and 0 in {dividend, divisor})
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

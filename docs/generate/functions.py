@@ -28,6 +28,8 @@ _KINDS: dict[str, Expression] = {
     "n": Literal(1, BIGINT),
     "INTERVAL": Literal("1 day", INTERVAL),
 }
+_VALUES = {**_KINDS, "10": Literal(10, BIGINT)}  # tried only where a call needs two numbers that differ
+_OF_FOUR = {"width_bucket": {(kind, "n", "10", "n") for kind in _COLUMNS}}
 _WORDS = {
     frozenset({"integer", "DECIMAL", "DOUBLE"}): "number",
     frozenset({"DATE", "TIMESTAMP"}): "time",
@@ -56,7 +58,7 @@ def signatures(rules: Mapping[str, Rule]) -> dict[tuple[str, str], list[str]]:
 
 def _accepted(name: str, rule: Rule) -> Accepted:
     """Return the kinds of arguments that a rule takes, with the type of the result."""
-    tried = {kinds for number in range(_TRIED + 1) for kinds in product(_KINDS, repeat=number)}
+    tried = _OF_FOUR.get(name) or {kinds for number in range(_TRIED + 1) for kinds in product(_KINDS, repeat=number)}
     found = {kinds: type_ for kinds in tried if (type_ := _type(name, rule, kinds)) is not None}
     longest = [kinds for kinds in found if len(kinds) == _TRIED and not _is_many(name, rule, found)]
     longer = ((*kinds, kind) for kinds in longest for kind in _KINDS)
@@ -65,7 +67,7 @@ def _accepted(name: str, rule: Rule) -> Accepted:
 
 def _type(name: str, rule: Rule, kinds: tuple[str, ...]) -> Type | None:
     """Return the type of the call with arguments of these kinds; None if it is refused."""
-    arguments = tuple(_KINDS[kind] for kind in kinds)
+    arguments = tuple(_VALUES[kind] for kind in kinds)
     site = Site(name, arguments, Place(1, 1), lambda _: True, lambda: datetime(2026, 1, 1))  # noqa: DTZ001
     try:
         return rule(site).type
@@ -93,7 +95,7 @@ def _place(accepted: Accepted, at: int) -> str:
     columns = frozenset(kinds) & frozenset(_COLUMNS)
     if columns:
         return _WORDS.get(columns) or " or ".join(name for name in _COLUMNS if name in columns)
-    return "n" if kinds == {"n"} else "INTERVAL" if kinds == {"INTERVAL"} else "`'text'`"
+    return "n" if kinds <= {"n", "10"} else "INTERVAL" if kinds == {"INTERVAL"} else "`'text'`"
 
 
 def _result(accepted: Accepted) -> str:

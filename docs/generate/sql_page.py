@@ -26,7 +26,7 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
 from dpsql.sql.analysis import analyze, expressions, from_clause, reader, unnest
 from dpsql.sql.functions import signatures as calls
-from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, REFUSED, WINDOWS
+from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
 from dpsql.sql.functions.temporal import TIME_FUNCTIONS
 from dpsql.sql.functions.text import TEXT_FUNCTIONS
@@ -127,6 +127,7 @@ def functions() -> str:
 def _aggregates() -> str:
     rows = [
         ["`COUNT(DISTINCT <privacy unit>)`", "in the select list of a private query"],
+        [code(sorted(INTERVAL_ENDS)), "of [measures](measures.md#intervals) of a private query"],
         [
             code(["count", *sorted(AGGREGATES)]),
             "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",

@@ -80,6 +80,13 @@ _UNUSED_DATABASE = click.option("--db", type=_PATH, hidden=True)
 _ANALYST = click.option("--analyst", help="Analyst who runs the command, by name in the policy; $DPSQL_ANALYST.")
 
 
+_IMPLICIT = click.option(
+    "--implicit/--no-implicit",
+    default=None,
+    help="Read standard SQL as private, or not; by default as the policy says.",
+)
+
+
 def _add_format(text: str) -> Callable[[Command], Command]:
     return click.option("--format", "output", type=click.Choice(Format), default=Format.table, help=text)
 
@@ -97,6 +104,7 @@ def _add_statement_options(command: Command) -> Command:
         _DATABASE,
         _ANALYST,
         click.option("--param", "-p", "parameters", multiple=True, help=text),
+        _IMPLICIT,
         _add_format("Output format; csv and arrow write the receipt to stderr."),
     ]
     for option in reversed(options):
@@ -191,6 +199,7 @@ def query(  # noqa: PLR0913 - the options of the command
     db: Path | None,
     analyst: str | None,
     parameters: Sequence[str],
+    implicit: bool | None,
     output: Format,
     details: bool,
 ) -> None:
@@ -204,7 +213,7 @@ def query(  # noqa: PLR0913 - the options of the command
     with _session(db, policy, analyst=analyst) as session:
         text = _read_statement(sql)
         with show_progress_of_command(session):
-            answer = session.sql(text, parameters)
+            answer = session.sql(text, parameters, implicit=implicit)
         write_answer(answer, output, detailed=details)
 
 
@@ -215,7 +224,8 @@ def query(  # noqa: PLR0913 - the options of the command
 @_ANALYST
 @click.option("--ledger", help="Ledger to use instead of the one in the policy.")
 @click.option("--isolation", help="Set to process to open the data in a separate process.")
-def shell(
+@_IMPLICIT
+def shell(  # noqa: PLR0913 - the options of the command
     database: Path | None,
     policy: Path | None,
     *,
@@ -223,6 +233,7 @@ def shell(
     analyst: str | None,
     ledger: str | None,
     isolation: str | None,
+    implicit: bool | None,
 ) -> None:
     """Run statements from the terminal or standard input.
 
@@ -238,7 +249,7 @@ def shell(
     interactive = sys.stdin.isatty()
     lines = [] if interactive else _read_statement("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
-        state = Shell(session, is_timed=interactive)
+        state = Shell(session, is_timed=interactive, implicit=implicit)
         if interactive:
             words = {name: following for name, (_, following, _) in COMMANDS.items()}
             converse(state, open_reader(session.catalog, words, tell=click.echo))
@@ -250,15 +261,23 @@ def shell(
 
 @app.command()
 @_add_statement_options
-def explain(
-    sql: str, policy: Path | None, *, db: Path | None, analyst: str | None, parameters: Sequence[str], output: Format
+def explain(  # noqa: PLR0913 - the options of the command
+    sql: str,
+    policy: Path | None,
+    *,
+    db: Path | None,
+    analyst: str | None,
+    parameters: Sequence[str],
+    implicit: bool | None,
+    output: Format,
 ) -> None:
     """Show the plan of a query and its maximum cost. Reads no rows and is free."""
     from dpsql.cli.show import write_plan
 
     with _session(db, policy, analyst=analyst) as session:
         text = _read_statement(sql)
-        write_plan(session.explain(text, parameters), session.forecast(text, parameters), layout=output)
+        plan = session.explain(text, parameters, implicit=implicit)
+        write_plan(plan, session.forecast(text, parameters, implicit=implicit), layout=output)
 
 
 @app.command()

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "explain": ("<statement>", (), "show the plan of a private query and its maximum cost; reads no rows"),
     "help": ("", (), "show this list"),
     "history": ("", (), "show your queries of every session with this ledger, and the charge for each"),
+    "implicit": ("on|off", ("on", "off"), "read standard SQL over private tables as private, or not"),
     "mode": ("table|csv|json", MODES, "set the output format"),
     "quit": ("", (), "leave the shell; Ctrl-D does the same"),
     "tables": ("", (), "list the tables that the policy exposes"),
@@ -49,13 +50,17 @@ class Reader(Protocol):
 
 @dataclass(slots=True)
 class Shell:
-    """State between statements: the session, the output format, and whether to leave."""
+    """State between statements: the session, the output format, and whether to leave.
+
+    `implicit` reads standard SQL as private, or not; None is as the session was opened.
+    """
 
     session: Session
     mode: str = "table"
     is_timed: bool = False
     is_detailed: bool = False
     is_over: bool = False
+    implicit: bool | None = None
 
     def run(self, item: str) -> None:
         """Run a statement or a command.
@@ -68,7 +73,7 @@ class Shell:
             return
         started = time.perf_counter()
         with show_progress(self.session):
-            answer = self.session.sql(item)
+            answer = self.session.sql(item, implicit=self.implicit)
         seconds = time.perf_counter() - started
         write_answer(answer, self.mode, detailed=self.is_detailed)
         sys.stdout.flush()
@@ -87,15 +92,20 @@ class Shell:
             "budget": lambda _: self._write_budget(),
             "describe": lambda table: write_answer(self.session.sql(f"DESCRIBE {table}"), self.mode),
             "details": lambda state: setattr(self, "is_detailed", state == "on"),
-            "explain": lambda sql: write_plan(self.session.explain(sql), self.session.forecast(sql), layout=self.mode),
+            "explain": self._write_plan,
             "help": lambda _: _write_help(),
             "history": lambda _: self._write_history(),
+            "implicit": lambda state: setattr(self, "implicit", state == "on"),
             "mode": lambda mode: setattr(self, "mode", mode),
             "quit": lambda _: setattr(self, "is_over", True),
             "tables": lambda _: write_answer(self.session.sql("SHOW TABLES"), self.mode),
             "timer": lambda state: setattr(self, "is_timed", state == "on"),
         }
         acts[name](argument)
+
+    def _write_plan(self, sql: str) -> None:
+        plan = self.session.explain(sql, implicit=self.implicit)
+        write_plan(plan, self.session.forecast(sql, implicit=self.implicit), layout=self.mode)
 
     def _write_budget(self) -> None:
         balance = self.session.budget

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dpsql.completion.statements import split
 from dpsql.dialects import write_name
 from dpsql.plan.planner import MECHANISMS
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
+from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.options import OPTIONS
@@ -69,7 +69,16 @@ def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple
         return _list_columns(
             _find_tables(before, qualified["plain"] or qualified["quoted"].replace('""', '"'), catalog=catalog)
         )
-    return [*KEYWORDS, *tables, *_list_columns(catalog.tables), *FUNCTIONS, *AGGREGATES, *WINDOWS, "count"]
+    return [
+        *KEYWORDS,
+        *tables,
+        *_list_columns(catalog.tables),
+        *FUNCTIONS,
+        *AGGREGATES,
+        *INTERVAL_ENDS,
+        *WINDOWS,
+        "count",
+    ]
 
 
 def _find_tables(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]:

@@ -68,10 +68,11 @@ class Connection:
     """Connection of PEP 249 over a session, which it closes.
 
     Threads may share it. It runs one statement at a time: the same query from two threads is charged once and then
-    replayed.
+    replayed. `implicit` can be set: whether standard SQL over private tables is read as private. None, its first value,
+    is as the session was opened.
     """
 
-    __slots__ = ("__weakref__", "_open", "_shared")
+    __slots__ = ("__weakref__", "_open", "_shared", "implicit")
 
     Warning = errors.Warning
     Error = errors.Error
@@ -88,6 +89,7 @@ class Connection:
         """Take over `session`; from now on only this connection may use it."""
         self._shared = _SharedSession(session)
         self._open = True
+        self.implicit: bool | None = None
 
     @property
     def session(self) -> Session:
@@ -153,7 +155,7 @@ class Connection:
         """Run a statement in the session, after those of other threads, and return its answer."""
         with self._shared.lock:
             self.require_open()
-            return self._shared.session.sql(operation, parameters)
+            return self._shared.session.sql(operation, parameters, implicit=self.implicit)
 
     def __enter__(self) -> Self:
         return self

@@ -31,9 +31,9 @@ class Chart:
     """
 
     labels: Sequence[str]
-    counts: Sequence[int]
-    low: Sequence[int]
-    high: Sequence[int]
+    counts: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
     key: str
     measure: str
     level: float
@@ -80,7 +80,12 @@ def _draw_bars(chart: Chart, axes: Axes) -> None:
     axes.errorbar(counts, places, xerr=ends, fmt="none", ecolor=line, elinewidth=1, capsize=2, zorder=3)
     for place, count, end in zip(places, chart.counts, high, strict=False):
         axes.annotate(
-            f"{count:,}", (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize="small"
+            f"{count:,.2f}" if isinstance(count, float) else f"{count:,}",
+            (end, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
         )
     axes.set_yticks(places, [_shorten(label) for label in chart.labels[:shown]], parse_math=False)
     axes.set_ylim(shown - 0.4 if shown else 0.6, -0.6)

@@ -9,13 +9,13 @@ costs nothing. A refusal is a dialog with its reason, its place and its hint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from harlequin import HarlequinAdapter, HarlequinConnection, HarlequinCursor
 from harlequin.autocomplete.completion import HarlequinCompletion
 from harlequin.catalog import Catalog, CatalogItem
 from harlequin.exception import HarlequinConfigError, HarlequinConnectionError, HarlequinQueryError
-from harlequin.options import TextOption
+from harlequin.options import FlagOption, TextOption
 
 from dpsql.connect import connect
 from dpsql.errors import Error
@@ -106,7 +106,10 @@ class _Connection(HarlequinConnection):  # type: ignore[misc, unused-ignore]
 class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
     """Adapter over at most one DuckDB file, with the options of `dpsql.connect`."""
 
-    ADAPTER_OPTIONS = [TextOption(name, description) for name, description in _OPTIONS.items()]  # noqa: RUF012 - its own name
+    ADAPTER_OPTIONS = [  # noqa: RUF012 - its own name
+        *(TextOption(name, description) for name, description in _OPTIONS.items()),
+        FlagOption("implicit", "Read standard SQL over private tables as private."),
+    ]
     ADAPTER_DETAILS = "Private top-k analytics in SQL: `SELECT ... TOP k PRIVATE`; `SHOW BUDGET` says what is left."
     IMPLEMENTS_READ_ONLY = True
 
@@ -115,14 +118,16 @@ class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
         if len(conn_str) > 1:
             raise HarlequinConfigError("Name one DuckDB file, or none.", title="dpsql")
         self._database = conn_str[0] if conn_str else None
-        self._settings = {name: str(options[name]) for name in _OPTIONS if options.get(name)}
+        self._settings: dict[str, Any] = {name: str(options[name]) for name in _OPTIONS if options.get(name)}
+        if options.get("implicit"):
+            self._settings["implicit"] = True
         if "policy" not in self._settings:
             raise HarlequinConfigError("A policy is needed: --policy policy.toml", title="dpsql")
 
     def connect(self) -> _Connection:
         """Open the session; raise `HarlequinConnectionError` with the words of what did not fit."""
         try:
-            return _Connection(connect(self._database, **cast("Any", self._settings)))
+            return _Connection(connect(self._database, **self._settings))
         except Error as error:
             failure = HarlequinConnectionError(_words(error), title=f"dpsql: {error.code}")
         raise failure

@@ -23,7 +23,7 @@ from sqlglot import expressions as exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
-from dpsql.sql.functions.allow_list import FUNCTIONS
+from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.clause import find_bare_clauses
 from dpsql.sql.syntax.misread_forms import is_typed_and_cast
@@ -37,7 +37,7 @@ __all__ = ["Dpsql"]
 _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
 _OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
-_KEPT = DATE_FUNCTIONS.union(FUNCTIONS)
+_KEPT = DATE_FUNCTIONS.union(FUNCTIONS, INTERVAL_ENDS)
 _SIGNS = (exp.Neg, exp.BitwiseNot)
 Tree = TypeVar("Tree")
 

@@ -31,7 +31,7 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
     """Capabilities of dpsql for Superset, which must never send more than the analyst wrote.
 
     Rows are cut after the answer (FETCH_MANY), so that a statement is sent unchanged; there are no estimates, uploads
-    or writes.
+    or writes. The series of a chart are limited by a query of their own and not by a join with one (`allows_joins`).
     """
 
     engine = "dpsql"
@@ -42,6 +42,7 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
     supports_file_upload = False
     supports_multivalues_insert = False
     allows_hidden_orderby_agg = False
+    allows_joins = False
 
     _time_grain_expressions = {  # noqa: RUF012 - Superset's own name and form
         None: "{col}",

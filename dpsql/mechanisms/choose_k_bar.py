@@ -23,12 +23,13 @@ class ChooseKBar:
     """Choose k_bar among candidates with probability proportional to exp(-epsilon * threshold at that k_bar).
 
     Given: epsilon of at least 1e-9 and delta in (0, 1) are those of the limited domain that follows; `candidates` are
-    public, ascending, of at least 1 each; `max_groups_contributed` and `min_units` as there. The histogram holds the
-    max(candidates) first groups and the count after them.
+    public, ascending, of at least 1 each; `max_groups_contributed`, `min_units` and `sensitivity` as there. The
+    histogram holds the max(candidates) first groups and the count after them.
     Returns: one of the candidates, private in itself; `Histogram.first` cuts the histogram to it.
     Loss: epsilon-bounded range, so one item: rho = epsilon**2 / 8, and delta 0; a limited domain of k then costs k + 1.
-    One more unit raises the threshold by 0 or 1 at every candidate and lowers it nowhere, min_units or not.
-    Utility: with probability 1 - beta the threshold is within 1 + ln(number of candidates / beta) / epsilon of the
+    One more unit raises the threshold by 0 to R = `sensitivity` at every candidate and lowers it nowhere, min_units or
+    not; the weights are exp(-epsilon * threshold / R).
+    Utility: with probability 1 - beta the threshold is within 1 + R ln(number of candidates / beta) / epsilon of the
     lowest. It seldom beats a fixed k_bar of 5 k.
     Cost: O(number of candidates).
     Source: Durfee and Rogers 2019, arXiv:1905.04273, the data-dependent k-bar with k + 1 for k, derived in `maths.md`
@@ -43,6 +44,7 @@ class ChooseKBar:
     candidates: tuple[int, ...]
     max_groups_contributed: int | None = None
     min_units: int = 1
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         if not self.candidates or any(first >= second for first, second in pairwise(self.candidates)):
@@ -60,8 +62,8 @@ class ChooseKBar:
         return tuple(math.ceil(domain.least_threshold) for domain in self._domains())
 
     def _domains(self) -> list[LimitedDomain]:
-        bound, least = self.max_groups_contributed, self.min_units
-        return [LimitedDomain(self.epsilon, self.delta, 1, k_bar, bound, least) for k_bar in self.candidates]
+        rest = self.max_groups_contributed, self.min_units, self.sensitivity
+        return [LimitedDomain(self.epsilon, self.delta, 1, k_bar, *rest) for k_bar in self.candidates]
 
     @property
     def loss(self) -> ZCDP:
@@ -74,5 +76,5 @@ class ChooseKBar:
         counts = histogram.padded(self.candidates[-1] + 1)
         places = zip(self.candidates, self.offsets, self.floors, strict=True)
         scores = [-max(counts[k_bar] + offset, floor) for k_bar, offset, floor in places]
-        [chosen] = race(scores, None, epsilon=self.epsilon.value, steps=1, noise=noise)
+        [chosen] = race(scores, None, epsilon=self.epsilon.value / self.sensitivity, steps=1, noise=noise)
         return self.candidates[chosen]

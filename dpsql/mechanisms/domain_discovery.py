@@ -33,7 +33,8 @@ class DomainDiscovery:
 
     Given: rho and delta of the discovery, with `max_groups_contributed` and the weights as for `WeightedGaussian`;
     epsilon is the bounded-range parameter of one draw of the peeling. The counts are those of the same groups in the
-    same order, of distinct units; nothing bounds how many groups a unit is in where it is counted.
+    same order; one unit changes each by at most `sensitivity` (1 where units are counted), and nothing bounds how many
+    groups it is in where it is counted.
     Returns: a `Discovery` of min(k, discovered) positions in noisy rank order; fewer than k tell that no more groups
     passed. The discovered groups are a release too, whether or not they are shown.
     Loss: rho and delta for the discovery, also if it finds nothing; where more than k groups were discovered, k times
@@ -55,6 +56,7 @@ class DomainDiscovery:
     max_groups_contributed: int
     epsilon: Epsilon
     k: int
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         _ = self.discovery, self.peeling  # which refuse what means nothing
@@ -72,7 +74,7 @@ class DomainDiscovery:
     @property
     def peeling(self) -> Peeling:
         """Return the second stage."""
-        return Peeling(self.epsilon, self.k)
+        return Peeling(self.epsilon, self.k, self.sensitivity)
 
     @property
     def worst_case(self) -> ZCDP:

@@ -47,14 +47,15 @@ class FixedStableTopK:
     pick k where that takes fewer draws.
     Given: rho of at least 1e-8 is for the whole query, delta in (0, 1) too; 1 <= k <= k_bar; `penalty` is how much
     wider a gap must be for each rank further from k; `max_groups_contributed` bounds how many groups one privacy unit
-    is in (None: no bound), enforced by the caller. The histogram holds the k_bar first groups by (count descending, a
+    is in (None: no bound), enforced by the caller; one unit changes each count by at most R = `sensitivity`, all in one
+    direction (1 where units are counted). The histogram holds the k_bar first groups by (count descending, a
     fixed order of labels) and the count after them.
     Returns: a `FixedStableSelection`.
     Loss: at most rho, and delta. A quarter of rho pays for the proposal, a quarter for the test, the rest for the
     draws that fill or cut, of m * epsilon**2 / 8 = rho / 2 for m draws (epsilon rounded down); draws of a limited
     domain that were not made are not charged. Half of delta is the test's, half the limited domain's; it is charged
     whole whatever was drawn.
-    Utility: a proposed gap of 2 * offset + 1 or more holds with probability at least 1 - delta / 2; the draws as in
+    Utility: a proposed gap of 2 * offset + R or more holds with probability at least 1 - delta / 2; the draws as in
     `LimitedDomain`.
     Cost: O(k_bar log k_bar).
     Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Algorithm 3, reconstructed (`maths.md` 7.3);
@@ -72,6 +73,7 @@ class FixedStableTopK:
     k_bar: int
     penalty: Fraction
     max_groups_contributed: int | None = None
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         if self.rho.value < _LEAST_RHO:
@@ -87,12 +89,12 @@ class FixedStableTopK:
     def choice(self) -> GapChoice:
         """Return the proposal of k, for a quarter of rho."""
         regulariser = distance_regulariser(self.k, self.k_bar, penalty=self.penalty)
-        return GapChoice(_compute_epsilon(self.rho.value / 4), self.k_bar, regulariser)
+        return GapChoice(_compute_epsilon(self.rho.value / 4), self.k_bar, regulariser, self.sensitivity)
 
     @property
     def test(self) -> PTRGaussian:
         """Return the test of the gap, for a quarter of rho and half of delta."""
-        return PTRGaussian(2 / self.rho.value, Delta(self.delta.value / 2))
+        return PTRGaussian(2 * self.sensitivity**2 / self.rho.value, Delta(self.delta.value / 2), self.sensitivity)
 
     def fill(self, draws: int) -> Epsilon:
         """Return the epsilon of each of `draws` draws that cost half of rho together."""
@@ -128,7 +130,8 @@ class FixedStableTopK:
         return self.choice.loss + self.test.loss + paid
 
     def _limited(self, k: int, k_bar: int) -> LimitedDomain:
-        return LimitedDomain(self.fill(max(k, 1)), Delta(self.delta.value / 2), k, k_bar, self.max_groups_contributed)
+        epsilon, delta, bound = self.fill(max(k, 1)), Delta(self.delta.value / 2), self.max_groups_contributed
+        return LimitedDomain(epsilon, delta, k, k_bar, bound, sensitivity=self.sensitivity)
 
     def _draws_to_cut(self, proposed: int) -> int:
         return min(proposed - self.k, self.k)
@@ -142,7 +145,7 @@ class FixedStableTopK:
         drops = proposed - self.k < self.k
         scores = [-count for count in counts] if drops else counts
         steps = surplus if drops else self.k
-        drawn = race(scores, None, epsilon=self.fill(draws).value, steps=steps, noise=noise)
+        drawn = race(scores, None, epsilon=self.fill(draws).value / self.sensitivity, steps=steps, noise=noise)
         if drops:
             return _make_selection(proposed, stable=frozenset(range(len(counts))).difference(drawn), filled=())
         return _make_selection(proposed, stable=frozenset(), filled=tuple(drawn))

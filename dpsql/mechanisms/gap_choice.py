@@ -32,7 +32,7 @@ class GapChoice:
     not depend on data (empty: none). The histogram holds the k_bar first groups and the count after them; its gaps go
     on with zeros where groups are missing. Nothing bounds how many groups a privacy unit is in. `sensitivity` is the
     most by which the difference of two counts moves between neighbours: 1 where they differ by one unit more, 2 where
-    one unit is exchanged for another.
+    one unit is exchanged for another, R where counts are sums to which one unit adds at most R.
     Returns: k, private in itself.
     Loss: epsilon-bounded range, hence rho = epsilon**2 / 8 and delta 0. A gap moves by its sensitivity either way,
     so it is not monotone and the half is needed.
@@ -52,8 +52,8 @@ class GapChoice:
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
         check_sensitivity(self.sensitivity)
+        check_epsilon(self.epsilon, self.sensitivity)
         if self.k_bar < 1:
             raise UsageError("k-range", "k_bar must be at least 1.")
         whole = all(type(each) is int and abs(each) < COUNT_LIMIT for each in self.regulariser)

@@ -40,7 +40,7 @@ import numpy.typing as npt
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
+from dpsql.mechanisms.parameters import check_epsilon, check_k, check_sensitivity, known_candidates
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon
 
@@ -63,12 +63,13 @@ class JointExponential:
 
     Given: epsilon of at least 1e-9; k >= 1. The domain is public or a function of earlier answers, never of the data;
     the histogram's leaders are the counts of all its candidates, 0 for those that no unit is in (`maths.md` 5.4).
-    Nothing bounds how many groups a privacy unit is in. Neighbours differ by one unit more, not by one exchanged.
+    Nothing bounds how many groups a privacy unit is in. Neighbours differ by one unit more, not by one exchanged. One
+    unit changes any two counts by amounts at most R = `sensitivity` apart, 0 included (1 where units are counted).
     Returns: a `Selection` of min(k, candidates) positions, s_1 for the first rank and so on; it never stops at BOTTOM.
     Loss: epsilon-DP and epsilon-bounded range for the whole sequence, hence rho = epsilon**2 / 8 whatever k is, and
-    delta 0. The loss of a sequence moves by at most 1, either way, so the half is needed.
+    delta 0. The loss of a sequence moves by at most R, either way, so the half is needed.
     Utility: with probability 1 - beta every s_i of d candidates has a count of at least
-    h_(i) - 2 * ln(d! / (d - k)! / beta) / epsilon. At the same rho `Peeling` comes nearer where k is in the tens.
+    h_(i) - 2 R * ln(d! / (d - k)! / beta) / epsilon. At the same rho `Peeling` comes nearer where k is in the tens.
     Cost: O(d k log(d k)) time and O(d k) memory, whatever the counts.
     Source: Gillenwater, Joseph, Munoz Medina and Ribero 2022, arXiv:2201.12333, mechanism Joint. Theirs draws a loss
     among differences made distinct by a small perturbation, in floating point; here equal differences are one stretch
@@ -81,9 +82,11 @@ class JointExponential:
 
     epsilon: Epsilon
     k: int
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        check_sensitivity(self.sensitivity)
+        check_epsilon(self.epsilon, self.sensitivity)
         check_k(self.k)
 
     @property
@@ -103,7 +106,7 @@ class JointExponential:
         if not length:
             return Selection((), stopped_at_bottom=False)
         reader = BitReader(noise)
-        within = _draw_bound(counts, length, rate=self.epsilon.value / 2, reader=reader)
+        within = _draw_bound(counts, length, rate=self.epsilon.value / (2 * self.sensitivity), reader=reader)
         eligible = _eligible(counts, length=length, within=within)
         return Selection(_draw_sequence(eligible, reader), stopped_at_bottom=False)
 

@@ -17,7 +17,8 @@ from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["PTRGaussian", "PTRLaplace"]
 
-_WIDEST = 10**9  # the largest variance whose tails are summed rather than bounded
+_WIDEST = 10**9  # the largest variance of a sensitivity of 1
+_MOST_VARIANCE = 10**21  # the widest noise whose tails are bounded
 
 
 def _tested(histogram: Histogram, k: int, *, room: int) -> frozenset[int] | None:
@@ -35,10 +36,11 @@ class PTRGaussian:
     It holds if gap - sensitivity + discrete Gaussian noise reaches the offset: at a gap of its sensitivity a neighbour
     can have a tie there and other leaders.
 
-    Given: `variance`, sigma squared, in (0, 1e9]; delta in (0, 1) is this query's; k is public or a function of earlier
-    answers. The histogram holds at least the k first groups and the count after them, unless fewer exist. Nothing
-    bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of two counts moves
-    between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged for another.
+    Given: `variance`, sigma squared, in (0, 1e9 * sensitivity**2]; delta in (0, 1) is this query's; k is public or a
+    function of earlier answers. The histogram holds at least the k first groups and the count after them, unless fewer
+    exist. Nothing bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of two
+    counts moves between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged for another, R
+    where counts are sums to which one unit adds at most R.
     Returns: the positions as a set, or None. Whoever shows the labels must put them in an order that does not depend
     on their counts. With fewer than k groups in all the set holds those that exist.
     Loss: rho = sensitivity**2 / (2 * variance) and delta, whether or not labels are released.
@@ -59,8 +61,9 @@ class PTRGaussian:
 
     def __post_init__(self) -> None:
         check_sensitivity(self.sensitivity)
-        if not 0 < self.variance <= _WIDEST:
-            raise UsageError("variance-range", "The variance of the test must lie between 0 and 1e9.")
+        if not 0 < self.variance <= min(_WIDEST * self.sensitivity**2, _MOST_VARIANCE):
+            reason = "The variance of the test must lie between 0 and 1e9 times its squared sensitivity, 1e21 at most."
+            raise UsageError("variance-range", reason)
         check_delta(self.delta)
 
     @property

@@ -38,7 +38,8 @@ class StableTopK:
     adds to each gap an integer that does not depend on data (empty: none), as `distance_regulariser` makes them. The
     histogram holds the k_bar first groups and the count after them; its gaps go on with zeros where groups are
     missing. Nothing bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of
-    two counts moves between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged.
+    two counts moves between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged, R where
+    counts are sums to which one unit adds at most R.
     Returns: a `StableSelection`; k is private in itself, the labels are an unordered set.
     Loss: rho = epsilon**2 / 4 and delta, whether or not labels are released: epsilon**2 / 8 for the choice of k, which
     races weights exp(epsilon * gap / (2 * sensitivity)) (a gap moves either way, so it is not monotone and the half is

@@ -9,7 +9,7 @@ from itertools import pairwise
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders
+from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
@@ -42,12 +42,12 @@ class TopStable:
     `threshold_share`, in (0, 1), is the part of epsilon that the noise of the threshold gets; `within` is the epsilon
     of one draw of an exponential mechanism among more than k stable leaders (None: k of them at random, at no cost).
     The histogram holds the k_bar first groups and the count after them. Nothing bounds how many groups a privacy unit
-    is in.
+    is in. One unit changes each count by at most R = `sensitivity`, all in one direction (1 where units are counted).
     Returns: a `TopStableSelection`. Where a rank of at most k holds, all leaders up to it; above k, k of them.
     Loss: (epsilon, delta)-differential privacy for the rank and the set, hence rho = epsilon**2 / 2 and delta, whether
     or not a rank holds; k * within**2 / 8 more where leaders were drawn.
-    Utility: with probability 1 - beta the first rank whose gap exceeds 1 + offset + (1 / e1 + 2 / e2) * ln(2 k_bar /
-    beta) is not passed over, e1 and e2 the two parts of epsilon.
+    Utility: with probability 1 - beta the first rank whose gap exceeds R + offset + R (1 / e1 + 2 / e2) *
+    ln(2 k_bar / beta) is not passed over, e1 and e2 the two parts of epsilon.
     Cost: O(k_bar), whatever the counts.
     Source: Carvalho, Wang, Gondara and Miao 2020, Differentially Private Top-k Selection via Stability on Unknown
     Domain (UAI), Algorithm 3; p1 = threshold_share, eps_EM = k * within. Corrected: a distance is at least 0 (line 6 of
@@ -66,10 +66,12 @@ class TopStable:
     k_bar: int
     threshold_share: Fraction = _SHARE
     within: Epsilon | None = None
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_epsilon(self.within or self.epsilon)
+        check_sensitivity(self.sensitivity)
+        check_epsilon(self.epsilon, self.sensitivity)
+        check_epsilon(self.within or self.epsilon, self.sensitivity)
         check_k(self.k, self.k_bar)
         check_delta(self.delta)
         if not 0 < self.threshold_share < 1:
@@ -83,12 +85,12 @@ class TopStable:
     @property
     def threshold_scale(self) -> Fraction:
         """Return the scale of the threshold's noise, drawn once."""
-        return 1 / (self.threshold_share * self.epsilon.value)
+        return self.sensitivity / (self.threshold_share * self.epsilon.value)
 
     @property
     def distance_scale(self) -> Fraction:
         """Return the scale of each distance's noise: twice over, as distances are not monotone."""
-        return 2 / ((1 - self.threshold_share) * self.epsilon.value)
+        return 2 * self.sensitivity / ((1 - self.threshold_share) * self.epsilon.value)
 
     @property
     def offset(self) -> int:
@@ -117,7 +119,7 @@ class TopStable:
         if self.within is None:
             return TopStableSelection(rank, frozenset(BitReader(noise).shuffled(len(stable))[: self.k]), ())
         counts = histogram.leaders[: len(stable)]
-        drawn = race(counts, None, epsilon=self.within.value, steps=self.k, noise=noise)
+        drawn = race(counts, None, epsilon=self.within.value / self.sensitivity, steps=self.k, noise=noise)
         return TopStableSelection(rank, frozenset(), tuple(drawn))
 
     def loss(self, selection: TopStableSelection) -> ZCDP:
@@ -130,7 +132,7 @@ class TopStable:
         threshold = self.offset + shift
         draws = discrete_laplace(self.distance_scale, noise, count=self.k_bar)
         gaps = [higher - lower for higher, lower in pairwise(histogram.padded(self.k_bar + 1))]
-        distances = [max(0, gap - 1) for gap in gaps]  # a gap of 1 can be closed by one unit
+        distances = [max(0, gap - self.sensitivity) for gap in gaps]  # a gap of R can be closed by one unit
         holding = [at for at in range(self.k_bar) if distances[at] + draws[at] >= threshold]
         return holding[-1] + 1 if holding else 0
 

@@ -36,6 +36,7 @@ class WeightedGaussian:
     """Add discrete Gaussian noise to the weight of every group and release the first k that reach a public threshold.
 
     A unit that is in t groups adds `unit_weight(t)` to each, so the noise need not grow with the groups of a unit.
+    Of a measure that a unit raises by c of at most R, it adds c * unit_weight(t) / R, rounded down (`maths.md` 10.2).
     Given: rho sets the noise; delta in (0, 1) is this query's; no privacy unit is in more than
     `max_groups_contributed` groups, enforced by the caller, best a cap that hardly any unit reaches. The histogram
     holds the weights of all groups that exist, in steps of 1 / WEIGHT_STEPS and in an order of labels that does not

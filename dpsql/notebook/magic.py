@@ -108,6 +108,7 @@ class Notebook:
             ledger=arguments.ledger,
             analyst=arguments.analyst,
             isolation=arguments.isolation,
+            implicit=arguments.implicit,
         )
         self.close()
         self._session, self._is_own = session, True

@@ -20,7 +20,10 @@ __all__ = [
 ]
 
 HELP = (
-    ("%dpsql connect DB --policy FILE", "open a session; also --analyst, --ledger, --isolation; DB is optional"),
+    (
+        "%dpsql connect DB --policy FILE",
+        "open a session; also --analyst, --ledger, --isolation, --implicit; DB is optional",
+    ),
     ("%dpsql use NAME", "use the session in a variable, opened by dpsql.connect"),
     ("%dpsql SELECT ...", "run a query; :name is replaced by the value of a variable"),
     ("%%dpsql [NAME]", "run the statement in the cell, and store the answer in a variable"),
@@ -32,6 +35,7 @@ HELP = (
 )
 COMMANDS = ("budget", "close", "connect", "explain", "help", "history", "tables", "use")
 _CONNECT_OPTIONS = ("policy", "analyst", "ledger", "isolation")
+_FLAGS = frozenset(["--implicit"])  # options of connect without a value
 _WITHOUT_ARGUMENT = frozenset(["budget", "close", "help", "history", "tables"])
 _REQUIRED = {"explain": "a statement", "use": "the name of a variable"}
 _HINT = "%dpsql help lists the commands."
@@ -47,6 +51,7 @@ class ConnectArguments:
     ledger: str | None
     analyst: str | None
     isolation: str | None
+    implicit: bool | None
 
 
 def parse_command(line: str) -> tuple[str, str] | None:
@@ -82,6 +87,8 @@ def parse_connect(rest: str) -> ConnectArguments:
         name, has_value, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             places.append(word)
+        elif word in _FLAGS:
+            options[name] = "on"
         elif name not in _CONNECT_OPTIONS or name in options:
             raise _connect_error(f"connect has no option --{name}, or it is given twice.")
         else:
@@ -96,6 +103,7 @@ def parse_connect(rest: str) -> ConnectArguments:
         options.get("ledger"),
         options.get("analyst"),
         options.get("isolation"),
+        True if "implicit" in options else None,
     )
 
 
@@ -120,4 +128,5 @@ def _split_words(rest: str) -> list[str]:
 
 def _connect_error(reason: str) -> UsageError:
     hint = "%dpsql connect events.duckdb --policy policy.toml [--analyst NAME] [--ledger FILE] [--isolation process]"
+    hint += " [--implicit]"
     return UsageError("magic", reason, hint=hint)

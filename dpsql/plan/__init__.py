@@ -6,11 +6,12 @@ from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_to_grid, read_progress
-from dpsql.plan.measure_values import describe_limits
+from dpsql.plan.measure_intervals import describe_noise
+from dpsql.plan.measure_values import describe_bounds
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
-from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, release
+from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, name_measure, release
 from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
@@ -45,8 +46,9 @@ __all__ = [
     "compute_balance",
     "compute_replay_key",
     "count_more",
-    "describe_limits",
+    "describe_bounds",
     "describe_need",
+    "describe_noise",
     "explain_short_answer",
     "explain_shortfall",
     "find_waste",
@@ -54,6 +56,7 @@ __all__ = [
     "history_table",
     "hold_to_grid",
     "is_same_release",
+    "name_measure",
     "pack_release",
     "plan_columns",
     "plan_table",

@@ -49,10 +49,11 @@ def int64_array(values: Iterable[int]) -> pa.Array:
 
 
 def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
-    """Return the rows whose released counts pass every comparison."""
+    """Return the rows whose released counts pass every comparison; NULL, as an average may be, passes none."""
     for term in keep:
+        compare = _COMPARISONS[term.operator]
         counts = table.column(term.output).to_pylist()
-        rows = [row for row, count in enumerate(counts) if _COMPARISONS[term.operator](count, term.value)]
+        rows = [row for row, count in enumerate(counts) if count is not None and compare(count, term.value)]
         table = table.take(int64_array(rows))
     return table
 

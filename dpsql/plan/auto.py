@@ -2,7 +2,8 @@
 
 Only public numbers decide: k, the bound, the domain, epsilon and delta, whether counts are released, and the number of
 partitions. The price is compared first, and then the need: the number of units at which a group has an even chance to
-be returned. The prediction replaces the data by fixed guesses:
+be returned. Where the ranking is by rows or by a sum, it is in steps of that, which changes all mechanisms alike. The
+prediction replaces the data by fixed guesses:
 
 * the threshold of a limited domain is above the count of group k_bar + 1, which is taken as 0;
 * with weights, a unit is in half as many groups as the bound allows, and in at most 40, so that its weight is
@@ -31,9 +32,11 @@ from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
 from dpsql.plan.mechanisms.joint import JointPlan
 from dpsql.plan.mechanisms.laplace_limited_domain import LaplaceLimitedDomainPlan
 from dpsql.plan.mechanisms.limited_domain import LimitedDomainPlan
+from dpsql.plan.mechanisms.measure_text import describe_about
 from dpsql.plan.mechanisms.peeling import PeelingPlan
 from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan
 from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
 
 __all__ = [
@@ -59,16 +62,18 @@ _CANDIDATES = 1_000  # of a domain whose size only the database knows
 class Prediction:
     """With how many units a group has an even chance to be returned, above what, and for how many items at most.
 
-    The units are above those of the group at `rank`; above 0 if that is None.
+    The units are above those of the group at `rank`; above 0 if that is None. Of a `measure` other than units they are
+    steps.
     """
 
     units: float
     above: str
     items: int
     rank: int | None = None
+    measure: Measure = DISTINCT_UNITS
 
     def __str__(self) -> str:
-        return f"a group needs about {self.units:,.0f} units{self.above}; {self.items} items at most"
+        return f"a group needs {describe_about(self.measure, self.units)}{self.above}; {self.items} items at most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +139,12 @@ def _predict(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -
             return None if one is None else replace(one, items=one.items * charged)
         case AllPartitionsPlan(every=every):
             return _predict(every, query, most=most)
-    if not query.counts_units_alone:
-        return None
     need, k, domain = _predict_units(mechanism_plan, query, most=most), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
     if need is None:
         return None
     rank = mechanism_plan.selection.k_bar + 1 if isinstance(mechanism_plan, _OF_LEADERS) else None
-    return Prediction(*need, items=mechanism_plan.price.items(k), rank=rank)
+    return Prediction(*need, items=mechanism_plan.price.items(k), rank=rank, measure=query.measures[0])
 
 
 def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
@@ -150,13 +153,13 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: 
             need = max(leaders.threshold_offset, leaders.least_threshold)
             return float(need), f" above group number {leaders.k_bar + 1}"
         case LaplaceLimitedDomainPlan(selection=at_once):
-            return float(at_once.offset + 1), f" above group number {at_once.k_bar + 1}"
+            return float(at_once.offset + at_once.sensitivity), f" above group number {at_once.k_bar + 1}"
         case GaussianHistogramPlan(selection=histogram):
             return float(histogram.threshold), ""
         case WeightedGaussianPlan(selection=weighted):
-            return _predict_weighted(weighted, most)
+            return _predict_weighted(weighted, most, query=query)
         case DomainDiscoveryPlan(selection=discovery):
-            return _predict_weighted(discovery.discovery, most)
+            return _predict_weighted(discovery.discovery, most, query=query)
         case PeelingPlan(selection=peeled):
             return _predict_known_domain(peeled, query)
         case JointPlan(selection=sequence):
@@ -164,11 +167,11 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: 
     return None
 
 
-def _predict_weighted(mechanism: WeightedGaussian, most: int) -> tuple[float, str]:
+def _predict_weighted(mechanism: WeightedGaussian, most: int, *, query: PrivateQuery) -> tuple[float, str]:
     """Return the need of a group whose units are in as many groups as is typical."""
     groups = assume_groups_per_unit(mechanism.max_groups_contributed, most)
     each = "" if groups == 1 else f", if each is in {groups} groups"
-    return mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
+    return query.measures[0].width * mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
 
 
 def assume_groups_per_unit(bound: int, most: int = _TYPICAL) -> int:
@@ -182,7 +185,7 @@ def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQ
     known, told = (
         (len(domain.values), "of") if isinstance(domain, LiteralDomain) else (max(_CANDIDATES, k), "if there are")
     )
-    epsilon = float(mechanism.epsilon.value)
+    epsilon = float(mechanism.epsilon.value / mechanism.sensitivity)
     if isinstance(mechanism, Peeling):
         reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon
     else:

@@ -16,7 +16,7 @@ from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.evaluated_select import released_path
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import EvaluatedQuery, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
 
 if TYPE_CHECKING:
@@ -74,20 +74,24 @@ class EvaluatedView:
     def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
         """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
         found = dict[int, tuple[int, ...]]()
-        for each in self.query.measures:
-            output = self.inners[inner].outputs[each.output] if each.inner == inner else None
-            if output is not None and output.key is None and output.divisor is None:
-                found[output.measure] = (*found.get(output.measure, ()), each.column)
+        for column, output in self._list_outputs(inner):
+            if output.key is None and output.divisor is None and output.end is None:
+                found[output.measure] = (*found.get(output.measure, ()), column)
         return found
 
+    def find_averages(self, inner: int) -> dict[tuple[int, int], tuple[int, ...]]:  # noqa: ARG002 - as in `ResultView`
+        """Return no column: rows may be others than those that were released, so no average has an interval."""
+        return {}
+
     def find_computed(self, inner: int) -> tuple[int, ...]:
-        """Return the columns that are computed from several measures of private query `inner`, unchanged."""
+        """Return the columns that are averages or ends of intervals of private query `inner`, unchanged."""
+        outputs = self._list_outputs(inner)
+        return tuple(column for column, output in outputs if output.divisor is not None or output.end is not None)
+
+    def _list_outputs(self, inner: int) -> list[tuple[int, Output]]:
+        """Return the columns that are outputs of private query `inner`, unchanged, each with the output."""
         outputs = self.inners[inner].outputs
-        return tuple(
-            each.column
-            for each in self.query.measures
-            if each.inner == inner and outputs[each.output].divisor is not None
-        )
+        return [(each.column, outputs[each.output]) for each in self.query.measures if each.inner == inner]
 
     def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> EvaluatedView:
         """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""
@@ -99,7 +103,7 @@ class EvaluatedView:
         `columns` returns an empty table with the columns of a query over a public table.
         """
         tables = {path: columns(query) for path, query in self.query.beside}
-        tables |= _place([empty_result(inner) for inner in self.inners])
+        tables |= self._place([empty_result(inner) for inner in self.inners])
         schema = None
         probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
         with suppress(EngineError):
@@ -118,6 +122,15 @@ class EvaluatedView:
         hint = "Correct the SELECT around the private query; nothing was charged."
         return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}.", hint=hint, place=self.query.place)
 
+    def _place(self, released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
+        """Return the released tables at the paths at which the SELECT reads them."""
+        found: dict[Path, pa.Table] = {}
+        for at, (table, visible) in enumerate(zip(released, self.query.visible, strict=True), start=1):
+            found[released_path(at)] = table.select(range(visible))
+            if table.num_columns > visible:
+                found[released_path(at, with_ends=True)] = table
+        return found
+
     def empty(self, evaluator: ResultEvaluator) -> pa.Table:
         """Return the view of releases without rows."""
         return self.table([empty_result(inner) for inner in self.inners], evaluator)
@@ -127,7 +140,7 @@ class EvaluatedView:
         assert self.schema is not None  # noqa: S101 - bound before anything is released
         columns = [_cast(f"c{at}", each.type) for at, each in enumerate(self.schema, start=1)]
         sql = _read_from(self.query.sql, columns, limit=MOST_PUBLIC_ROWS + 1)
-        tables = {**self.tables, **_place(released)}
+        tables = {**self.tables, **self._place(released)}
         found: pa.Table | None = None
         with suppress(EngineError):
             found = evaluator.compute(tables, Statement(sql, self.query.parameters), stop=self.stop)
@@ -147,11 +160,6 @@ def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
     relation = alias(subquery(sql), "t" if columns == ["*"] else f"t{subquery(names)}")
     return order_by(select(columns, relation), "", limit=limit)
-
-
-def _place(released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
-    """Return the released tables at the paths at which the SELECT reads them."""
-    return {released_path(at): table for at, table in enumerate(released, start=1)}
 
 
 def _cast(column: str, type_: pa.DataType) -> str:

@@ -105,7 +105,9 @@ def make_range(bounds: ColumnBounds, type_: Type | None) -> ContributionRange:
     own = Fraction(1, 10 ** type_.precision[1]) if type_ is not None and type_.family is not Family.DOUBLE else None
     width = bounds.max - bounds.min
     if own is not None and width / own <= MOST_STEPS:
-        return ContributionRange(math.ceil(bounds.min / own), math.floor(bounds.max / own), own)
+        low, high = math.ceil(bounds.min / own), math.floor(bounds.max / own)
+        if low < high:  # else the bounds are narrower than a step of the type, as those of a column that is cast can be
+            return ContributionRange(low, high, own)
     step = width / MOST_STEPS
     low = math.ceil(bounds.min / step)
     return ContributionRange(low, low + MOST_STEPS if bounds.min else MOST_STEPS, step)

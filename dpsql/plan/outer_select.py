@@ -94,19 +94,31 @@ class ResultView:
         return is_empty_by_text(self.inner) or (self.outer is not None and is_empty_by_text(self.outer))
 
     def find_computed(self, inner: int) -> tuple[int, ...]:
-        """Return the columns that are computed from several measures of private query `inner`, unchanged."""
+        """Return the columns that are averages or ends of intervals of private query `inner`, unchanged."""
         assert not inner  # noqa: S101 - it is the only one
-        found = [at for at, output in enumerate(self.inner.outputs) if output.divisor is not None]
+        found = [
+            at for at, output in enumerate(self.inner.outputs) if output.divisor is not None or output.end is not None
+        ]
         if self.outer is None:
             return tuple(found)
         return tuple(shown for at in found for shown in find_unchanged_outputs(self.outer, at))
+
+    def find_averages(self, inner: int) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return the columns that are averages, for each pair of sum and count; none with an outer SELECT."""
+        assert not inner  # noqa: S101 - it is the only one
+        found = dict[tuple[int, int], tuple[int, ...]]()
+        for position, output in enumerate(self.inner.outputs if self.outer is None else ()):
+            if output.divisor is not None and output.end is None:
+                pair = output.measure, output.divisor
+                found[pair] = (*found.get(pair, ()), position)
+        return found
 
     def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
         """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
         assert not inner  # noqa: S101 - it is the only one
         found = dict[int, tuple[int, ...]]()
         for position, output in enumerate(self.inner.outputs):
-            if output.key is not None or output.divisor is not None:
+            if output.key is not None or output.divisor is not None or output.end is not None:
                 continue
             shown = (position,) if self.outer is None else tuple(find_unchanged_outputs(self.outer, position))
             if shown:

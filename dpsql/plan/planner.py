@@ -29,11 +29,12 @@ from dpsql.plan.mechanisms.stable import stable
 from dpsql.plan.mechanisms.top_stable import top_stable
 from dpsql.plan.mechanisms.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
+from dpsql.plan.query_terms import plan_within_terms
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, count_groups
 from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["MECHANISMS", "build_plan"]
@@ -51,7 +52,6 @@ _UNKNOWN_DOMAIN: dict[str, _Builder] = {
 _KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _ALL_GROUPS: dict[str, _Builder] = {"known_groups": known_groups}
-_OF_MEASURES = frozenset([limited_domain, peeling])  # those that rank by sums of rows and values, too
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
@@ -65,6 +65,9 @@ _WORDS = {
 
 def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
+    stated = query.clause.terms
+    if stated is not None:
+        return plan_within_terms(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
     query = bound_measures(order_canonically(query), terms)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k is not None and k > limits.max_k:
@@ -125,10 +128,13 @@ def _is_auto(option: Option | None) -> bool:
 
 
 def _read_population(query: PrivateQuery, terms: Terms) -> int | None:
-    """Return about how many units there are, in public, where that decides: the least that a table read tells."""
+    """Return about how many units there are, in public, where that decides: the least that a table read tells.
+
+    It says nothing about sums of rows and values.
+    """
     tables = [terms.tables[name] for name in query.tables]
     bounded = read_groups(query.clause.options.get("max_groups_contributed"), tables) is not None
-    if bounded or query.partitions is not None or query.domain is not None:
+    if bounded or query.partitions is not None or query.domain is not None or query.measures[0].bounds is not None:
         return None
     return min((table.population for table in tables if table.population is not None), default=None)
 
@@ -165,7 +171,7 @@ def _build(
 
 def _count_known_groups(query: PrivateQuery) -> int:
     """Return how many known groups a query has, 1 for a total."""
-    return len(query.domain.values) if isinstance(query.domain, LiteralDomain) else 1
+    return count_groups(query.domain) or 1
 
 
 def _keep_one_partition(
@@ -199,8 +205,6 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
     known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
-    if not query.counts_units_alone and query.clause.shape == "top":
-        return _read_measuring(option, query, fitting=fitting)
     if query.clause.shape != "top":
         _check_no_mechanism(option)
         return _ALL_GROUPS, None
@@ -226,24 +230,6 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     near = propose_name(str(name), MECHANISMS)
     hint = f"{near}Leave it out, or write one of {', '.join(MECHANISMS)}."
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
-
-
-def _read_measuring(
-    option: Option | None, query: PrivateQuery, *, fitting: Mapping[str, _Builder]
-) -> tuple[Mapping[str, _Builder], str]:
-    """Return the mechanism that ranks by any measure; refuse another one, and what counts units alone."""
-    ((name, build),) = [(name, build) for name, build in fitting.items() if build in _OF_MEASURES]
-    clause = query.clause
-    if option is not None and option.value not in {"auto", name}:
-        reason = f"Measures other than COUNT(DISTINCT {query.unit_name}) are ranked by {name} alone."
-        raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
-    if clause.is_adaptive or clause.per is not None:
-        what = "TOP ADAPTIVE PRIVATE" if clause.is_adaptive else "PER"
-        reason = f"{what} is for COUNT(DISTINCT {query.unit_name}) alone."
-        raise Refusal(
-            "measures", reason, hint="Write TOP 10 PRIVATE, or leave the other measures out.", place=clause.place
-        )
-    return {name: build}, name
 
 
 def _check_no_mechanism(option: Option | None) -> None:

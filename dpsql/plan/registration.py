@@ -16,7 +16,7 @@ from dpsql.policy.bounds import ColumnBounds
 from dpsql.policy.links import Link as Declared
 from dpsql.policy.owners import find_owner, find_target, shadowed
 from dpsql.sql.ir.catalog import Catalog, Link, Table
-from dpsql.sql.ir.types import Family, Type, find_read_type, parse_type
+from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["build_catalog", "may_be_unit"]
@@ -53,18 +53,23 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
     for column, bounds in table.bounds.columns:
         _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
+    for days in table.calendar:
+        _check_calendar(policy, f"{place}.calendar.{days.column}", name=days.column, stored=stored)
+    calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=names, stored=stored)
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
-        return Table(name, engine.relation(name), columns, owner.column)
+        return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
     link = _link(engine, policy, declared=table.link, name=name)
     if not owner.links:  # the column that holds the key is the unit
-        return Table(name, engine.relation(name), columns, owner.column)
+        return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
     if ascii_lower(owner.column) in {ascii_lower(column) for column, _ in columns}:
         raise shadowed(owner, place=policy.where(f"{place}.link"))
-    return Table(name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link)
+    return Table(
+        name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link, calendar=calendar
+    )
 
 
 def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> Link:
@@ -143,6 +148,15 @@ def _check_bounds(policy: Policy, key_path: str, *, name: str, bounds: ColumnBou
         reason = f'The column "{name}" has {digits}, and its bounds have more.'
         hint = "Round the bounds up to the digits of the column."
         raise PolicyError("policy-bounds", reason, hint=hint, place=policy.where(key_path))
+
+
+def _check_calendar(policy: Policy, key_path: str, *, name: str, stored: TableColumns) -> None:
+    """Refuse the calendar of a column that holds no times."""
+    _check_columns(policy, key_path, names=(name,), stored=stored)
+    type_ = parse_type(stored[ascii_lower(name)].type)
+    if type_ not in {DATE, TIMESTAMP}:
+        reason = f'The column "{name}" has no DATE or TIMESTAMP, but the type {type_}.'
+        raise PolicyError("policy-calendar", reason, hint="Leave its calendar out.", place=policy.where(key_path))
 
 
 def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:

@@ -16,6 +16,7 @@ from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
+from dpsql.plan.measure_intervals import compute_average_interval, compute_interval
 from dpsql.plan.measure_values import decode_steps, divide_steps
 from dpsql.plan.mechanisms import CountNoise, Groups, RowsRead
 from dpsql.plan.monotone import fit_monotone
@@ -32,6 +33,7 @@ __all__ = [
     "Release",
     "ReleaseTerms",
     "empty_result",
+    "name_measure",
     "present",
     "publish",
     "release",
@@ -40,6 +42,7 @@ __all__ = [
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
+_ROW = ""  # the column that says which row of the canonical table it is, beside outputs of any name
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class ReleaseTerms:
             others=tuple(CountNoise(each.variance, each.scale) for each in plan.mechanism_plan.price.others),
         )
 
+    @property
+    def noises(self) -> tuple[CountNoise, ...]:
+        """Noise of each measure, in their order; empty where none is released."""
+        return () if self.counts is None else (self.counts, *self.others)
+
     def choose(self, chosen: int | None) -> Self:
         """Return the terms with the k or k_bar that the mechanism chose, if it chose one."""
         if chosen is None:
@@ -92,12 +100,14 @@ class ReleaseTerms:
 class Release:
     """What leaves: the private table as the query shows it, the same as it was drawn, and what it cost.
 
-    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order. `chosen` is
-    the k or k_bar that the mechanism chose, where it was left to it.
+    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order; `rows` says
+    which of its rows each row of the table is. `chosen` is the k or k_bar that the mechanism chose, where it was left
+    to it.
     """
 
     table: pa.Table
     canonical: pa.Table
+    rows: pa.Array
     terms: ReleaseTerms
     loss: Loss
     items_charged: int
@@ -117,10 +127,13 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     drawn = plan.mechanism_plan.draw(_read_groups(plan, table), noise)
     values = () if drawn.counts is None else (drawn.counts, *drawn.others)
     canonical = _select_released(plan, table, rows=drawn.rows, values=values)
+    terms = ReleaseTerms.of(plan).choose(drawn.chosen)
+    shown, rows = present(plan, canonical, terms=terms)
     return Release(
-        table=present(plan, canonical),
+        table=shown,
         canonical=canonical,
-        terms=ReleaseTerms.of(plan).choose(drawn.chosen),
+        rows=rows,
+        terms=terms,
         loss=drawn.loss,
         items_charged=drawn.items,
         stopped_at_bottom=drawn.stopped_at_bottom,
@@ -175,10 +188,10 @@ def _select_released(
     for at, key in enumerate(plan.query.keys):
         column, type_ = table.column(at).take(chosen), arrow_type(key.type)
         columns[f"key_{at + 1}"] = column if column.type == type_ else column.cast(type_)
-    return pa.table({**columns, **{_name_measure(at): int64_array(each) for at, each in enumerate(values)}})
+    return pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
 
 
-def _name_measure(at: int) -> str:
+def name_measure(at: int) -> str:
     """Return the name of the column of a measure in the canonical table."""
     return COUNT if at == 0 else f"measure_{at + 1}"
 
@@ -191,10 +204,11 @@ def empty_result(query: PrivateQuery) -> pa.Table:
     return pa.schema(list(zip(names, types, strict=True))).empty_table()
 
 
-def present(plan: Plan, canonical: pa.Table) -> pa.Table:
+def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa.Table, pa.Array]:
     """Return the released columns of the query under their names, adjusted, filtered, ordered and cut as it says.
 
-    Post-processing alone: `canonical` may be the release of any plan with the same replay key.
+    Also return which row of `canonical` each row is. Post-processing alone: `canonical` may be the release, on these
+    terms, of any plan with the same replay key.
     """
     import pyarrow as pa
 
@@ -203,23 +217,39 @@ def present(plan: Plan, canonical: pa.Table) -> pa.Table:
         counts = int64_array(_fit_counts(query, canonical))
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
     columns = [
-        _show_measure(query, canonical, output=output)
+        _show_measure(query, canonical, output=output, terms=terms)
         if output.key is None
         else canonical.column(f"key_{output.key + 1}")
         for output in query.outputs
     ]
-    released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
+    names = [output.name for output in query.outputs]
+    released = pa.Table.from_arrays([*columns, int64_array(range(canonical.num_rows))], names=[*names, _ROW])
     released = order_rows(filter_rows(released, query.keep), query.order)
-    return released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
+    released = released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
+    return released.select(range(len(names))), released.column(len(names)).combine_chunks()
 
 
-def _show_measure(query: PrivateQuery, canonical: pa.Table, *, output: Output) -> pa.ChunkedArray | pa.Array:
-    """Return a released measure, or the quotient of two, in the type of the output."""
-    column, measure = canonical.column(_name_measure(output.measure)), query.measures[output.measure]
+def _show_measure(
+    query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
+) -> pa.ChunkedArray | pa.Array:
+    """Return a released measure, or the quotient of two, or an end of its interval, in the type of the output."""
+    column, measure = canonical.column(name_measure(output.measure)), query.measures[output.measure]
+    end = output.end
     if output.divisor is None:
-        return column if measure.bounds is None else decode_steps(column.to_pylist(), measure)
-    divisors = canonical.column(_name_measure(output.divisor)).to_pylist()
-    return divide_steps(column.to_pylist(), divisors, measure=measure)
+        values = column if measure.bounds is None else decode_steps(column.to_pylist(), measure)
+        if end is None:
+            return values
+        return compute_interval(values, measure, noise=terms.noises[output.measure], level=end.level)[end.is_high]
+    rows = canonical.column(name_measure(output.divisor)).to_pylist()
+    if end is None:
+        return divide_steps(column.to_pylist(), rows, measure=measure)
+    return compute_average_interval(
+        column.to_pylist(),
+        rows,
+        measures=(measure, query.measures[output.divisor]),
+        noises=(terms.noises[output.measure], terms.noises[output.divisor]),
+        level=end.level,
+    )[end.is_high]
 
 
 def _fit_counts(query: PrivateQuery, canonical: pa.Table) -> list[int]:

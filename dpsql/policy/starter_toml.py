@@ -55,6 +55,7 @@ _BOUNDS = (
     "# max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink",
     "# one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list",
     "# bounds = { rows = 20 }  # COUNT(*) counts so many rows of a unit in a group; SUM needs: amount = { max = 500 }",
+    "# calendar = { ts = { first = 2025-01-01, last = 2026-12-31 } }  # days of a time series without bounds in WHERE",
     "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
     "# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it",
 )

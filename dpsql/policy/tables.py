@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
 from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
+from dpsql.policy.calendar import CalendarDays, check_calendar, read_calendar_days
 from dpsql.policy.links import Link
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -34,6 +36,8 @@ _OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
 _MATERIALIZED = "materialized"
 _BOUNDS = "bounds"
+_CALENDAR = "calendar"
+_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR)  # keys of private tables
 ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -56,7 +60,8 @@ class PrivateTable:
     distinct values of every unit in the folder of the policy, and queries that need no other columns read these in
     place of the rows. `bounds` say how much one unit adds to one group at most, such as {"rows": 20, "amount": {"max":
     500}}: COUNT(*) counts at most so many of its rows, and SUM adds at most so much for it, and at least `min`, which
-    is 0 or below.
+    is 0 or below. `calendar` says the first and the last day of columns of times, such as {"ts": {"first":
+    date(2025, 1, 1), "last": date(2026, 12, 31)}}, which time series without bounds in WHERE have: a public choice.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -72,6 +77,7 @@ class PrivateTable:
     one_value_per_unit: tuple[str, ...]
     materialized: tuple[tuple[str, ...], ...]
     bounds: Bounds
+    calendar: tuple[CalendarDays, ...]
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -87,6 +93,7 @@ class PrivateTable:
         one_value_per_unit: Sequence[str] = (),
         materialized: Sequence[Sequence[str]] = (),
         bounds: Bounds | Mapping[str, int | Mapping[str, Number]] = MappingProxyType({}),
+        calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
     ) -> None:
         if (privacy_unit is None) == (link is None):
             reason = "A private table has either a privacy_unit or a link to one."
@@ -102,6 +109,7 @@ class PrivateTable:
         fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
         fill(self, materialized=check_materialized(materialized, self.columns, unit=privacy_unit))
         fill(self, bounds=check_bounds(bounds))
+        fill(self, calendar=check_calendar(calendar))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -190,7 +198,7 @@ def read_tables(root: Section, folder: Path) -> dict[str, Table]:
 
 
 def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE, _MATERIALIZED, _BOUNDS)
+    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, *_OPTIONAL)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
         raise PolicyError(
@@ -202,7 +210,7 @@ def _read_table(section: Section, folder: Path) -> Table:
     columns, given = section.texts_or_table("columns"), section.text("source")
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
     single, materialized = section.texts(_SINGLE) or (), section.lists_of_texts(_MATERIALIZED) or ()
-    bounds = read_bounds(section.section(_BOUNDS))
+    bounds, calendar = read_bounds(section.section(_BOUNDS)), read_calendar_days(section.section(_CALENDAR))
     with section.placing():
         source = beside(folder, given, place="source")
         if public is None:
@@ -214,9 +222,10 @@ def _read_table(section: Section, folder: Path) -> Table:
                 one_value_per_unit=single,
                 materialized=materialized,
                 bounds=bounds,
+                calendar=calendar,
                 **counts,
             )
-        for key in {*_OF_UNITS, _SINGLE, _MATERIALIZED, _BOUNDS} & section.values.keys():
+        for key in {*_OF_UNITS, *_OPTIONAL} & section.values.keys():
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
         return PublicTable(columns, source=source)

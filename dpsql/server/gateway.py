@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import EngineError, Error, Refusal
@@ -33,12 +33,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Entry to the service for all surfaces; threads may share it."""
+    """Entry to the service for all surfaces; threads may share it.
+
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy.
+    """
 
     service: Service
     users: Users
     telemetry: Telemetry
     throttle: Throttle
+    implicit: bool | None = None
+
+    def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
+        """Return the same entry for a connection with a setting of its own."""
+        return replace(self, implicit=implicit)
 
     def enter(self, surface: str) -> bool:
         """Count a connection and return True, or return False if `max_connections` of the policy are open."""
@@ -122,7 +130,9 @@ class Gateway:
             surface,
             user,
             role=role,
-            act=lambda analyst: self.service.ask(analyst, text, parameters=parameters, stop=stop),
+            act=lambda analyst: self.service.ask(
+                analyst, text, parameters=parameters, stop=stop, implicit=self.implicit
+            ),
         )
 
     def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
@@ -152,13 +162,19 @@ class Gateway:
         return self._guard(surface, user, role=role, act=answer_and_count)
 
     def describe(
-        self, surface: str, user: User, *, text: str, parameters: ParameterValues = (), role: str | None = None
+        self,
+        surface: str,
+        user: User,
+        *,
+        text: str,
+        parameters: ParameterValues = (),
+        role: str | None = None,
     ) -> pa.Schema:
         """Return the columns of a statement's answer; free, and not counted against statements_per_minute."""
 
         def describe_and_count(analyst: str) -> pa.Schema:
             began = time.monotonic()
-            schema = self.service.describe(analyst, text, parameters=parameters)
+            schema = self.service.describe(analyst, text, parameters=parameters, implicit=self.implicit)
             self.telemetry.count_answer(surface, "describe", seconds=time.monotonic() - began)
             return schema
 

@@ -77,12 +77,22 @@ class Service:
         """Return the session of an analyst, to read no private row with; `looking` also waits for a turn."""
         return self._current().session(analyst)
 
-    def ask(self, analyst: str, text: str, *, parameters: ParameterValues = (), stop: Stop | None = None) -> Answer:
+    def ask(
+        self,
+        analyst: str,
+        text: str,
+        *,
+        parameters: ParameterValues = (),
+        stop: Stop | None = None,
+        implicit: bool | None = None,
+    ) -> Answer:
         """Answer an analyst's statement, charged as `dpsql.Session.sql` documents; raise as that does.
 
         A free statement is interrupted when the service stops, or soon after `stop` returns True.
         """
-        return self._answer(analyst, lambda session, stop: session.sql(text, parameters, stop=stop), stop=stop)
+        return self._answer(
+            analyst, lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit), stop=stop
+        )
 
     def replay(self, analyst: str, text: str, *, stop: Stop | None = None) -> Answer:
         """Answer a statement that is stored or free, as `dpsql.Session.replay` documents; raise as that does."""
@@ -100,10 +110,12 @@ class Service:
                 raise
         raise _service_stopping()
 
-    def describe(self, analyst: str, text: str, *, parameters: ParameterValues = ()) -> pa.Schema:
+    def describe(
+        self, analyst: str, text: str, *, parameters: ParameterValues = (), implicit: bool | None = None
+    ) -> pa.Schema:
         """Return the columns of a statement's answer; free, and it reads no row."""
         with self.looking(analyst) as session:
-            return session.describe(text, parameters)
+            return session.describe(text, parameters, implicit=implicit)
 
     @contextmanager
     def looking(self, analyst: str) -> Iterator[Session]:

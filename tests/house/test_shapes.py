@@ -47,7 +47,9 @@ def test_functions_take_at_most_6_parameters() -> None:
     # Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the keys of the file
     modules = ("limits", "model", "model", "server", "tables")
     clauses = ["dpsql/sql/render/clauses.py select"]  # a parameter for each clause of SELECT
-    commands = ["dpsql/cli/app.py query", "dpsql/cli/ledger.py grant"]  # and one for each option of a command
+    commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")] + [
+        "dpsql/cli/ledger.py grant"
+    ]  # and one for each option of a command
     assert wide == [*commands, *(f"dpsql/policy/{module}.py __init__" for module in modules), *clauses]
 
 

@@ -17,7 +17,7 @@ LOSS = ZCDP(Rho("0.00625"), Delta("2.5e-8"))
 LEFT = BudgetVector("0.0166875", "4.75e-7")
 
 
-def receipt(*, stopped: bool = False) -> Receipt:
+def receipt(*, stopped: bool = False, bounded_by: int | None = None, bounds: str = "") -> Receipt:
     return Receipt(
         mechanism="limited_domain",
         k=10,
@@ -34,12 +34,19 @@ def receipt(*, stopped: bool = False) -> Receipt:
         wanted=10,
         used=Fraction(3, 11),
         more=2,
+        bounded_by=bounded_by,
+        bounds=bounds,
     )
 
 
-def answer_of(columns: dict[str, pa.Array], *, counts: CountColumns | None = None) -> Answer:
+def answer_of(
+    columns: dict[str, pa.Array], *, counts: CountColumns | None = None, bounded_by: int | None = None
+) -> Answer:
     promise = Promise("user_id", "reads", ApproximateDP(Epsilon(1), Delta("1e-6")))
-    return Answer(pa.table(columns), receipt(), counts=counts, promise=promise)
+    bounds = (
+        "" if bounded_by is None else f"each user counted in at most {bounded_by} groups: true counts can be higher"
+    )
+    return Answer(pa.table(columns), receipt(bounded_by=bounded_by, bounds=bounds), counts=counts, promise=promise)
 
 
 def counted(counts: list[int], variance: object = 1600) -> Answer:

@@ -40,6 +40,8 @@ _KEYS = [
 _KEYS += ["coalesce(country, 'none')", "CASE WHEN flag THEN n END", "price IS DISTINCT FROM 0", "price < 2"]
 _FILTERS = ["n > 0", "article <> 'a'", "flag IS NOT TRUE", "price >= 0", "n BETWEEN 0 AND 5", "country IN ('DE', 'de')"]
 _FILTERS += ["country IS NULL", "reads.user_id <> 1", "day >= DATE '2026-01-01'", "amount > 1.5", "big <> 0"]
+_MEASURES = ["COUNT(*)", "COUNT(country)", "SUM(n)", "SUM(price)", "SUM(tiny)", "COUNT(DISTINCT reads.user_id)"]
+_MEASURES += ["SUM(n) FILTER (WHERE flag)", "COUNT(*) FILTER (WHERE price > 1)"]
 _SOURCES = ["reads", "reads JOIN countries AS c USING (country)", "reads LEFT JOIN days AS d USING (day)"]
 _SOURCES += ["reads SEMI JOIN likes AS l ON reads.user_id = l.user_id", "(SELECT * FROM reads WHERE n <> 1) AS reads"]
 
@@ -107,7 +109,7 @@ def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measu
         added = together[key] - without[key]
         # that plan counts all units of the groups that somebody keeps
         if asked.act == "weighted_all" and not measure:
-            fair = added in {0, 1} or key not in without or key not in together
+            fair = 0 <= added <= _most_added(asked) or key not in without or key not in together
         else:
             fair = added == alone[key]
         if not fair:
@@ -118,6 +120,11 @@ def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measu
     if max(counts, default=0) > 1 or (asked.bound and asked.act != "weighted_all" and sum(counts) > asked.bound.groups):
         return f"the unit alone counts {sum(counts)}, and {max(counts)} in one group"
     return ""
+
+
+def _most_added(asked: Asked) -> int:
+    """Return how much one unit adds to one group at most: 1 where units are counted, else that of any measure."""
+    return 2**20 if asked.name.startswith("measure_") else 1
 
 
 def _addressed(sql: str, written: Opened, held: Opened) -> str:
@@ -134,9 +141,10 @@ def _measured(table: pa.Table, asked: Asked, *, known: int) -> Measures:
     Of a ranking by several measures it is the first alone: the others are not read of groups where that is 0.
     """
     columns = [column[1:] for column in spelled(table)]
-    measures = 2 if asked.act.startswith("weighted") else known
-    keys = len(columns) - measures - (" PER " in asked.text)  # the last column is then the position of the partition
-    measures = 1 if " TOP " in asked.text and known > 1 else measures
+    weighted = asked.act.startswith("weighted")
+    per = "PER " in asked.text  # the last column is then the position of the partition
+    keys = len(columns) - known - weighted - per
+    measures = 1 + weighted if " TOP " in asked.text else known
     found: Measures = Counter()
     for row in zip(*columns, strict=True):
         for at in range(measures):
@@ -145,14 +153,20 @@ def _measured(table: pa.Table, asked: Asked, *, known: int) -> Measures:
 
 
 def generated(number: int) -> list[Asked]:
-    """Return random queries, the same in every run, some of them bounded or weighted."""
+    """Return random queries, the same in every run, some of them bounded or weighted, some of rows and sums."""
     random, found = Random(20_26), []
     for at in range(number):
         keys = [f"{key} AS k{place}" for place, key in enumerate(random.sample(_KEYS, random.randint(1, 3)))]
         condition = random.choice(["{0}", "{0} AND {1}", "{0} OR {1}", "NOT ({0} AND {1})"])
         where = condition.format(*random.sample(_FILTERS, 2))
-        text = f"SELECT {', '.join(keys)} FROM {random.choice(_SOURCES)} WHERE {where} GROUP BY ALL TOP 9 PRIVATE"
+        source = random.choice(_SOURCES)
+        rest = f"FROM {source} WHERE {where} GROUP BY ALL TOP 9 PRIVATE"
+        text = f"SELECT {', '.join(keys)} {rest}"
         act = random.choice(["all", "all", "weighted", "weighted_all"])
         bound = Bound(random.choice([1, 2, 5]), SALTS) if act != "all" or random.random() < 0.6 else None
         found.append(Asked(f"generated {at}: {text}", text, act, bound))
+        measures = [f"{each} AS m{place}" for place, each in enumerate(random.sample(_MEASURES, random.randint(1, 2)))]
+        summed = f"SELECT {', '.join([*keys, *measures])} {rest}"
+        if "(SELECT" not in source:  # columns of a subquery are none that the policy bounds
+            found.append(Asked(f"measure_generated {at}: {summed}", summed, act, bound))
     return found

@@ -83,6 +83,7 @@ CHOSEN = [
     *("coalesce({any}, {same})", "coalesce({num}, {other})", "coalesce({any}, {same}, NULL)", "coalesce({t}, 'none')"),
     *_of("greatest least", "{any}, {same}", "{num}, {other}", "{num}, 0", "{x}, 'NaN'::DOUBLE", "{any}, NULL, {same}"),
     *_of("greatest least", "{t}, 'a', {t2}", "{x}, {x2}, 1.5"),
+    *("width_bucket({num}, 0, 10, 4)", "width_bucket({x}, -1.5, 1e3, 7)"),
 ]
 NUMBERS = [
     *_between("+ - * / // %", "{num} @ {same}", "{num} @ {other}"),

@@ -22,8 +22,11 @@ SQL = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 
 Outcomes = Counter[Hashable]
 
 
-def outcomes(session: Session, runs: int, sql: str = SQL) -> Outcomes:
-    """Return how often which labels were released: parsed and read once, a ledger of its own for every run."""
+def outcomes(session: Session, runs: int, sql: str = SQL, *, values: int = 0) -> Outcomes:
+    """Return how often which labels were released: parsed and read once, a ledger of its own for every run.
+
+    Of each label so many `values` are released, at an item each.
+    """
     parts = session._dependencies
     plan = session.explain(sql)
     exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
@@ -35,7 +38,7 @@ def outcomes(session: Session, runs: int, sql: str = SQL) -> Outcomes:
         reservation.settle(released.loss.rho.value, "")
         labels = released.table.column(0).to_pylist()
         assert ledger.state().spent == Fraction(released.items_charged, 8)
-        assert released.items_charged == len(labels) + released.stopped_at_bottom
+        assert released.items_charged == len(labels) * (1 + values) + released.stopped_at_bottom
         seen[tuple(labels)] += 1
     return seen
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 
 import scipy  # imports scipy.stats, most of a second, only where a sample is judged: no victim of a kill does
 
@@ -124,11 +124,16 @@ def label_law(mechanism: LimitedDomain, counts: Counts) -> dict[Steps, float]:
     return named(peeling_law(histogram.leaders, bottom, float(mechanism.epsilon), mechanism.k), labels)
 
 
-def one_unit_more(counts: Counts, universe: str, bound: int | None) -> Iterator[dict[str, int]]:
-    """Yield the counts with one unit more, in every way that at most `bound` labels of the universe allow."""
+def one_unit_more(counts: Counts, universe: str, bound: int | None, most: int = 1) -> Iterator[dict[str, int]]:
+    """Yield the counts with one unit more, in every way that at most `bound` labels of the universe allow.
+
+    It adds up to `most` to each of them; a label to which nobody adds anything does not exist.
+    """
     for size in range(1, (bound or len(universe)) + 1):
-        for added in combinations(universe, size):
-            yield {label: counts.get(label, 0) + (label in added) for label in {*counts, *added}}
+        for labels in combinations(universe, size):
+            for amounts in product(range(1, most + 1), repeat=size):
+                added = dict(zip(labels, amounts, strict=True))
+                yield {label: counts.get(label, 0) + added.get(label, 0) for label in {*counts, *labels}}
 
 
 def worst_of(

@@ -26,6 +26,7 @@ class Variant:
     later: int = 0  # ranks after the one that is released
     offset: Callable[[TopStable], int] = lambda mechanism: mechanism.offset
     distance_factor: int = 1
+    in_race: bool = True  # R is in the exponents
     threshold_factor: Fraction = Fraction(1)
 
 
@@ -42,7 +43,7 @@ def ranks(mechanism: TopStable, counts: tuple[int, ...], variant: Variant = PROD
     """Return the law of the rank, over the counts of all groups in descending order."""
     ranked = [*counts, *[0] * (mechanism.k_bar + 2)]
     distances = [
-        max(0, ranked[at] - ranked[at + 1] - 1 + variant.less)
+        max(0, ranked[at] - ranked[at + 1] - mechanism.sensitivity + variant.less)
         for at in range(variant.later, mechanism.k_bar + variant.later)
     ]
     tail = tails(mechanism.distance_scale / variant.distance_factor)
@@ -69,10 +70,11 @@ def law_of_positions(
             subsets = [*combinations(stable, mechanism.k)]
             found |= {TopStableSelection(rank, frozenset(each), ()): mass / len(subsets) for each in subsets}
         else:
-            drawn = peeling_law(counts[: len(stable)], None, float(mechanism.within), mechanism.k)
+            raced = float(mechanism.within) / (mechanism.sensitivity if variant.in_race else 1)
+            drawn = peeling_law(counts[: len(stable)], None, raced, mechanism.k)
             found |= {TopStableSelection(rank, frozenset(), steps): mass * part for steps, part in drawn.items()}
     return found
 
 
-def stable(epsilon: str, delta: str, k: int, k_bar: int, within: str | None = None) -> TopStable:
-    return TopStable(Epsilon(epsilon), Delta(delta), k, k_bar, within=within and Epsilon(within))
+def stable(epsilon: str, delta: str, k: int, k_bar: int, within: str | None = None, most: int = 1) -> TopStable:
+    return TopStable(Epsilon(epsilon), Delta(delta), k, k_bar, within=within and Epsilon(within), sensitivity=most)

@@ -19,7 +19,7 @@ from support.laws import discrete_gaussian_law
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns
-from dpsql.answer_json import encode_answer
+from dpsql.answer_json import encode_answer, encode_notes
 from dpsql.receipt import Receipt, format_share
 
 
@@ -173,7 +173,7 @@ def test_the_receipt_has_the_fields_of_the_contract() -> None:
     assert list(Receipt.__dataclass_fields__) == [
         *names.split(),
         *"sealed replayed shared durable chosen certificate isolation confinement".split(),
-        *"answered wanted used more read_as".split(),
+        *"answered wanted used more read_as bounded_by bounds cut parts".split(),
     ]
 
 
@@ -226,17 +226,16 @@ def test_other_libraries_read_an_answer_directly() -> None:
 
 
 def test_counts_under_a_bound_say_so_wherever_they_are_shown() -> None:
-    bounded = replace(counted([120, 80]).counts, bounded_by=3)  # type: ignore[type-var]
     columns = {"key": pa.array(["a", "b"], pa.string()), "n": pa.array([120, 80], pa.int64())}
-    answer = answer_of(columns, counts=bounded)
+    answer = answer_of(columns, counts=CountColumns((1,), Fraction(4)), bounded_by=3)
     note = "each user counted in at most 3 groups: true counts can be higher"
     assert (answer.bounded_by, answer.bound_note) == (3, note)
     assert answer.notes() == [str(answer.receipt), note]
     for shown in (repr(answer), answer._repr_html_(), answer.statement()):
         assert note in shown
     assert (encode_answer(answer)["bounded_by"], encode_answer(answer)["note"]) == (3, note)
-    one = answer_of(columns, counts=replace(bounded, bounded_by=1))
-    assert "at most 1 group:" in one.bound_note
+    assert dict(answer.receipt.details())["bounds"] == note
+    assert encode_notes(answer)["bounds"] == note
 
 
 def test_counts_without_a_bound_say_nothing() -> None:

@@ -7,9 +7,9 @@ stored answers free. The stored answer says with which parameters it was drawn.
 The release is the law by which an answer is drawn: the rows, the counted groups, and the mechanism with its parameters.
 Analysts who share answers share those of one release alone. It is the key under which answers were stored before 0.11.
 
-Names and order of outputs, ORDER BY, LIMIT and HAVING apply after the release, and the salts of a bound belong to the
-session; no key contains them. The answer of one query may therefore be shown for every query with its key, as
-post-processing. A repeated query is recognized by its text, never by the data.
+Names and order of outputs, ends of intervals, ORDER BY, LIMIT and HAVING apply after the release, and the salts of a
+bound belong to the session; no key contains them. The answer of one query may therefore be shown for every query with
+its key, as post-processing. A repeated query is recognized by its text, never by the data.
 
 The digest is that of JSON in which every value but None, booleans, integers and texts names its class. Two values have
 the same JSON only if they are equal, in every process and version of Python.
@@ -26,14 +26,16 @@ from fractions import Fraction
 from functools import cache
 
 from dpsql.plan.plan import Plan
-from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, TableDomain
+from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
 __all__ = ["FORMAT", "compute_question_keys", "compute_replay_key", "order_canonically"]
 
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
-_ELSEWHERE = frozenset("assume domain fresh max_groups_contributed monotone partitions".split())  # options that are no
-# part of a release, or that the key has in another form
+_ELSEWHERE = frozenset(
+    "assume domain fresh intervals max_groups_contributed monotone partitions".split()
+)  # options that
+# are no part of a release, or that the key has in another form
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
     type, str
@@ -144,12 +146,21 @@ def order_canonically(query: PrivateQuery) -> PrivateQuery:
     )
     domain = query.domain
     if isinstance(domain, LiteralDomain):
-        domain = LiteralDomain(tuple(sorted(domain.values, key=lambda value: _to_json(_encode(value, numbers)))))
+        domain = _sort_values(domain, numbers)
+    elif isinstance(domain, ProductDomain):
+        factors = (domain.factors[spelled.index(key)] for key in order)
+        domain = ProductDomain(
+            tuple(_sort_values(each, numbers) if isinstance(each, LiteralDomain) else each for each in factors)
+        )
     partitions = query.partitions
     if partitions is not None:
         partitions = replace(partitions, key=order.index(spelled[partitions.key]))
     keys = tuple(query.keys[spelled.index(key)] for key in order)
     return replace(query, keys=keys, outputs=outputs, domain=domain, partitions=partitions)
+
+
+def _sort_values(domain: LiteralDomain, numbers: _Numbers) -> LiteralDomain:
+    return LiteralDomain(tuple(sorted(domain.values, key=lambda value: _to_json(_encode(value, numbers)))))
 
 
 def _to_json(spelled: object) -> str:

@@ -93,9 +93,11 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     terms = ReleaseTerms.of(plan).choose(chosen)  # of an older answer too, whose key is that of the release
     if "terms" in known:
         terms = _decode_terms(known["terms"])
+    shown, rows = present(plan, canonical, terms=terms)
     return Release(
-        table=present(plan, canonical),
+        table=shown,
         canonical=canonical,
+        rows=rows,
         terms=terms,
         loss=loss,
         items_charged=known["items"],

@@ -10,6 +10,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Noise, StableTopK, distance_regulariser
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
@@ -37,24 +38,29 @@ class AdaptivePlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: it reads k_bar + 1 groups, and the choice has a fixed price."""
         chosen, price = self.selection, self.price
-        most, gap = chosen.k_bar, chosen.offset + 1
+        most, gap = chosen.k_bar, describe_amount(query, chosen.offset + chosen.sensitivity)
+        least = "1" if chosen.sensitivity == 1 else describe_amount(query, chosen.sensitivity)
         paid = "two for the choice of k and the test of its gap, also if nothing comes back"
         return ReleaseSpec(
             k=most,
             worst_case=ZCDP(price.rho(price.items(most)), chosen.delta),
             half=ZCDP(price.rho(price.items(math.ceil(most / 2))), chosen.delta),
             min_rho=_LEAST_RHO,
-            rows=RowsRead(counting=rewrite_unordered(query, most + 1, bound=bound), max_rows=most + 1),
+            rows=RowsRead(
+                counting=rewrite_unordered(query, most + 1, bound=bound),
+                max_rows=most + 1,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=paid if price.counts is None else f"{paid}; one for each count returned",
                 facts=(
                     ("k_bar", str(most)),
-                    ("threshold", f"the last key {gap} units above the next; at 1 or less never, but for delta"),
+                    ("threshold", f"the last key {gap} above the next; at {least} or less never, but for delta"),
                     BY_LABEL,
                 ),
                 k_bar=most,
-                threshold_offset=Fraction(gap),
+                threshold_offset=Fraction(chosen.offset + chosen.sensitivity),
                 chooses="k",
             ),
         )
@@ -77,8 +83,9 @@ def adaptive(request: MechanismRequest) -> AdaptivePlan:
     if prefer is None:
         request.refuse(("penalty",), reason="{name} has no meaning where no k is preferred.", hint=_PREFERS)
     try:
-        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=request.penalty)
-        return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near), price)
+        penalty = request.penalty * request.most
+        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=penalty)
+        return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

@@ -73,7 +73,15 @@ class ItemLoss:
 
     def count_items(self, k: int) -> int:
         """Return how many items the counts of k keys cost, of all measures; 0 where none are released."""
-        return 0 if self.counts is None else sum(each.items(k) for each in (self.counts, *self.others))
+        return 0 if self.counts is None else self.counts.items(k) + self.other_items(k)
+
+    def other_items(self, k: int) -> int:
+        """Return how many items the measures after the first cost, of k keys."""
+        return sum(each.items(k) for each in self.others)
+
+    def joint_items(self, k: int) -> int:
+        """Return how many items k keys cost together with the values of the first measure, if these are released."""
+        return self.items(k) - self.other_items(k)
 
     def rho(self, items: int) -> Rho:
         """Return the loss of so many items."""

@@ -11,7 +11,7 @@ from dpsql.mechanisms.base import Selection
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = ["add_counts", "charge_by_item", "draw_others"]
+__all__ = ["add_counts", "add_others", "charge_by_item", "draw_others"]
 
 
 def charge_by_item(
@@ -38,14 +38,26 @@ def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: 
     return tuple(tuple(release.release(exact[list(rows)].tolist(), noise)) for release, exact in pairs)
 
 
-def add_counts(keys: MechanismOutput, exact: Sequence[int], *, price: ItemLoss, noise: Noise) -> MechanismOutput:
-    """Return what was drawn with counts drawn and paid for; `exact` are those of its rows, in their order."""
+def add_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+    """Return what was drawn with counts and other measures of its rows, drawn and paid for."""
     counts = price.counts
     if counts is None:
         return keys
-    rows, private = len(keys.rows), tuple(counts.release(exact, noise))
-    loss, items = (
-        require_zcdp(keys.loss) + ZCDP(price.rho(counts.items(rows)), Delta(0)),
-        keys.items + counts.items(rows),
+    exact = [int(groups.counts[row]) for row in keys.rows]
+    items = counts.items(len(keys.rows))
+    loss = require_zcdp(keys.loss) + ZCDP(price.rho(items), Delta(0))
+    counted = replace(keys, counts=tuple(counts.release(exact, noise)), loss=loss, items=keys.items + items)
+    return add_others(counted, groups, price=price, noise=noise)
+
+
+def add_others(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+    """Return what was drawn with the measures after the first of its rows, drawn and paid for."""
+    if not price.others:
+        return drawn
+    items = price.other_items(len(drawn.rows))
+    return replace(
+        drawn,
+        loss=require_zcdp(drawn.loss) + ZCDP(price.rho(items), Delta(0)),
+        items=drawn.items + items,
+        others=draw_others(drawn.rows, price, groups=groups, noise=noise),
     )
-    return replace(keys, counts=private, loss=loss, items=items)

@@ -59,13 +59,17 @@ class DomainDiscoveryPlan:
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
             half=add_count_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
-            rows=RowsRead(counting=rewritten(query, bound=bound, weights=weights_within(discovery)), weighted=True),
+            rows=RowsRead(
+                counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
+                weighted=True,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged="half of the keys at once, the other half only if more than k are found"
                 + ("" if counts is None else ", and one for each count returned"),
                 facts=(
-                    *describe_threshold(discovery),
+                    *describe_threshold(discovery, query),
                     (
                         "peeling",
                         f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold",
@@ -83,8 +87,7 @@ class DomainDiscoveryPlan:
         rows = drawn.positions
         items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
         keys = MechanismOutput(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
-        exact = [int(groups.counts[row]) for row in rows]
-        return add_counts(keys, exact, price=self.price, noise=noise)
+        return add_counts(keys, groups, price=self.price, noise=noise)
 
 
 def domain_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:
@@ -101,7 +104,8 @@ def domain_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:
     half = Rho(price.rho(k).value / 2)
     try:
         peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
-        return DomainDiscoveryPlan(DomainDiscovery(half, delta, bound, peeling, k), price, request.own_cap)
+        mechanism = DomainDiscovery(half, delta, bound, peeling, k, request.most)
+        return DomainDiscoveryPlan(mechanism, price, request.own_cap)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

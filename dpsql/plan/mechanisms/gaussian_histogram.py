@@ -6,10 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.counts_by_item import add_others
+from dpsql.plan.mechanisms.measure_text import describe_noisy, describe_spread, name_value
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
 
@@ -34,19 +38,20 @@ class GaussianHistogramPlan:
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: it reads all groups, at a fixed price."""
-        chosen, threshold = self.selection, self.selection.threshold
-        sigma = math.sqrt(chosen.variance)
+        chosen, price, threshold = self.selection, self.price, self.selection.threshold
+        sigma = describe_spread(query, math.sqrt(chosen.variance))
         return ReleaseSpec(
             k=chosen.k,
-            worst_case=chosen.loss,
-            half=chosen.loss,
-            rows=RowsRead(counting=rewrite_all(query, bound=bound)),
+            worst_case=chosen.loss + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
+            half=chosen.loss + ZCDP(price.rho(price.other_items(math.ceil(chosen.k / 2))), Delta(0)),
+            rows=RowsRead(counting=rewrite_all(query, bound=bound), others=len(query.measures) - 1),
             counts=None if self.price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
-                charged="paid at once, however many are returned",
+                charged="paid at once, however many are returned"
+                + ("; one for each value of a further measure" if price.others else ""),
                 facts=(
-                    ("threshold", f"a noisy count of {threshold} units, independent of the other groups"),
-                    ("noise", f"sigma {sigma:.1f} on the count of every group; all groups are read"),
+                    ("threshold", f"{describe_noisy(query, threshold)}, independent of the other groups"),
+                    ("noise", f"sigma {sigma} on the {name_value(query)} of every group; all groups are read"),
                 ),
                 threshold_offset=Fraction(threshold),
             ),
@@ -54,9 +59,11 @@ class GaussianHistogramPlan:
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
-        drawn, items = self.selection.release(FullHistogram(groups.counts), noise), self.price.items(self.selection.k)
-        stopped = len(drawn.positions) < self.selection.k
-        return MechanismOutput(drawn.positions, drawn.counts, self.selection.loss, items, stopped_at_bottom=stopped)
+        chosen, price = self.selection, self.price
+        drawn = chosen.release(FullHistogram(groups.counts), noise)
+        stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
+        first = MechanismOutput(drawn.positions, drawn.counts, chosen.loss, items, stopped_at_bottom=stopped)
+        return add_others(first, groups, price=price, noise=noise)
 
 
 def gaussian_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
@@ -67,7 +74,8 @@ def gaussian_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
     )
     bound, delta = request.bound(), request.delta
     try:
-        return GaussianHistogramPlan(GaussianHistogram(price.rho(price.items(k)), delta, k, bound), price)
+        rho, most = price.rho(price.joint_items(k)), request.most
+        return GaussianHistogramPlan(GaussianHistogram(rho, delta, k, bound, most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

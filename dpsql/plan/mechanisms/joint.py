@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import Histogram, JointExponential, Noise
+from dpsql.mechanisms import JointExponential, Noise
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Groups,
@@ -18,7 +18,8 @@ from dpsql.plan.mechanisms.base import (
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
-from dpsql.plan.mechanisms.peeling import count_candidates
+from dpsql.plan.mechanisms.known_groups import find_min
+from dpsql.plan.mechanisms.peeling import count_candidates, read_candidates
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
@@ -44,12 +45,14 @@ class JointPlan:
         chosen, counts = self.selection, self.price.counts
         worst_case = chosen.worst_case
         if counts is not None:
-            worst_case += ZCDP(self.price.rho(counts.items(chosen.k)), Delta(0))
+            worst_case += ZCDP(self.price.rho(self.price.count_items(chosen.k)), Delta(0))
         return ReleaseSpec(
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            rows=RowsRead(counting=rewrite(query, None, bound=bound), min_count=0),
+            rows=RowsRead(
+                counting=rewrite(query, None, bound=bound), min_count=find_min(query), others=len(query.measures) - 1
+            ),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
@@ -62,19 +65,19 @@ class JointPlan:
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw all keys, and then counts of them; an empty domain is no draw, and costs nothing."""
-        exact = tuple(groups.counts.tolist())
-        chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
-        loss = self.selection.loss(chosen)
-        keys = MechanismOutput(chosen.positions, None, loss, self.selection.k if exact else 0, stopped_at_bottom=False)
-        counts = [exact[row] for row in chosen.positions]
-        return add_counts(keys, counts, price=self.price, noise=noise)
+        candidates = read_candidates(groups)
+        chosen = self.selection.select(candidates, noise)
+        loss, items = self.selection.loss(chosen), self.selection.k if candidates.leaders else 0
+        keys = MechanismOutput(chosen.positions, None, loss, items, stopped_at_bottom=False)
+        return add_counts(keys, groups, price=self.price, noise=noise)
 
 
 def joint(request: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
     k, price = min(request.k, request.candidates()), request.price
     try:
-        return JointPlan(JointExponential(Epsilon(sqrt_rounded_down(8 * price.rho(k).value)), k), price)
+        epsilon = Epsilon(sqrt_rounded_down(8 * price.rho(k).value))
+        return JointPlan(JointExponential(epsilon, k, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

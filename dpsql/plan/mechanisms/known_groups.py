@@ -17,7 +17,7 @@ from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
 
-__all__ = ["KnownGroupsPlan", "known_groups"]
+__all__ = ["KnownGroupsPlan", "find_min", "known_groups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,17 @@ class KnownGroupsPlan:
         counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound)
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
         returned = "every one is returned" if k is None else "all are counted, for fewer items than a choice among them"
-        facts = () if is_total else (("domain", f"{groups:,} known groups; {returned}"),)
+        facts = [] if is_total else [("domain", f"{groups:,} known groups; {returned}")]
+        facts += [("cut", query.cut)] if query.cut else []
         return ReleaseSpec(
             k=k or groups,
             worst_case=loss,
             half=loss,
             rows=RowsRead(
-                counting=counting, max_rows=groups, min_count=_find_min(query), others=len(query.measures) - 1
+                counting=counting, max_rows=groups, min_count=find_min(query), others=len(query.measures) - 1
             ),
             counts=CountNoise.of(self.price.counts),
-            report=SpecReport(charged=f"charged: {what}", facts=facts),
+            report=SpecReport(charged=f"charged: {what}", facts=tuple(facts)),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -70,7 +71,7 @@ class KnownGroupsPlan:
         )
 
 
-def _find_min(query: PrivateQuery) -> int | None:
+def find_min(query: PrivateQuery) -> int | None:
     """Return what the first measure of a group is at least; None where it may be below 0."""
     bounds = query.measures[0].bounds
     return None if bounds is not None and bounds.low < 0 else 0

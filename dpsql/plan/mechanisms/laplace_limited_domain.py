@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, LaplaceLimitedDomain, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.counts_by_item import add_others
+from dpsql.plan.mechanisms.measure_text import describe_amount, describe_spread, name_value
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
@@ -29,23 +34,30 @@ class LaplaceLimitedDomainPlan:
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: it reads k_bar + 1 groups, at a fixed price."""
-        chosen, counted = self.selection, self.price.counts is not None
-        threshold = f"{chosen.offset + 1} units above group number {chosen.k_bar + 1}"
+        chosen, price, counted = self.selection, self.price, self.price.counts is not None
+        offset = chosen.offset + chosen.sensitivity
+        threshold = f"{describe_amount(query, offset)} above group number {chosen.k_bar + 1}"
+        scale = describe_spread(query, float(chosen.scale))
         return ReleaseSpec(
             k=chosen.k,
-            worst_case=chosen.worst_case,
-            half=chosen.worst_case,
-            rows=RowsRead(counting=rewrite(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            worst_case=chosen.worst_case + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
+            half=chosen.worst_case + ZCDP(price.rho(price.other_items(math.ceil(chosen.k / 2))), Delta(0)),
+            rows=RowsRead(
+                counting=rewrite(query, chosen.k_bar + 1, bound=bound),
+                max_rows=chosen.k_bar + 1,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
             report=SpecReport(
-                charged="paid at once, however many are returned",
+                charged="paid at once, however many are returned"
+                + ("; one for each value of a further measure" if price.others else ""),
                 facts=(
                     ("k_bar", str(chosen.k_bar)),
                     ("threshold", threshold),
-                    ("noise", f"Laplace of scale {float(chosen.scale):.1f} on every count and on the threshold"),
+                    ("noise", f"Laplace of scale {scale} on every {name_value(query)} and on the threshold"),
                 ),
                 k_bar=chosen.k_bar,
-                threshold_offset=Fraction(chosen.offset + 1),
+                threshold_offset=Fraction(offset),
             ),
         )
 
@@ -53,10 +65,11 @@ class LaplaceLimitedDomainPlan:
         """Draw keys and counts together; the mechanism puts equal noisy counts in a random order."""
         chosen = self.selection
         drawn = chosen.select(Histogram.of_leaders(tuple(groups.counts.tolist()), chosen.k_bar), noise)
-        items = self.price.items(chosen.k)
-        return MechanismOutput(
+        items = self.price.joint_items(chosen.k)
+        first = MechanismOutput(
             drawn.positions, drawn.counts, chosen.loss(drawn), items, stopped_at_bottom=drawn.stopped_at_bottom
         )
+        return add_others(first, groups, price=self.price, noise=noise)
 
 
 def laplace_limited_domain(request: MechanismRequest) -> LaplaceLimitedDomainPlan:
@@ -64,8 +77,8 @@ def laplace_limited_domain(request: MechanismRequest) -> LaplaceLimitedDomainPla
     price, k = request.price, request.k
     bound, delta, k_bar = request.bound(), request.delta, request.k_bar
     try:
-        pure = price.pure(price.items(k))
-        return LaplaceLimitedDomainPlan(LaplaceLimitedDomain(pure, delta, k, k_bar, bound), price)
+        pure = price.pure(price.joint_items(k))
+        return LaplaceLimitedDomainPlan(LaplaceLimitedDomain(pure, delta, k, k_bar, bound, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

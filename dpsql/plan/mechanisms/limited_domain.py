@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dpsql.errors import Refusal
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
@@ -95,7 +94,7 @@ class ChosenLimitedDomainPlan:
         """Return the release of the largest k_bar; its threshold offset is the highest of all."""
         usual = self.largest.specify(query, bound)
         candidates = ", ".join(map(str, self.choice.candidates))
-        threshold = f"{float(usual.report.threshold_offset):.1f} units above the group after them, or less"
+        threshold = f"{describe_amount(query, usual.report.threshold_offset)} above the group after them, or less"
         if usual.report.min_threshold:
             threshold += f", and at least {float(usual.report.min_threshold):.1f} units, or less"
         return replace(
@@ -113,24 +112,23 @@ class ChosenLimitedDomainPlan:
         exact = tuple(groups.counts.tolist())
         k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         leaders = LimitedDomainPlan(replace(self.selection, k_bar=k_bar), self.price)
-        drawn = leaders.draw(Groups(groups.counts[: k_bar + 1]), noise)
+        read = slice(k_bar + 1)
+        first = Groups(groups.counts[read], others=tuple(each[read] for each in groups.others))
+        drawn = leaders.draw(first, noise)
         items = drawn.items + _CHOICE
         return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
 
 
 def limited_domain(request: MechanismRequest) -> LimitedDomainPlan | ChosenLimitedDomainPlan:
     """Return the mechanism of an unknown domain."""
-    if request.leaves_k_bar and not request.query.counts_units_alone:
-        hint = "Write a number, or leave it out."
-        place = request.query.clause.options["k_bar"].place
-        raise Refusal("option", "k_bar = AUTO is for counts of units.", hint=hint, place=place)
     if not request.leaves_k_bar:
         return LimitedDomainPlan(_selection(request, request.k_bar), request.price)
     candidates = tuple(_doubled(request.k, request.terms.limits.max_k_bar))
     largest = LimitedDomainPlan(_selection(request, candidates[-1]), replace(request.price, once=_CHOICE))
     chosen = largest.selection
     bound, least = chosen.max_groups_contributed, chosen.min_units
-    return ChosenLimitedDomainPlan(largest, ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least))
+    choice = ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least, request.most)
+    return ChosenLimitedDomainPlan(largest, choice)
 
 
 def _doubled(k: int, most: int) -> Iterator[int]:
@@ -148,5 +146,5 @@ def _selection(request: MechanismRequest, k_bar: int) -> LimitedDomain:
         k_bar=k_bar,
         max_groups_contributed=request.groups,
         min_units=request.min_units,
-        sensitivity=request.query.measures[0].width,
+        sensitivity=request.most,
     )

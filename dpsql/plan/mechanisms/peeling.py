@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from dpsql.mechanisms import Histogram, Noise, Peeling
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
+from dpsql.plan.mechanisms.known_groups import find_min
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
-__all__ = ["PeelingPlan", "count_candidates", "peeling"]
+__all__ = ["PeelingPlan", "count_candidates", "peeling", "read_candidates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,9 @@ class PeelingPlan:
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            rows=RowsRead(counting=rewrite(query, None, bound=bound), min_count=0, others=len(query.measures) - 1),
+            rows=RowsRead(
+                counting=rewrite(query, None, bound=bound), min_count=find_min(query), others=len(query.measures) - 1
+            ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned", facts=(("domain", count_candidates(query)),)
@@ -44,9 +47,15 @@ class PeelingPlan:
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys, and then counts of them."""
-        exact = tuple(groups.counts.tolist())
-        chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
+        chosen = self.selection.select(read_candidates(groups), noise)
         return charge_by_item(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
+
+
+def read_candidates(groups: Groups) -> Histogram:
+    """Return the scores of all candidates, raised alike to at least 0: a race depends on their differences alone."""
+    exact = groups.counts.tolist()
+    lowest = min(0, min(exact, default=0))
+    return Histogram.of_leaders(tuple(each - lowest for each in exact), len(exact))
 
 
 def count_candidates(query: PrivateQuery) -> str:
@@ -59,6 +68,4 @@ def count_candidates(query: PrivateQuery) -> str:
 def peeling(request: MechanismRequest) -> PeelingPlan:
     """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
     known = request.candidates()
-    return PeelingPlan(
-        Peeling(request.price.epsilon, min(request.k, known), request.query.measures[0].width), request.price
-    )
+    return PeelingPlan(Peeling(request.price.epsilon, min(request.k, known), request.most), request.price)

@@ -104,6 +104,7 @@ class EachPartitionPlan:
         return MechanismOutput(
             rows=tuple(int(part[row]) for part, one in zip(rows, drawn, strict=True) for row in one.rows),
             counts=_joined([one.counts for one in drawn]),
+            others=_joined_others(drawn),
             loss=ZCDP(Rho(rho), Delta(delta)),
             items=int(_dearest([Fraction(one.items) for one in drawn], self.charged_partitions)),
             stopped_at_bottom=any(one.stopped_at_bottom for one in drawn),
@@ -179,8 +180,14 @@ def all_partitions(
     if not isinstance(every, GaussianHistogramPlan | WeightedGaussianPlan):
         hint = "Leave the mechanism out, or take another."
         raise Refusal("option", "This mechanism does not go with PER.", hint=hint, place=request.place)
+    if every.price.others:
+        hint = "Leave the mechanism out, or select one measure alone."
+        reason = "With PER this mechanism releases no further measure: the price would grow with the groups that pass."
+        raise Refusal("option", reason, hint=hint, place=request.place)
     if isinstance(every, WeightedGaussianPlan) and every.price.counts is not None:
-        hint = "Leave the count out, or write mechanism = gaussian_histogram, which needs a bound."
+        ranks_units = request.query.measures[0].bounds is None
+        out = "Leave the count out" if ranks_units else "Leave the mechanism out"  # a sum that ranks is selected
+        hint = f"{out}, or write mechanism = gaussian_histogram, which needs a bound."
         raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=request.place)
     return AllPartitionsPlan(every, len(partitions.values))
 
@@ -205,10 +212,16 @@ def _part(groups: Groups, rows: npt.NDArray[np.int64]) -> Groups:
     """Return what was read of some of the rows."""
     weights = groups.weights[rows] if len(groups.weights) else groups.weights
     partitions = None if groups.partitions is None else groups.partitions[rows]
-    return Groups(groups.counts[rows], weights, partitions)
+    return Groups(groups.counts[rows], weights, partitions, tuple(each[rows] for each in groups.others))
 
 
 def _joined(counts: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
     """Return the counts of all partitions, one after another; None where none were drawn."""
     drawn = [each for each in counts if each is not None]
     return tuple(count for each in drawn for count in each) if len(drawn) == len(counts) else None
+
+
+def _joined_others(drawn: Sequence[MechanismOutput]) -> tuple[tuple[int, ...], ...]:
+    """Return the measures after the first of all partitions, each one partition after another."""
+    measures = zip(*(each.others for each in drawn), strict=True)
+    return tuple(tuple(value for values in parts for value in values) for parts in measures)

@@ -13,7 +13,7 @@ from dpsql.plan.mechanisms.certificate_rules import check_delta, check_epsilon
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
+from dpsql.sql.ir.statements import Option, PrivateQuery, count_groups
 
 __all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups", "read_whole_number"]
 
@@ -89,6 +89,11 @@ class MechanismRequest:
         return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
 
     @property
+    def most(self) -> int:
+        """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ."""
+        return self.query.measures[0].width
+
+    @property
     def min_units(self) -> int:
         """Number of units that a group must have: the largest min_units of the tables in the query, 1 without any."""
         return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)
@@ -111,8 +116,8 @@ class MechanismRequest:
             reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
             place = self.query.clause.options["domain"].place
             raise Refusal("min-units", reason, hint=hint, place=place)
-        domain = self.query.domain
-        return len(domain.values) if isinstance(domain, LiteralDomain) else self.k
+        known = count_groups(self.query.domain)
+        return self.k if known is None else known
 
     def bound(self) -> int:
         """Return the bound; refuse a mechanism that needs one where there is none, or that has no min_units."""

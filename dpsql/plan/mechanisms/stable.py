@@ -10,6 +10,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FixedStableSelection, FixedStableTopK, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
@@ -35,13 +36,18 @@ class StablePlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: k_bar + 1 groups are read, and half of the keys save draws where no gap held."""
         chosen, price = self.selection, self.price
-        gap, half = chosen.test.offset + 1, math.ceil(chosen.k / 2)
+        gap, half = chosen.test.offset + chosen.sensitivity, math.ceil(chosen.k / 2)
+        wide = describe_amount(query, gap)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
             half=add_count_loss(chosen.loss(_unheld(half, chosen.k)), half, price=price),
             min_rho=_LEAST_RHO,
-            rows=RowsRead(counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            rows=RowsRead(
+                counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound),
+                max_rows=chosen.k_bar + 1,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="half of the keys' at once, the rest for draws that are made; one for each count returned",
@@ -49,9 +55,9 @@ class StablePlan:
                     ("k_bar", str(chosen.k_bar)),
                     (
                         "threshold",
-                        f"the last key of the set {gap} units above the next; for other keys as limited_domain",
+                        f"the last key of the set {wide} above the next; for other keys as limited_domain",
                     ),
-                    ("penalty", f"{float(chosen.penalty):g} units for each rank away from {chosen.k}"),
+                    ("penalty", f"{_describe_penalty(chosen, query)} for each rank away from {chosen.k}"),
                     BY_LABEL,
                 ),
                 k_bar=chosen.k_bar,
@@ -72,6 +78,13 @@ class StablePlan:
         return describe_order(keys, groups, price=self.price, noise=noise)
 
 
+def _describe_penalty(mechanism: FixedStableTopK, query: PrivateQuery) -> str:
+    """Return the penalty as a number of units, or as an amount of another measure."""
+    if query.measures[0].bounds is None:
+        return f"{float(mechanism.penalty):g} units"
+    return describe_amount(query, mechanism.penalty)
+
+
 def _unheld(returned: int, k: int) -> FixedStableSelection:
     """Return an answer of so many keys where no gap was confirmed, ended by BOTTOM if they are fewer than k."""
     filled = tuple(range(returned))
@@ -85,10 +98,10 @@ def stable(request: MechanismRequest) -> StablePlan:
         ("prefer",), reason="{name} is for TOP ADAPTIVE PRIVATE.", hint="Leave it out: k itself is preferred."
     )
     price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
-    penalty = request.penalty
+    penalty, most = request.penalty * request.most, request.most
     try:
         rho = price.rho(price.keys(k))
-        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, request.groups), price)
+        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, request.groups, most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

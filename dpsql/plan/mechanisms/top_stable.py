@@ -18,6 +18,7 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
+from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.quantities import Epsilon
@@ -44,18 +45,22 @@ class TopStablePlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: k_bar + 1 groups are read, and only draws among more than k leaders can be saved."""
         chosen, price = self.selection, self.price
-        gap = chosen.offset + 1
+        gap = chosen.offset + chosen.sensitivity
         return ReleaseSpec(
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
             half=add_count_loss(chosen.worst_case, math.ceil(chosen.k / 2), price=price),
-            rows=RowsRead(counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            rows=RowsRead(
+                counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound),
+                max_rows=chosen.k_bar + 1,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="the tests at once; draws among more than k; one for each count returned",
                 facts=(
                     ("k_bar", str(chosen.k_bar)),
-                    ("threshold", f"the last of the leaders {gap} units above the next"),
+                    ("threshold", f"the last of the leaders {describe_amount(query, gap)} above the next"),
                     BY_LABEL,
                 ),
                 k_bar=chosen.k_bar,
@@ -84,7 +89,8 @@ def top_stable(request: MechanismRequest) -> TopStablePlan:
     try:
         tests = Epsilon(sqrt_rounded_down(2 * (1 - share) * rho))
         within = Epsilon(sqrt_rounded_down(8 * share * rho / k)) if share else None
-        return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within), price)
+        mechanism = TopStable(tests, delta, k, k_bar, within=within, sensitivity=request.most)
+        return TopStablePlan(mechanism, price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Noise
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, require_zcdp
+from dpsql.plan.mechanisms.counts_by_item import draw_others
 from dpsql.quantities import Delta
 
 __all__ = ["BY_LABEL", "Ranked", "add_count_loss", "count_items", "describe_order", "rank"]
@@ -49,19 +50,21 @@ def describe_order(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, n
         return drawn
     counts = price.counts.release([int(groups.counts[row]) for row in drawn.rows], noise)
     pairs = sorted(zip(drawn.rows, counts, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    rows = tuple(row for row, _ in pairs)
     return MechanismOutput(
-        tuple(row for row, _ in pairs),
+        rows,
         tuple(count for _, count in pairs),
         add_count_loss(require_zcdp(drawn.loss), len(pairs), price=price),
-        drawn.items + price.counts.items(len(pairs)),
+        drawn.items + price.count_items(len(pairs)),
         stopped_at_bottom=drawn.stopped_at_bottom,
         chosen=drawn.chosen,
+        others=draw_others(rows, price, groups=groups, noise=noise),
     )
 
 
 def add_count_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
-    """Return the loss, plus that of the counts of so many keys if the query releases counts."""
-    return loss if price.counts is None else loss + ZCDP(price.rho(price.counts.items(keys)), Delta(0))
+    """Return the loss, plus that of the counts, and further measures, of so many keys if the query releases any."""
+    return loss if price.counts is None else loss + ZCDP(price.rho(price.count_items(keys)), Delta(0))
 
 
 def count_items(loss: ZCDP, price: ItemLoss) -> int:

@@ -8,9 +8,18 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, NoisyCounts, WeightedGaussian, unit_weight
+from dpsql.mechanisms import (
+    WEIGHT_STEPS,
+    CountRelease,
+    FullHistogram,
+    Noise,
+    NoisyCounts,
+    WeightedGaussian,
+    unit_weight,
+)
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_counts
+from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
@@ -58,11 +67,15 @@ class WeightedGaussianPlan:
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
-            rows=RowsRead(counting=rewritten(query, bound=bound, weights=weights_within(chosen)), weighted=True),
+            rows=RowsRead(
+                counting=rewritten(query, bound=bound, weights=weights_within(chosen)),
+                weighted=True,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
-                facts=describe_threshold(chosen),
+                facts=describe_threshold(chosen, query),
                 threshold_offset=compute_threshold(chosen),
                 cap=OWN if self.own_cap else "",
             ),
@@ -73,16 +86,19 @@ class WeightedGaussianPlan:
         chosen, price = self.selection, self.price
         drawn = chosen.release(FullHistogram(groups.weights), noise).positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
-        exact = [int(groups.counts[row]) for row in drawn]
-        return add_counts(keys, exact, price=price, noise=noise)
+        return add_counts(keys, groups, price=price, noise=noise)
 
 
 def price_keys_at_once(request: MechanismRequest) -> ItemLoss:
     """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
     price = request.price
-    if not request.own_cap or not isinstance(price.counts, NoisyCounts):
+    if not request.own_cap or price.counts is None:
         return price
-    return replace(price, counts=replace(price.counts, max_groups_contributed=None))
+    return replace(price, counts=_lift_bound(price.counts), others=tuple(map(_lift_bound, price.others)))
+
+
+def _lift_bound(counts: CountRelease) -> CountRelease:
+    return replace(counts, max_groups_contributed=None) if isinstance(counts, NoisyCounts) else counts
 
 
 def weights_within(mechanism: WeightedGaussian) -> list[int]:
@@ -95,11 +111,14 @@ def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
     return Fraction(mechanism.threshold, WEIGHT_STEPS)
 
 
-def describe_threshold(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ...]:
+def describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> tuple[tuple[str, str], ...]:
     """Return what a weight is and how much of it a group needs, as lines of name and value."""
     sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
+    most, share = query.measures[0].width, ""
+    if most > 1:
+        share = f", in proportion to what it adds there: all of it for {describe_amount(query, most)}"
     return (
-        ("weights", "1/sqrt(t) of each unit in each of its t groups"),
+        ("weights", f"1/sqrt(t) of each unit in each of its t groups{share}"),
         ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, independent of the other groups"),
         ("noise", f"sigma {sigma:.1f} on the weight of every group; all groups are read"),
     )

@@ -123,6 +123,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
         population=None if private is None else private.population,
         materialized=() if private is None else private.materialized,
         bounds=() if private is None else tuple(private.bounds.list_lines()),
+        calendar=() if private is None else tuple(map(str, private.calendar)),
     )
 
 

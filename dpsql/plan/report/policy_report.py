@@ -20,7 +20,8 @@ class CheckedTable:
     """A table of the policy; columns are None, and so is what is hidden, where only the data knows them.
 
     With a `link` the unit is that of another table, such as "customers.household_id via customer_id -> customers.id".
-    `bounds` are lines such as "rows = 20" and "amount = {min = 0, max = 500}".
+    `bounds` are lines such as "rows = 20" and "amount = {min = 0, max = 500}", and `calendar`
+    lines such as "ts = {first = 2025-01-01, last = 2026-12-31}".
     """
 
     name: str
@@ -36,6 +37,7 @@ class CheckedTable:
     population: int | None = None
     materialized: tuple[tuple[str, ...], ...] = ()
     bounds: tuple[str, ...] = ()
+    calendar: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

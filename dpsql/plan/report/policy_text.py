@@ -141,6 +141,10 @@ def _rules(table: CheckedTable) -> Iterator[str]:
         yield from _wrapped(
             f"bounds: {', '.join(table.bounds)}: COUNT(*), SUM and AVG add no more for a unit in a group.", depth=2
         )
+    if table.calendar:
+        yield from _wrapped(
+            f"calendar: {', '.join(table.calendar)}: the days of a time series without bounds in WHERE.", depth=2
+        )
     if table.materialized:
         sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.materialized)
         yield from _wrapped(

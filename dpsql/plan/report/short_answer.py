@@ -14,6 +14,7 @@ from dpsql.accounting import BudgetVector
 from dpsql.display import key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error
 from dpsql.plan.auto import Prediction, predict_need
+from dpsql.plan.mechanisms.measure_text import describe_about
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
@@ -44,17 +45,17 @@ def explain_short_answer(
     if plan.query.partitions is not None and returned:
         lead = f"In some partitions fewer than {plan.k} {many} stood out."
     if plan.spec.report.chooses == "k":
-        gap = float(plan.threshold_offset)
+        gap = describe_about(plan.query.measures[0], float(plan.threshold_offset), units=units)
         return (
-            f"No list of {many} ended in a wide gap. {price} the last {singular} must have about {gap:,.0f} "
-            f"{units} more than the next. To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise "
-            "epsilon."
+            f"No list of {many} ended in a wide gap. {price} the last {singular} must have {gap} more than the next. "
+            "To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise epsilon."
         )
     if groups_by_unit(plan.query):
         return f"{lead} Each is a single {unit_noun(plan.query.unit_name)}: group by a column that many {units} share."
     need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
-    if not plan.query.counts_units_alone:
-        return f"{lead} To see more: raise epsilon, or group by something coarser than {singular}."
+    if plan.query.measures[0].bounds is not None:
+        known = f" {price} {describe_need(plan)}." if need is not None else ""
+        return f"{lead}{known} To see more: raise epsilon, or group by something coarser than {singular}."
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
     others = dict(_find_variants(plan, need, terms=terms, remaining=remaining, salts=salts))
@@ -66,13 +67,16 @@ def explain_short_answer(
 
 
 def describe_need(plan: Plan) -> str:
-    """Return how many units a key needs for an even chance to be returned; "" with a known domain or no prediction."""
+    """Return how many units, or how much of a measure, a key needs for an even chance to be returned.
+
+    It is "" with a known domain, or without a prediction.
+    """
     need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
     if need is None or plan.query.domain is not None:
         return ""
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
-    return f"{with_article(singular)} needs about {need.units:,.0f} {units}{compared}"
+    return f"{with_article(singular)} needs {describe_about(need.measure, need.units, units=units)}{compared}"
 
 
 def groups_by_unit(query: PrivateQuery) -> bool:

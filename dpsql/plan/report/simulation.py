@@ -30,7 +30,7 @@ _MOST_SEQUENCES = 1_000_000  # candidates times k, beyond which the joint mechan
 def simulate_recall(plan: Plan, *, noise: Noise) -> Plan:
     """Return the plan with the recall of every mechanism that was considered, if its query guesses at the counts."""
     guess, k = plan.query.assumed, plan.query.clause.k
-    if guess is None or k is None:
+    if guess is None or k is None or plan.query.measures[0].bounds is not None:  # the guess is of units
         return plan
     domain = plan.query.domain
     counts = guess.counts
@@ -69,7 +69,13 @@ def expected_recall(mechanism_plan: MechanismPlan, guess: Sequence[int], *, k: i
 
 
 def _read(mechanism_plan: MechanismPlan, counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Groups:
-    """Return what the engine would have read of the guessed groups."""
+    """Return what the engine would have read of the guessed groups; of measures after the first, nothing but 0."""
+    read = _read_counts(mechanism_plan, counts)
+    return replace(read, others=tuple(np.zeros_like(read.counts) for _ in mechanism_plan.price.others))
+
+
+def _read_counts(mechanism_plan: MechanismPlan, counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Groups:
+    """Return the counts, and the weights if the mechanism uses any."""
     match mechanism_plan:
         case LimitedDomainPlan(selection=leaders):
             return Groups(counts[: leaders.k_bar + 1])

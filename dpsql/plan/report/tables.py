@@ -11,7 +11,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.report.balance import Balance
 from dpsql.plan.report.forecast import Forecast
 from dpsql.plan.terms import Terms
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
+from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ascii_lower
 
@@ -54,6 +54,7 @@ def functions_table() -> pa.Table:
         **dict.fromkeys(FUNCTIONS, "everywhere"),
         **dict.fromkeys(WINDOWS, "with OVER, in subqueries and over public tables"),
         **dict.fromkeys(AGGREGATES, "in subqueries that group by the privacy unit, and over public tables"),
+        **dict.fromkeys(INTERVAL_ENDS, "of measures of a private query"),
         "count": "of distinct privacy units; all counts in subqueries and over public tables",
     }
     columns = zip(*sorted(used.items()), strict=True)

@@ -62,9 +62,9 @@ def _find_excessive_k(plan: Plan) -> Iterator[str]:
 
 
 def _find_need(plan: Plan) -> float:
-    """Return about how many units a key needs; 2, more than a single one, where nothing is predicted."""
+    """Return about how many units a key needs at least; 2, more than a single one, where nothing is predicted."""
     need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
-    return 2.0 if need is None else need.units
+    return 2.0 if need is None else need.units / need.measure.width
 
 
 def _count_listed(body: FromWhere, unit: Expression) -> int | None:

@@ -70,7 +70,7 @@ class Acts:
         raise malformed()
 
     def _create(self, caller: Caller, request: Fields) -> bytes:
-        handle, prepared = self._statements.prepare(caller.user, request.text(1))
+        handle, prepared = self._statements.prepare(caller.user, request.text(1), implicit=caller.implicit)
         columns = prepared.schema.serialize().to_pybytes()
         parameters = parameter_schema(prepared.types).serialize().to_pybytes()
         return packed("ActionCreatePreparedStatementResult", (1, handle), (2, columns), (3, parameters))

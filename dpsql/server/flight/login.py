@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["DOOR", "SURFACE", "Caller", "Calls", "Doors", "Handshake", "Login", "Tokens"]
+__all__ = ["DOOR", "IMPLICIT", "SURFACE", "Caller", "Calls", "Doors", "Handshake", "Login", "Tokens"]
 
 SURFACE = "flight"
 DOOR = "x-dpsql-door"  # the header in which the guard writes at which door a call came in
+IMPLICIT = "dpsql-implicit"  # the header with which a client reads standard SQL as private
+_SETTINGS = {"on": True, "true": True, "off": False, "false": False}
 _DOOR_BYTES = 24
 _LONGEST_HEADER = 2_000
 _TOKEN_SECONDS = 12 * 3600.0
@@ -131,12 +133,16 @@ class Calls:
 
 
 class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """The call of a user who is known by a token, until it has ended."""
+    """The call of a user who is known by a token, until it has ended.
 
-    def __init__(self, user: User, token: str, *, calls: Calls) -> None:
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy.
+    """
+
+    def __init__(self, user: User, token: str, *, calls: Calls, implicit: bool | None) -> None:
         super().__init__()
         self.user = user
         self.token = token
+        self.implicit = implicit
         self._calls = calls
 
     def call_completed(self, *_: object) -> None:
@@ -170,12 +176,13 @@ class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no
                 raise _refused()
             user, token = found, shown
         self._doors.prove(door)
+        implicit = _implicit(headers)
         if info.method == fl.FlightMethod.HANDSHAKE:
             return Handshake(token)
         if not self._calls.begin(user.name):
             hint = "Read the answers that are there, or close them."
             raise Refusal("server-busy", "Too many calls of this user are under way.", hint=hint)
-        return Caller(user, token, calls=self._calls)
+        return Caller(user, token, calls=self._calls, implicit=implicit)
 
     def fault(self, kind: str) -> None:
         """Tell those who run the server that something failed, without its words."""
@@ -193,6 +200,14 @@ def _header(headers: Headers, name: str) -> str:
     """Return a header; of several the last, which the guard at the door has written."""
     value = headers.get(name, [""])[-1]
     return value if isinstance(value, str) and len(value) <= _LONGEST_HEADER else ""
+
+
+def _implicit(headers: Headers) -> bool | None:
+    """Return the setting of a call; None where it has none."""
+    written = _header(headers, IMPLICIT).lower()
+    if IMPLICIT in headers and written not in _SETTINGS:
+        raise UsageError("flight-header", f"The header {IMPLICIT} is on or off.", hint=f"Send {IMPLICIT}: on")
+    return _SETTINGS.get(written)
 
 
 def _basic(shown: str) -> tuple[str, str]:

@@ -78,23 +78,24 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     @cleanly
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
         """Return the columns of an answer and a ticket for it; nothing is charged."""
-        user, command = _user(context), _command(descriptor)
-        ticket = bytes(descriptor.command)
+        caller, command = _caller(context), _command(descriptor)
+        user, ticket = caller.user, bytes(descriptor.command)
         if isinstance(command, Prepared):
             found = self._statements.prepared(user, command.handle)
-            schema = self._statements.described(user, found.text, parameters=found.bound)
-            ticket = read_ticket(self._statements.ticket(user, found.text, parameters=found.bound))
+            text, bound, implicit = found.text, found.bound, found.implicit
+            schema = self._statements.described(user, text, parameters=bound, implicit=implicit)
+            ticket = read_ticket(self._statements.ticket(user, text, parameters=bound, implicit=implicit))
         else:
-            schema = self._columns(user, command)
+            schema = self._columns(caller, command)
             if isinstance(command, Statement):
-                ticket = read_ticket(self._statements.ticket(user, command.text))
+                ticket = read_ticket(self._statements.ticket(user, command.text, implicit=caller.implicit))
         endpoint = fl.FlightEndpoint(fl.Ticket(ticket), [])
         return fl.FlightInfo(schema, descriptor, [endpoint], _UNKNOWN, _UNKNOWN)
 
     @unprintably
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
         """Return the columns of an answer; nothing is charged."""
-        return fl.SchemaResult(self._columns(_user(context), _command(descriptor)))
+        return fl.SchemaResult(self._columns(_caller(context), _command(descriptor)))
 
     @cleanly
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.RecordBatchStream:
@@ -147,12 +148,12 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         """Tell those who run the server that something failed, without its words."""
         self._gateway.telemetry.log("fault", surface=SURFACE, kind=kind)
 
-    def _columns(self, user: User, command: Command) -> pa.Schema:
+    def _columns(self, caller: Caller, command: Command) -> pa.Schema:
         match command:
             case Statement():
-                return self._statements.described(user, command.text)
+                return self._statements.described(caller.user, command.text, implicit=caller.implicit)
             case Prepared():
-                return self._statements.prepared(user, command.handle).schema
+                return self._statements.prepared(caller.user, command.handle).schema
             case ServerInfo():
                 return SERVER_INFO
             case TypeInfo():

@@ -34,6 +34,7 @@ class Ask:
 
     text: str
     parameters: tuple[object, ...]
+    implicit: bool | None = None
     turn: threading.Lock = field(default_factory=threading.Lock)
     answer: pa.Table | None = None
     is_running: bool = False
@@ -48,6 +49,7 @@ class PreparedStatement:
     types: tuple[str, ...]
     schema: pa.Schema
     bound: tuple[object, ...] = ()
+    implicit: bool | None = None
 
 
 class Statements:
@@ -58,13 +60,18 @@ class Statements:
         self._tickets: TicketStore[Ask] = TicketStore(most=_MOST_TICKETS, seconds=_HOUR)
         self._prepared: TicketStore[PreparedStatement] = TicketStore(most=_MOST_PREPARED, seconds=12 * _HOUR)
 
-    def described(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> pa.Schema:
+    def described(
+        self, user: User, text: str, *, parameters: tuple[object, ...] = (), implicit: bool | None = None
+    ) -> pa.Schema:
         """Return the columns of an answer; nothing is charged."""
-        return self._gateway.describe(SURFACE, user, text=text, parameters=parameters)
+        gateway = self._gateway.with_implicit(implicit)
+        return gateway.describe(SURFACE, user, text=text, parameters=parameters)
 
-    def ticket(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> bytes:
+    def ticket(
+        self, user: User, text: str, *, parameters: tuple[object, ...] = (), implicit: bool | None = None
+    ) -> bytes:
         """Return the handle by which this user gets the answer to a statement that was described."""
-        return self._tickets.put(user.name, Ask(text, parameters))
+        return self._tickets.put(user.name, Ask(text, parameters, implicit))
 
     def answered(self, user: User, handle: bytes, *, stop: Stop) -> pa.Table:
         """Return the answer of a ticket: the same one every time it is fetched, charged at most once.
@@ -83,7 +90,8 @@ class Statements:
                 return asked.answer
             asked.is_running = True
             try:
-                answer = self._gateway.ask(SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop)
+                gateway = self._gateway.with_implicit(asked.implicit)
+                answer = gateway.ask(SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop)
             finally:
                 asked.is_running = False
             table = _with_receipt(answer)
@@ -102,10 +110,10 @@ class Statements:
             return False
         return self._tickets.drop(user.name, handle)
 
-    def prepare(self, user: User, text: str) -> tuple[bytes, PreparedStatement]:
+    def prepare(self, user: User, text: str, *, implicit: bool | None = None) -> tuple[bytes, PreparedStatement]:
         """Return the handle of a statement, and what is known of it before anything is bound; nothing is charged."""
-        found = self._gateway.look(user, lambda session: session.prepare(text))
-        prepared = PreparedStatement(text, found.parameters, found.schema)
+        found = self._gateway.look(user, lambda session: session.prepare(text, implicit=implicit))
+        prepared = PreparedStatement(text, found.parameters, found.schema, implicit=implicit)
         return self._prepared.put(user.name, prepared), prepared
 
     def prepared(self, user: User, handle: bytes) -> PreparedStatement:

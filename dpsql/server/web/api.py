@@ -68,6 +68,12 @@ class Call:
         given = self.body.get("parameters", [])
         return given if isinstance(given, list | dict) else []
 
+    @property
+    def implicit(self) -> bool | None:
+        """Whether standard SQL is read as private; None leaves it to the policy."""
+        given = self.body.get("implicit")
+        return given if isinstance(given, bool) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -168,7 +174,9 @@ async def _end(call: Call) -> Response:
 
 
 async def _query(call: Call) -> Response:
-    answer = await call.dispatch.ask(call.user, call.sql, parameters=call.parameters, request=call.request)
+    answer = await call.dispatch.ask(
+        call.user, call.sql, parameters=call.parameters, request=call.request, implicit=call.implicit
+    )
     if ARROW in call.accepts:
         return Response(_stream(answer), media_type=ARROW)
     if len(answer) > MOST_JSON_ROWS:  # encoded in one step, which blocks all other requests
@@ -210,8 +218,8 @@ async def _explain(call: Call) -> Response:
     planned = int(times) if isinstance(times, int | float) else 1
 
     def act(session: Session) -> dict[str, object]:
-        plan = session.explain(call.sql, call.parameters)
-        told = session.forecast(call.sql, call.parameters, times=planned)
+        plan = session.explain(call.sql, call.parameters, implicit=call.implicit)
+        told = session.forecast(call.sql, call.parameters, times=planned, implicit=call.implicit)
         return {
             "facts": [{"name": name, "value": value} for name, value in plan.facts()],
             "warnings": list(plan.warnings),
@@ -226,7 +234,9 @@ async def _explain(call: Call) -> Response:
 
 
 async def _describe(call: Call) -> Response:
-    schema = await call.dispatch.look(call.user, lambda session: session.describe(call.sql, call.parameters))
+    schema = await call.dispatch.look(
+        call.user, lambda session: session.describe(call.sql, call.parameters, implicit=call.implicit)
+    )
     return json_answer({"columns": [{"name": each.name, "type": str(each.type)} for each in schema]})
 
 

@@ -40,15 +40,16 @@ def preview_cost(session: Session, text: str) -> Preview:
         session.describe(text)  # the statement's own errors say what else is wrong
         return Preview("free", "This reads no private row and costs nothing.")
     balance = session.budget
-    facts = remove_style(plan._repr_html_())
+    facts, clause = remove_style(plan._repr_html_()), plan.query.clause
+    reading = f"Read as {clause}. " if clause.implied else ""
     if plan.stored and not plan.fresh:
-        return Preview("stored", "Answered before: asking again shows that answer and costs nothing.", facts=facts)
+        words = "Answered before: asking again shows that answer and costs nothing."
+        return Preview("stored", reading + words, facts=facts)
     fits = forecast(plan, balance.remaining, times=1)
     if not fits.at_worst:
-        return Preview("short", _describe_shortage(plan, balance), plan.warnings, facts=facts)
-    return Preview(
-        "priced", _words(plan, fits, balance=balance), plan.warnings, meters=_meters(plan, balance), facts=facts
-    )
+        return Preview("short", reading + _describe_shortage(plan, balance), plan.warnings, facts=facts)
+    words = reading + _words(plan, fits, balance=balance)
+    return Preview("priced", words, plan.warnings, meters=_meters(plan, balance), facts=facts)
 
 
 def balance_html(balance: Balance) -> str:

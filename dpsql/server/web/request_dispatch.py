@@ -74,14 +74,23 @@ class RequestDispatch:
             return None
         return user
 
-    async def ask(self, user: User, text: str, *, request: Request, parameters: ParameterValues = ()) -> Answer:
+    async def ask(
+        self,
+        user: User,
+        text: str,
+        *,
+        request: Request,
+        parameters: ParameterValues = (),
+        implicit: bool | None = None,
+    ) -> Answer:
         """Return the answer to a statement; raise as `Gateway.ask`, and `Refusal` for too many at once.
 
         The body of the `request` was read; what is free is stopped when its client goes away.
         """
+        gateway = self.gateway.with_implicit(implicit)
         return await self._answer(
             user,
-            lambda stop: self.gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
+            lambda stop: gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
             request=request,
         )
 

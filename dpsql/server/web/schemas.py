@@ -21,6 +21,10 @@ _PARAMETERS: Schema = {
         {"type": "object", "additionalProperties": _VALUE, "maxProperties": 2000},
     ],
 }
+_IMPLICIT: Schema = {
+    "description": "Whether standard SQL over private tables is read as private; without it, as the policy says.",
+    "type": "boolean",
+}
 _AMOUNT: Schema = {
     "description": "A number, or its decimal digits as text.",
     "anyOf": [
@@ -39,10 +43,14 @@ def _object(required: tuple[str, ...], **properties: Schema) -> Schema:
     }
 
 
-ASKED = _object(("sql",), sql=_STATEMENT, parameters=_PARAMETERS)
+ASKED = _object(("sql",), sql=_STATEMENT, parameters=_PARAMETERS, implicit=_IMPLICIT)
 DESCRIBED = ASKED
 EXPLAINED = _object(
-    ("sql",), sql=_STATEMENT, parameters=_PARAMETERS, times={"type": "integer", "minimum": 1, "maximum": 1_000_000}
+    ("sql",),
+    sql=_STATEMENT,
+    parameters=_PARAMETERS,
+    implicit=_IMPLICIT,
+    times={"type": "integer", "minimum": 1, "maximum": 1_000_000},
 )
 GRANTED = _object(
     ("epsilon", "delta", "note"),

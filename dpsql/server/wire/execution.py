@@ -26,14 +26,13 @@ from dpsql.server.wire.portals import (
 from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
 from dpsql.server.wire.rows import ArrowRows, Rows, cast_rows, describe_columns
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
-from dpsql.server.wire.transaction import Transaction, default_settings, format_version
+from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
 
 __all__ = ["Execution"]
 
-_ON = frozenset(["on", "true", "yes", "1"])
 _QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages that suppress notices
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
@@ -144,13 +143,14 @@ class Execution:
         if result.notes:
             self._receipt = "; ".join(result.notes)
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
-                detail = result.details if self.transaction.settings.get("dpsql.details").lower() in _ON else ""
+                detail = result.details if self.transaction.settings.has_details else ""
                 first, *others = result.notes
                 self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
         return result.rows
 
     def _context(self, role: str) -> RequestContext:
-        return RequestContext(self.cancelled, role or self._router.user.name, self.transaction.settings.seconds)
+        settings = self.transaction.settings
+        return RequestContext(self.cancelled, role or self._router.user.name, settings.seconds, settings.implicit)
 
     async def _declare(self, command: commands.Declare, portal: Portal) -> Outcome:
         """Open a cursor; its query runs at the first FETCH."""
@@ -210,7 +210,7 @@ class Execution:
         try:
             if name != "all":
                 return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
-            names = sorted({*default_settings(), *self.transaction.settings.values})
+            names = sorted({*default_settings(), IMPLICIT, *self.transaction.settings.values})
             listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
             return ArrowRows(pa.Table.from_pylist(listing, schema=_SHOW_ALL))
         except WireError as error:
@@ -228,6 +228,9 @@ class Execution:
                 return self.role or "none"
             case "session_authorization":
                 return self._router.user.name
+            case "dpsql.implicit":
+                own = self.transaction.settings.implicit
+                return "on" if (self._gateway.service.policy.implicit if own is None else own) else "off"
             case "server_version":
                 return format_version(self._router.version)
             case "server_version_num":

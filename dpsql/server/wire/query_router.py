@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.engines.base import Stop
+    from dpsql.plan import Prepared
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
@@ -75,11 +76,15 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The analyst for whom a query is run, the future that cancels it, and its time limit; 0 is no limit."""
+    """The analyst for whom a query is run, the future that cancels it, and its time limit; 0 is no limit.
+
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy.
+    """
 
     cancelled: asyncio.Future[None]
     analyst: str
     seconds: float = 0.0
+    implicit: bool | None = None
 
 
 class ThreadRunner:
@@ -176,7 +181,7 @@ class QueryRouter:
 
         def describe_in_session(_: Stop) -> Shape:
             declared = [find_type(oid) for oid in types]
-            prepared = self._gateway.look(self.user, lambda session: session.prepare(text, declared), role=analyst)
+            prepared = self._prepare(text, declared, context=context)
             pairs = zip(_pad(types, len(prepared.parameters)), prepared.parameters, strict=True)
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
@@ -190,11 +195,12 @@ class QueryRouter:
         """Answer a query; `formats` are those of a Bind, in which the catalog encodes its rows."""
         if await self._is_catalog(source, context):
             return await self.query_catalog(source, bound, formats=formats, context=context)
-        text, analyst = source.text, context.analyst
+        text = source.text
 
         def answer(stop: Stop) -> QueryResult:
-            values = self._decode_values(text, bound, analyst=analyst) if bound.values else []
-            answer = self._gateway.ask(SURFACE, self.user, text=text, parameters=values, role=analyst, stop=stop)
+            values = self._decode_values(text, bound, context=context) if bound.values else []
+            gateway = self._gateway.with_implicit(context.implicit)
+            answer = gateway.ask(SURFACE, self.user, text=text, parameters=values, role=context.analyst, stop=stop)
             if answer.receipt.mechanism == NO_MECHANISM:
                 return QueryResult(ArrowRows(answer.arrow()))
             details = "; ".join(f"{name}: {value}" for name, value in answer.receipt.details())
@@ -255,15 +261,20 @@ class QueryRouter:
             failure = to_wire_error(error)
         raise failure
 
-    def _decode_values(self, text: str, bound: BoundValues, *, analyst: str) -> list[object]:
+    def _prepare(self, text: str, types: Sequence[str], *, context: RequestContext) -> Prepared:
+        """Return the parameters and columns of a statement of the session."""
+        return self._gateway.look(
+            self.user, lambda session: session.prepare(text, types, implicit=context.implicit), role=context.analyst
+        )
+
+    def _decode_values(self, text: str, bound: BoundValues, *, context: RequestContext) -> list[object]:
         """Return the values of parameters; the statement decides the types that the client left open."""
         oids = _pad(bound.types, len(bound.values))
         codes = expand_formats(bound.formats, len(bound.values))
         names: Sequence[str] = [""] * len(oids)
         if any(oid in {0, OIDS["unknown"]} for oid in oids):
             types = [find_type(oid) for oid in oids]
-            prepared = self._gateway.look(self.user, lambda session: session.prepare(text, types), role=analyst)
-            names = prepared.parameters
+            names = self._prepare(text, types, context=context).parameters
             if len(names) != len(oids):
                 raise Malformed(f"The statement has {len(names)} parameters, and {len(oids)} values were bound.")
         return [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.server.wire.sqlstates import WireError
 
-__all__ = ["PER_CONNECTION", "REPORTED", "Settings", "Transaction", "default_settings", "format_version"]
+__all__ = ["IMPLICIT", "PER_CONNECTION", "REPORTED", "Settings", "Transaction", "default_settings", "format_version"]
 
 REPORTED = (
     "application_name client_encoding DateStyle default_transaction_read_only in_hot_standby integer_datetimes "
@@ -19,6 +19,9 @@ REPORTED = (
     "standard_conforming_strings TimeZone"
 ).split()
 PER_CONNECTION = frozenset(["server_version", "session_authorization"])  # reported, but not settings
+IMPLICIT = "dpsql.implicit"  # the setting; without a value it is as the policy says
+_OWN = frozenset(["dpsql.details", IMPLICIT])  # settings of dpsql that can be set
+_ON, _OFF = frozenset(["on", "true", "yes", "1"]), frozenset(["off", "false", "no", "0"])
 _MAX_LENGTH, _MAX_COUNT = 1_000, 200  # characters of a value; settings of a connection
 _FIXED: Mapping[str, str] = {
     "client_encoding": "UTF8",
@@ -88,6 +91,17 @@ class Settings:
         raise WireError("42704", "There is no such setting.", hint="SHOW ALL lists the settings.")
 
     @property
+    def implicit(self) -> bool | None:
+        """Whether standard SQL over private tables is read as private; None leaves it to the policy."""
+        value = self.values.get(IMPLICIT)
+        return None if value is None else value.lower() in _ON
+
+    @property
+    def has_details(self) -> bool:
+        """Whether the details of a receipt are sent with it."""
+        return self.get("dpsql.details").lower() in _ON
+
+    @property
     def seconds(self) -> float:
         """The time limit of a statement; 0 is no limit."""
         return _parse_milliseconds(self.get("statement_timeout")) / 1_000
@@ -108,7 +122,7 @@ def _check_value(name: str, value: str) -> None:
     normal = _PUNCTUATION.sub("", value.lower())  # asyncpg quotes what it sets in its first message
     if len(value) > _MAX_LENGTH or len(name) > _MAX_LENGTH:
         raise WireError("22023", "The value of a setting is too long.", hint=f"Set at most {_MAX_LENGTH} characters.")
-    if name in _READ_ONLY or (name.startswith("dpsql.") and name != "dpsql.details"):
+    if name in _READ_ONLY or (name.startswith("dpsql.") and name not in _OWN):
         raise WireError("55P02", "This setting is read-only.", hint=f"SHOW {name}")
     if name == "client_encoding" and normal not in {"utf8", "unicode"}:
         raise WireError("0A000", "Only UTF-8 is supported.", hint="SET client_encoding TO 'UTF8'.")
@@ -120,6 +134,8 @@ def _check_value(name: str, value: str) -> None:
         raise WireError("25006", "Every transaction is read-only.", hint="Leave it on.")
     if name == "statement_timeout":
         _parse_milliseconds(value)
+    if name == IMPLICIT and value.lower() not in _ON | _OFF:
+        raise WireError("22023", "dpsql.implicit is on or off.", hint="SET dpsql.implicit = on")
 
 
 def _parse_milliseconds(value: str) -> int:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, cast
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
-from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.evaluated_select import SelectParser, find_strangers, read_evaluated
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.group_domains import check_groups_known, needs_bounds, read_group_domain
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
+from dpsql.sql.analysis.interval_ends import complete_ends
 from dpsql.sql.analysis.lineage import find_sole_column
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
+    is_interval_end,
     is_measure,
     list_measures,
     read_measure,
@@ -35,7 +37,7 @@ from dpsql.sql.analysis.public_query import read_public, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.released_clauses import Item, Released, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias, read_alias
-from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
+from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
@@ -65,6 +67,7 @@ from dpsql.sql.syntax.clause import (
     split_clause,
 )
 from dpsql.sql.syntax.computed_measures import ComputedSelect, split_measures
+from dpsql.sql.syntax.differential_privacy import PrivacyHeader, extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind, make_literal
 from dpsql.sql.syntax.private_spans import (
@@ -76,7 +79,14 @@ from dpsql.sql.syntax.private_spans import (
     write_parts,
 )
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
-from dpsql.sql.syntax.standard_sql import ImpliedClause, PrivateNames, add_clause, find_implied_clauses
+from dpsql.sql.syntax.standard_sql import (
+    EXPLICIT,
+    ImpliedClause,
+    PrivateNames,
+    StandardSQL,
+    add_clause,
+    find_implied_clauses,
+)
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -100,6 +110,7 @@ class _Request:
     catalog: Catalog
     accepts_pattern: PatternCheck
     clock: Clock | None
+    header: PrivacyHeader | None
     is_lenient: bool
 
     def sources(self, statement: Statement) -> Sources:
@@ -115,32 +126,30 @@ def analyze(  # noqa: PLR0913 - what a session has
     parameters: ParameterValues = (),
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
-    implicit: int | None = None,
+    standard: StandardSQL = EXPLICIT,
     parser: SelectParser | None = None,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
-    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. With `implicit`,
-    standard SQL over private tables is read as private, with at most so many keys where nothing says how many. With a
-    `parser`, the SELECT around private queries may be of DuckDB's SQL.
+    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. `standard` says
+    whether standard SQL over private tables is read as private. With a `parser`, the SELECT around private queries may
+    be of DuckDB's SQL.
     """
     statement, refused = _scan(text, is_lenient=parser is not None)
     bound = bind(statement, parameters)
     command = None if refused else read_command(statement, catalog)
     if command is not None:
         return command
+    statement, header = extract_header(statement, bound.__getitem__)
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
-    asked = _Request(statement, bound, catalog, accepts_pattern, clock, is_lenient=refused is not None)
-    implied = list[ImpliedClause]()
-    if implicit is not None:
-        implied = find_implied_clauses(statement, _list_private_names(catalog), default_k=implicit)
+    asked = _Request(statement, bound, catalog, accepts_pattern, clock, header, is_lenient=refused is not None)
     if refused is None:
         try:
-            return _read_alone(asked, implied)
+            return _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
             refused = error
-    found = None if parser is None else _read_surrounded(asked, implied, parser=parser, refused=refused)
+    found = None if parser is None else _read_surrounded(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
     return found
@@ -158,39 +167,89 @@ def _scan(text: str, *, is_lenient: bool) -> tuple[Statement, Refusal | Unsuppor
     raise refused
 
 
-def _read_alone(asked: _Request, implied: list[ImpliedClause]) -> Asked:
+def _read_alone(asked: _Request, standard: StandardSQL) -> Asked:
     """Return a statement with one private query or none, whose outer SELECT is in the closed language of dpsql."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted.clause is not None:
-        return check_implied(_private(asked.sources(asked.statement), lifted))
+        _check_header(asked)
+        return _check_explicit(asked, _private(asked.sources(asked.statement), lifted))
     try:
         return _free(asked.sources(asked.statement), lifted)
-    except (Refusal, Unsupported):
-        if not implied:
-            raise
+    except (Refusal, Unsupported) as error:
+        refused = error
+    implied = _find_implied(asked, standard)
+    if not implied:
+        raise refused
     if len(implied) > 1:
         raise several_queries(asked.statement, asked.statement.tokens[0])
-    return read_implied(implied[0], partial(_read_with_clause, asked, implied[0]))
+
+    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
+        explicit = add_clause(asked.statement, implied[0], all_groups=all_groups)
+        lifted = extract_clause(explicit, asked.bound.__getitem__)
+        if lifted.clause is None:  # what it would end is no query
+            raise refused
+        try:
+            return _private(asked.sources(explicit), _set_terms(lifted, asked.header))
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+        raise refused
+
+    return read_implied(implied[0], read, header=asked.header)
 
 
-def _read_with_clause(asked: _Request, clause: ImpliedClause, *, all_groups: bool) -> PrivateQuery | WrappedQuery:
-    explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-    lifted = extract_clause(explicit, asked.bound.__getitem__)
-    return _private(asked.sources(explicit), lifted)
+def _find_implied(asked: _Request, standard: StandardSQL) -> list[ImpliedClause]:
+    """Return the clauses that standard SQL implies; none where it is not read as private."""
+    header = asked.header
+    if not standard.is_private and header is None:
+        return []
+    names, parameter = _list_private_names(asked.catalog), asked.bound.__getitem__
+    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
+    if header is not None and found and [clause.select for clause in found] != [header.select]:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
+        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+    return found
+
+
+def _check_explicit(
+    asked: _Request, found: PrivateQuery | WrappedQuery, computed: ComputedSelect | None = None
+) -> PrivateQuery | WrappedQuery:
+    """Return a query whose clause is written; refuse an order that it cannot have, and groups that nothing tells."""
+    check_implied(found, computed)
+    if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
+        check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
+    return found
+
+
+def _check_header(asked: _Request) -> None:
+    if asked.header is not None:
+        hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
+        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
+
+
+def _set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
+    """Return a private query with the options of WITH DIFFERENTIAL_PRIVACY."""
+    if header is None or lifted.clause is None:
+        return lifted
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
 
 
 def _read_surrounded(
-    asked: _Request, implied: list[ImpliedClause], *, parser: SelectParser, refused: Refusal | Unsupported
+    asked: _Request, standard: StandardSQL, *, parser: SelectParser, refused: Refusal | Unsupported
 ) -> EvaluatedQuery | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
     tokens, explained = list_select_tokens(statement)
     spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
     if spans:
+        _check_header(asked)
         found = [_read_span(asked, statement, span) for span in spans]
+        for each in found:
+            _check_explicit(asked, each.query, each.computed)
     else:
+        implied = _find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
-        found = [_read_implied_span(asked, clause, marks=marks) for clause in implied]
+        found = [_read_implied_span(asked, clause, marks=marks, refused=refused) for clause in implied]
     mains = [each for each in found if each.span.is_main]
     if mains and mains[0].computed is None:
         if len(found) > 1:
@@ -204,7 +263,7 @@ def _read_surrounded(
     try:
         return read_evaluated(
             around.text,
-            tuple(replace(each.query, explained=explained) for each in found),
+            tuple(replace(each.released, explained=explained) for each in found),
             parameters=tuple(make_literal(asked.bound[value], value.place) for value in around.values),
             parser=parser,
             catalog=asked.catalog,
@@ -226,10 +285,16 @@ class _Found:
     computed: ComputedSelect | None = None
     refused: Refusal | Unsupported | None = None
 
+    @property
+    def released(self) -> PrivateQuery:
+        """The private query without the order and limit that are those of the SELECT around it."""
+        return self.query if self.computed is None else replace(self.query, order=(), limit=None)
+
 
 def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> _Found:
     """Return the private query that stands somewhere in a statement."""
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
+    lifted = _set_terms(lifted, asked.header)
     try:
         if asked.is_lenient:
             check_tokens(statement, span.tokens)
@@ -242,53 +307,53 @@ def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> _Fou
     if asked.is_lenient:
         check_tokens(statement, computed.copied)
     query = _read_plain(asked, statement, replace(lifted, tokens=computed.tokens))
-    return _check_computed(_Found(span, query, computed, refused))
+    return _Found(span, query, computed, refused)
 
 
 def _read_plain(asked: _Request, statement: Statement, lifted: SplitStatement) -> PrivateQuery:
-    found = check_implied(_private(asked.sources(statement), lifted))
+    found = _private(asked.sources(statement), lifted)
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
     return found
 
 
-def _read_implied_span(asked: _Request, clause: ImpliedClause, *, marks: Collection[int]) -> _Found:
-    """Return the private query of an implied clause."""
-    spans = list[_Found]()
+def _read_implied_span(
+    asked: _Request, clause: ImpliedClause, *, marks: Collection[int], refused: Refusal | Unsupported
+) -> _Found:
+    """Return the private query of an implied clause; raise `refused` where it is none."""
+    read_spans = list[_Found]()
 
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit)
-        spans[:] = [
-            _read_span(asked, explicit, span)
-            for span in find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
-        ]
-        return spans[0].query
+        spans = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        if not spans:  # what the clause would end is no query
+            raise refused
+        try:
+            read_spans[:] = [_read_span(asked, explicit, spans[0])]
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+            raise refused from None
+        return read_spans[0].query
 
-    query = read_implied(clause, read)
+    def check(found: PrivateQuery | WrappedQuery) -> object:
+        return check_implied(found, read_spans[0].computed)
+
+    query = read_implied(clause, read, header=asked.header, check=check)
     assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
-    return _check_computed(replace(spans[0], query=query))
-
-
-def _check_computed(found: _Found) -> _Found:
-    """Return a private query; refuse a ranking whose LIMIT cuts an order that is not that of a measure."""
-    clause = found.query.clause
-    if found.computed and found.computed.is_other_order and clause.implied and clause.shape == "top":
-        reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
-        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
-        raise Refusal("order", reason, hint=hint, place=clause.place)
-    return found
+    return replace(read_spans[0], query=query)
 
 
 def _write_computed(asked: _Request, found: _Found, at: int, *, parser: SelectParser) -> Parts:
     """Return the SELECT around a private query that computes with its measures."""
     computed, statement = found.computed, asked.statement
     assert computed is not None  # noqa: S101 - of the caller
-    keys = [output.name for output in found.query.outputs[: computed.number_of_keys]]
-    names = [ascii_lower(name) for name in computed.name_items(keys)]
+    outputs = [output.name for output in found.query.outputs]
+    parts, written = computed.write(outputs, source=name_released(at + 1))
+    names = [ascii_lower(name) for name in written]
     if len(set(names)) < len(names):
         hint, where = "Give each output its own alias.", statement.place(computed.words[0])
         raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
-    parts = computed.write(keys, source=name_released(at + 1))
     tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
     columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
     text = write_parts(statement, list(statement.tokens), parts)
@@ -319,7 +384,7 @@ def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | Wrapped
     """Return the private query of a statement that has a clause, with the SELECT around it."""
     statement, clause = sources.reader.statement, lifted.clause
     assert clause is not None  # noqa: S101 - of the caller
-    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES))
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
     private = _Analysis(statement, sources, lifted, clause).query(select)
     return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
 
@@ -391,9 +456,13 @@ def _describe_output(item: Item, keys: tuple[Expression, ...], *, measures: tupl
         return Output(item.name, None if item.expression is None else keys.index(item.expression))
     divisor = item.measure.divisor
     if measures == (DISTINCT_UNITS,):
-        return Output(item.name, None)
+        return Output(item.name, None, end=item.end)
     return Output(
-        item.name, None, measures.index(item.measure.measure), None if divisor is None else measures.index(divisor)
+        item.name,
+        None,
+        measures.index(item.measure.measure),
+        None if divisor is None else measures.index(divisor),
+        item.end,
     )
 
 
@@ -424,16 +493,19 @@ class _Analysis:
             self.sources.define(select.args["with_"])
         body, scope = self.sources.block(select)
         private, unit = self._private(scope, select)
+        self._check_unit_column(private.unit_name or "")
         with self.reader.correlating():
             items = [
                 self._item(item, scope, spelled=spelled)
                 for item, spelled in pair_items_with_text(self.statement, select, tokens=self.lifted.tokens)
             ]
             keys = self._keys(select, items, scope=scope)
+            items = complete_ends(self.reader, items, options=self.clause.options)
         self._check_outputs(items, select)
         released = Released(self.reader, items)
         order, assumed = released.order(select), self.clause.options.get("assume")
         measures, condition = self._measures(items, order)
+        domain, cut = self._domain(keys, body)
         query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
@@ -448,29 +520,36 @@ class _Analysis:
             clause=self.clause,
             explained=self.lifted.explained,
             keep=released.keep(select),
-            domain=self._domain(keys, body.where),
+            domain=domain,
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
             measures=measures,
             key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
+            cut=cut,
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
-    def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
-        """Return the known domain that the options name or, for ALL PRIVATE, the calendar that WHERE tells."""
-        option = self.clause.options.get("domain")
-        if option is not None and not self.clause.per:
-            return read_domain(option, keys, catalog=self.sources.catalog)
-        if self.clause.shape != "all" or len(keys) != 1:
-            return None
+    def _check_unit_column(self, unit: str) -> None:
+        """Refuse another privacy unit than the policy's."""
+        option = None if self.clause.terms is None else self.clause.terms.unit_column
+        if option is not None and (not option.word or ascii_lower(str(option.value)) != ascii_lower(unit)):
+            hint = f"Write privacy_unit_column = {write_name(unit)}, or leave it out."
+            raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=option.place)
+
+    def _domain(self, keys: tuple[Expression, ...], body: FromWhere) -> tuple[Domain | None, str]:
+        """Return the known domain of the options or, for ALL PRIVATE, of the statement, and what WHERE cuts of it."""
+        option, catalog = self.clause.options.get("domain"), self.sources.catalog
+        if self.clause.shape != "all":
+            listed = None if self.clause.per else option
+            return (None if listed is None else read_domain(listed, keys, catalog=catalog)), ""
         unbound = [each for each in self.reader.bound.values() if isinstance(each, UnboundParameter)]
-        if unbound and is_time_bucket(keys[0]):  # a bound may be among them: which groups there are is open
+        if unbound and option is None and any(map(needs_bounds, keys)):  # which groups there are is open
             for each in unbound:
                 each.is_option = True
-            return None
-        return read_calendar(keys[0], where, place=self.clause.place)
+            return None, ""
+        return read_group_domain(keys, body, option=option, catalog=catalog, place=self.clause.place)
 
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
@@ -526,7 +605,9 @@ class _Analysis:
         kind = type(node).__name__
         if is_measure(node):
             return Item(alias or spelled, None, node, read_measure(self.reader, node))
-        if any(is_measure(cast("Node", part)) for part in node.walk()):
+        if is_interval_end(node):
+            return Item(alias or spelled, None, node)  # of a measure that may follow: `complete_ends` finds it
+        if any(is_measure(cast("Node", part)) or is_interval_end(cast("Node", part)) for part in node.walk()):
             hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
             reason = "Counts and sums are released as they are, and computed with outside of the private query."
             raise Refusal("aggregate", reason, hint=hint, place=self._at(node))
@@ -572,9 +653,6 @@ class _Analysis:
         if not keys:
             hint = "Select a column beside the count, or write PRIVATE alone for a total."
             raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=self._at(node))
-        if self.clause.shape == "all" and len(keys) > 1:
-            hint = "Group by one key, or write TOP 10 PRIVATE."
-            raise Refusal("keys", "ALL PRIVATE takes one key.", hint=hint, place=self._at(node))
         if len(keys) > MAX_KEYS:
             reason = f"A private query groups by 1 to {MAX_KEYS} keys."
             raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))

@@ -17,6 +17,7 @@ from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.syntax.standard_sql import StandardSQL
 
 __all__ = ["AnalysisCache"]
 
@@ -25,9 +26,12 @@ MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement
 
 
 class AnalysisCache:
-    """The analysis of statements over one catalog; `read` raises what `analyze` does."""
+    """The analysis of statements over one catalog; `read` raises what `analyze` does.
 
-    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_implicit", "_kept", "_parser")
+    `default_k` is the number of keys where a statement that is read as private says none.
+    """
+
+    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_default_k", "_kept", "_parser")
 
     def __init__(
         self,
@@ -35,42 +39,43 @@ class AnalysisCache:
         accepts_pattern: PatternCheck,
         *,
         clock: Clock,
-        implicit: int | None = None,
+        default_k: int,
         parser: SelectParser | None = None,
     ) -> None:
         self._catalog = catalog
         self._accepts_pattern = accepts_pattern
         self._clock = clock
-        self._implicit = implicit
+        self._default_k = default_k
         self._parser = parser
-        self._kept: dict[str, Asked] = {}
+        self._kept: dict[tuple[str, bool], Asked] = {}
 
-    def read(self, text: str, parameters: ParameterValues) -> Asked:
-        """Return the analyzed statement."""
+    def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False) -> Asked:
+        """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private."""
         plain = type(text) is str and type(parameters) in {tuple, list, dict} and not parameters
-        known = self._kept.get(text) if plain else None
+        known = self._kept.get((text, implicit)) if plain else None
         if known is not None:
             return known
         clock = _TrackedClock(self._clock)
-        asked = self._analyze(text, parameters, clock=clock)
+        asked = self._analyze(text, parameters, clock=clock, implicit=implicit)
         if clock.moment is not None:
             moment = clock.moment
-            later = self._analyze(text, parameters, clock=lambda: moment.replace(second=(moment.second + 1) % 60))
+            tick: Clock = lambda: moment.replace(second=(moment.second + 1) % 60)  # noqa: E731 - used once
+            later = self._analyze(text, parameters, clock=tick, implicit=implicit)
             asked = asked if asked == later else _mark_seconds(asked)
         if plain and clock.moment is None and len(text) <= MAX_STATEMENT_LENGTH:
             if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
-            self._kept[text] = asked
+            self._kept[text, implicit] = asked
         return asked
 
-    def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock) -> Asked:
+    def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock, implicit: bool) -> Asked:
         return analyze(
             text,
             self._catalog,
             parameters=parameters,
             accepts_pattern=self._accepts_pattern,
             clock=clock,
-            implicit=self._implicit,
+            standard=StandardSQL(implicit, self._default_k),
             parser=self._parser,
         )
 

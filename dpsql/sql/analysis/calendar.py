@@ -1,4 +1,4 @@
-"""Calendars: the time buckets of ALL PRIVATE, which the statement itself tells by constant bounds in WHERE.
+"""Calendars: the time buckets of ALL PRIVATE, between constant bounds in WHERE, or the days that the policy says.
 
     SELECT date_trunc('day', ts) AS day, COUNT(DISTINCT user_id) AS n FROM reads
     WHERE ts >= DATE '2026-01-01' AND ts < DATE '2026-02-01' GROUP BY day ALL PRIVATE
@@ -12,20 +12,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.known_groups import MOST_GROUPS
+from dpsql.sql.analysis.lineage import find_stored_column
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain
-from dpsql.sql.ir.tree import Call, Cast, Column, Expression, Literal
+from dpsql.sql.ir.tree import Call, Cast, Column, Expression, FromWhere, Literal
 from dpsql.sql.ir.types import DATE, TIMESTAMP, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
-__all__ = ["is_time_bucket", "read_calendar"]
+__all__ = ["Calendar", "find_bounds", "find_period", "is_time_bucket", "missing_bounds", "read_calendar"]
 
 _OF_SUBQUERY = re.compile(r"c[0-9]+")  # how columns of subqueries are called
-_TICK = timedelta(microseconds=1)
+_TICK, _DAY = timedelta(microseconds=1), timedelta(days=1)
+_FIRST, _LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001 - in UTC, as below
+_NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001 - in UTC, as everything here
+_EXAMPLES = {"second": timedelta(hours=1), "minute": _DAY}  # of bounds that make a short calendar; else a month
 _LENGTHS = {
     "second": timedelta(seconds=1),
     "minute": timedelta(minutes=1),
@@ -72,38 +77,124 @@ class _Buckets:
         return Literal(begin.date().isoformat() if self.type == DATE else begin.isoformat(sep=" "), self.type)
 
 
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """The buckets of a key, and which of them a bound in WHERE `cut`s, in words; "" for none."""
+
+    domain: LiteralDomain
+    cut: str
+
+
 def is_time_bucket(key: Expression) -> bool:
     """Return whether a key is a time bucket, whose calendar WHERE can tell."""
     return _find_buckets(key) is not None
 
 
-def read_calendar(key: Expression, where: Expression | None, *, place: Place) -> LiteralDomain | None:
+def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: Place) -> Calendar | None:
     """Return the buckets of a key between the bounds of its column in WHERE; None for a key that is no time bucket.
 
-    Raises `Refusal` where a bound is missing, where no time is between them, and for more than MOST_GROUPS buckets.
+    Where WHERE has no bound, that of the policy counts. Raises `Refusal` where a bound is missing, where no time is
+    between them, and for more than MOST_GROUPS buckets.
     """
     buckets = _find_buckets(key)
     if buckets is None:
         return None
-    low, high = _find_bounds(buckets.column, where)
-    if low is None or high is None:
-        name = "ts" if _OF_SUBQUERY.fullmatch(buckets.column.name) else write_name(buckets.column.name)
-        bounds = f"{name} >= DATE '2026-01-01' AND {name} < DATE '2026-02-01'"
-        hint = f"Add to WHERE, for example: {bounds}. Or name a domain."
-        raise Refusal("domain", "A calendar needs a first and a last time.", hint=hint, place=place)
-    found: list[Literal] = []
-    for begin in _list_begins(buckets, low, high=high):
-        if len(found) == MOST_GROUPS:
+    period = find_period(buckets.column, body, catalog=catalog)
+    if period is None:
+        raise missing_bounds(buckets.column, body, catalog=catalog, place=place, unit=buckets.unit)
+    first, last = period
+    begins: list[datetime] = []
+    for begin in _list_begins(buckets, first, high=last):
+        if len(begins) == MOST_GROUPS:
             reason, hint = (
                 f"The calendar has more than {MOST_GROUPS:,} buckets.",
                 "Write longer ones, or set the bounds closer.",
             )
             raise Refusal("domain", reason, hint=hint, place=place)
-        found.append(buckets.spell(begin))
-    if not found:
+        begins.append(begin)
+    if not begins:
         hint = "Let the last time be after the first."
         raise Refusal("domain", "There is no time between the bounds of the calendar.", hint=hint, place=place)
-    return LiteralDomain(tuple(found))
+    return Calendar(
+        LiteralDomain(tuple(map(buckets.spell, begins))),
+        _describe_cut(buckets, begins, bounds=find_bounds(buckets.column, body.where)),
+    )
+
+
+def missing_bounds(column: Column, body: FromWhere, *, catalog: Catalog, place: Place, unit: str = "day") -> Refusal:
+    """Return the refusal of a calendar whose first or last time nothing says, with what to add to WHERE."""
+    low, high = find_bounds(column, body.where)
+    name = "ts" if _OF_SUBQUERY.fullmatch(column.name) else write_name(column.name)
+    length, lines = _EXAMPLES.get(unit, timedelta(days=31)), []
+    if low is None:
+        lines.append(f"{name} >= {_write_moment(_NEW_YEAR if high is None else _shift(high, -length))}")
+    if high is None:
+        lines.append(f"{name} < {_write_moment(_shift(low or _NEW_YEAR, length))}")
+    hint = f"Add to WHERE, for example: {' AND '.join(lines)}. Or name a domain."
+    stored = find_stored_column(column, body.source, catalog=catalog)
+    if stored is not None:
+        table, owned = stored
+        hint += (
+            f" The policy can say both for all queries: [tables.{write_name(table.name)}.calendar] "
+            f"{write_name(owned)} = {{first = 2026-01-01, last = 2026-12-31}}."
+        )
+    return Refusal("domain", "A calendar needs a first and a last time.", hint=hint, place=place)
+
+
+def _shift(moment: datetime, by: timedelta) -> datetime:
+    """Return a moment some time later, at the end of the calendar at most."""
+    try:
+        return moment + by
+    except OverflowError:
+        return _LAST if by > timedelta() else _FIRST
+
+
+def _write_moment(moment: datetime) -> str:
+    """Return a moment as SQL writes it, as a date where it is midnight."""
+    return f"DATE '{moment.date()}'" if moment.time() == time() else f"TIMESTAMP '{moment}'"
+
+
+def find_period(column: Column, body: FromWhere, *, catalog: Catalog) -> tuple[datetime, datetime] | None:
+    """Return the first and the last time of a column: that of WHERE or else that of the policy, None without both."""
+    low, high = find_bounds(column, body.where)
+    stored = find_stored_column(column, body.source, catalog=catalog)
+    for name, first, last in () if stored is None else stored[0].calendar:
+        if stored is not None and name == stored[1]:
+            low, high = low or _begin_day(first), high or _begin_day(last) + (_DAY - _TICK)
+    return None if low is None or high is None else (low, high)
+
+
+def _begin_day(day: date) -> datetime:
+    return datetime.combine(day, time())
+
+
+def _describe_cut(buckets: _Buckets, begins: list[datetime], *, bounds: tuple[datetime | None, datetime | None]) -> str:
+    """Return which buckets a bound in WHERE cuts, in words; "" for none. What the policy says cuts nothing."""
+    low, high = bounds
+    step = _DAY if buckets.column.type == DATE else _TICK
+    ends = list[tuple[str, datetime]]()
+    if low is not None and step == _DAY:
+        low = _ceil_day(low)
+    if low is not None and low > begins[0]:
+        ends.append(("first", begins[0]))
+    if high is not None:
+        try:
+            last = buckets.following(begins[-1]) - step
+        except (OverflowError, ValueError):  # the bucket ends with the calendar
+            last = _LAST
+        if (high.replace(hour=0, minute=0, second=0, microsecond=0) if step == _DAY else high) < last:
+            ends.append(("last", begins[-1]))
+    if len(ends) == 2 and len(begins) == 1:  # noqa: PLR2004 - both ends of one bucket
+        ends = [("only", begins[0])]
+    is_short = buckets.unit in {"hour", "minute", "second"}
+    cut = [f"the {which} {buckets.unit} ({begin if is_short else begin.date()})" for which, begin in ends]
+    return f"WHERE cuts {' and '.join(cut)}" if cut else ""
+
+
+def _ceil_day(moment: datetime) -> datetime:
+    """Return the first midnight at or after a moment."""
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight if midnight == moment else midnight + _DAY
 
 
 def _find_buckets(key: Expression) -> _Buckets | None:
@@ -117,7 +208,7 @@ def _find_buckets(key: Expression) -> _Buckets | None:
     return None
 
 
-def _find_bounds(column: Column, where: Expression | None) -> tuple[datetime | None, datetime | None]:
+def find_bounds(column: Column, where: Expression | None) -> tuple[datetime | None, datetime | None]:
     """Return the first and the last time that top-level conditions leave to a column, None where they set none."""
     lows, highs = list[datetime](), list[datetime]()
     for sign, moment in _list_conditions(column, where):
@@ -171,8 +262,8 @@ def _read_constant(expression: Expression) -> datetime | None:
 def _list_begins(buckets: _Buckets, low: datetime, *, high: datetime) -> Iterator[datetime]:
     """Yield the begins of the buckets from `low` to `high`; days of a DATE column begin at `low` at the earliest."""
     try:
-        if buckets.column.type == DATE and low != (midnight := low.replace(hour=0, minute=0, second=0, microsecond=0)):
-            low = midnight + timedelta(days=1)
+        if buckets.column.type == DATE:
+            low = _ceil_day(low)
         begin = buckets.begin(low)
         while low <= high and begin <= high:
             yield begin

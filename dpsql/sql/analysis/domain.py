@@ -9,7 +9,7 @@ from dpsql.sql.functions.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import list_names
-from dpsql.sql.ir.statements import Domain, LiteralDomain, Option, PublicQuery, TableDomain
+from dpsql.sql.ir.statements import KeyDomain, LiteralDomain, Option, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
@@ -21,7 +21,7 @@ _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = [
 _NUMBER = 0  # tables of the query itself are numbered from 1
 
 
-def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalog) -> Domain:
+def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalog) -> KeyDomain:
     """Return the domain that the option names, its values in the type of the key."""
     if len(keys) != 1:
         hint = "Group by one key, or leave the option out."
@@ -29,7 +29,7 @@ def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalo
     return read_values("domain", option, key=keys[0], catalog=catalog)
 
 
-def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog) -> Domain:
+def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog) -> KeyDomain:
     """Return the public values that the option of that name gives, in the type of the key."""
     if isinstance(option.value, tuple):
         return convert_values(name, option.value, key=key, place=option.place)

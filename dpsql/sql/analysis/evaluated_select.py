@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
@@ -75,13 +77,25 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     _drop_unused_ctes(node)
     _visit_query(walk, node, ctes=frozenset(), level=0)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
+    measures = tuple(_find_measures(node, inners))
+    visible = tuple(len(inner.outputs) for inner in inners)
+    for select in list(_list_selects(node)):
+        ctes = _map_ctes(select)
+        inners = add_interval_ends(
+            select,
+            inners,
+            find_released=partial(_find_released, ctes=ctes, number=len(inners)),
+            path=lambda at: released_path(at + 1, with_ends=True),
+            place=place,
+        )
     tree = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
     return EvaluatedQuery(
         inners=inners,
         sql=parser.write(tree),
         parameters=tuple(each.value for each in parameters),
         beside=beside,
-        measures=tuple(_find_measures(node, inners)),
+        measures=measures,
+        visible=visible,
         is_empty=_is_empty(node),
         place=place,
         explained=explained,
@@ -274,9 +288,9 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
     node["qualified_name"] = {"path": list(path)}
 
 
-def released_path(number: int) -> tuple[str, str, str]:
-    """Return where the evaluator has the answer of a private query, numbered from 1."""
-    return (*HOME, f"released {number}")
+def released_path(number: int, *, with_ends: bool = False) -> tuple[str, str, str]:
+    """Return where the evaluator has the answer of a private query, numbered from 1, without or with hidden columns."""
+    return (*HOME, f"released {number} with ends" if with_ends else f"released {number}")
 
 
 def _public_path(name: str) -> tuple[str, str, str]:
@@ -309,8 +323,7 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
     """Yield which columns are released ones, unchanged: those of a SELECT that only chooses columns and rows."""
     if node.get("type") != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
         return
-    ctes = {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
-    source = _find_released(cast("Tree", node["from_table"]), ctes, number=len(inners))
+    source = _find_released(cast("Tree", node["from_table"]), ctes=_map_ctes(node), number=len(inners))
     if source is None:
         return
     names = [output.name for output in inners[source].outputs]
@@ -329,7 +342,20 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
         at += 1
 
 
-def _find_released(relation: Tree, ctes: Mapping[str, Tree], *, number: int) -> int | None:
+def _map_ctes(node: Tree) -> dict[str, Tree]:
+    """Return the CTEs of a query by their names in lower case."""
+    return {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
+
+
+def _list_selects(node: Tree) -> Iterator[Tree]:
+    """Yield every SELECT in a tree, outer ones first."""
+    if node.get("type") == "SELECT_NODE":
+        yield node
+    for child in _children(node):
+        yield from _list_selects(child)
+
+
+def _find_released(relation: Tree, *, ctes: Mapping[str, Tree], number: int) -> int | None:
     """Return the number, from 0, of the answer that FROM reads as its only relation; None for anything else."""
     inner: Tree | None = None
     if relation.get("type") == "SUBQUERY":
@@ -343,7 +369,7 @@ def _find_released(relation: Tree, ctes: Mapping[str, Tree], *, number: int) -> 
         return None
     stars = cast("list[Tree]", inner["select_list"])
     is_plain = [each.get("type") for each in stars] == ["STAR"] and not stars[0].get("exclude_list")
-    return _find_released(cast("Tree", inner["from_table"]), {}, number=number) if is_plain else None
+    return _find_released(cast("Tree", inner["from_table"]), ctes={}, number=number) if is_plain else None
 
 
 def _is_empty(node: Tree) -> bool:

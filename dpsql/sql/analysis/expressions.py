@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis import bitwise, predicates
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
+from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS, REFUSED, TAKES_INTERVAL, call, date_part
 from dpsql.sql.functions.arithmetic import arithmetic, shift_date
 from dpsql.sql.functions.coercion import convert, convert_to_text, negate, number, unify_for_comparison, unify_types
 from dpsql.sql.functions.signatures import cap_length, find_max_length, type_longer_text
@@ -271,6 +271,10 @@ def _function(reader: Reader, node: Node) -> Expression:
     if name in REFUSED:
         reason = "This function has no place here."
         hint = "Aggregates stand in the select list, HAVING and ORDER BY, none in another; windows in subqueries alone."
+        raise Unsupported("function", reason, hint=hint, place=reader.place(node))
+    if name in INTERVAL_ENDS:
+        reason = f"{name} stands in the select list of a private query, HAVING and ORDER BY."
+        hint = "Write COUNT(DISTINCT user_id) AS n, value_low(n) AS n_low, and use the alias."
         raise Unsupported("function", reason, hint=hint, place=reader.place(node))
     if name not in FUNCTIONS:
         raise Unsupported(

@@ -6,14 +6,23 @@ frequent ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.syntax.computed_measures import ComputedSelect
+from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 
 __all__ = ["check_implied", "read_implied"]
+
+
+ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
+
+
+_Check = Callable[[PrivateQuery | WrappedQuery], object]
 
 
 class _Read(Protocol):
@@ -21,28 +30,77 @@ class _Read(Protocol):
         """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
 
 
-def read_implied(clause: ImpliedClause, read: _Read) -> PrivateQuery | WrappedQuery:
-    """Return the private query that a statement implies, with the SELECT around it."""
+def read_implied(
+    clause: ImpliedClause, read: _Read, *, header: PrivacyHeader | None = None, check: _Check | None = None
+) -> PrivateQuery | WrappedQuery:
+    """Return the private query that a statement implies, with the SELECT around it; `check` refuses a ranking.
+
+    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
+    """
+    groups = "" if header is None else header.groups
     if clause.is_total:
         return _mark(read(all_groups=False))
-    if clause.may_be_all:
-        try:
-            found = read(all_groups=True)
-        except Refusal as error:
-            if error.code == "domain":  # a calendar without bounds, or of too many buckets
-                raise
-        else:
-            if _inner(found).domain is not None:
-                return _mark(found)
-    return check_implied(_mark(read(all_groups=False)))
+    if groups == "public":
+        found = read(all_groups=True)
+        if _inner(found).domain is None and not _inner(found).clause.options.get("domain"):
+            hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
+            reason = "PUBLIC_GROUPS needs groups that the statement or the policy tells."
+            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
+        return _mark(found)
+    if clause.may_be_all and groups != "threshold" and (every := _read_all(read)) is not None:
+        return every
+    found = _mark(read(all_groups=False))
+    try:
+        (check or check_implied)(found)
+    except Refusal as error:
+        every = None
+        if error.code == "order" and groups != "threshold" and not clause.may_be_all:
+            every = _read_all(read)  # the first of all groups, in any order
+        if every is None:
+            raise
+        return every
+    if clause.around is not None and clause.may_be_all:
+        hint = f"Write LIMIT {clause.k} in the query that counts, or leave this out."
+        reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
+        raise Refusal("wrapping", reason, hint=hint, place=clause.around)
+    return found
 
 
-def check_implied(found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
-    """Return a statement; refuse a ranking whose number of keys LIMIT tells, and whose order is another."""
+def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
+    """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
+    try:
+        found = read(all_groups=True)
+    except Refusal as error:
+        if error.code == "domain":  # a calendar without bounds, or of too many buckets
+            raise
+        return None
+    return None if _inner(found).domain is None else _mark(found)
+
+
+def check_implied(
+    found: PrivateQuery | WrappedQuery, computed: ComputedSelect | None = None
+) -> PrivateQuery | WrappedQuery:
+    """Return a statement; refuse a ranking whose number of keys LIMIT tells, and whose order is another.
+
+    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
+    `computed`, that has the order and HAVING of the query.
+    """
     inner = _inner(found)
     if inner.clause.implied and inner.clause.shape == "top":
         _check_order(inner)
+        _check_having(inner)
+        if computed is not None:
+            _check_computed(inner, computed)
     return found
+
+
+def _check_computed(query: PrivateQuery, computed: ComputedSelect) -> None:
+    if computed.is_other_order and query.limit is not None and query.limit < ROW_CAP:
+        reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
+        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if computed.tests_others:
+        raise _refuse_having(query)
 
 
 def _inner(found: PrivateQuery | WrappedQuery) -> PrivateQuery:
@@ -62,7 +120,7 @@ def _check_order(query: PrivateQuery) -> None:
         return
     first = query.order[0]
     output = query.outputs[first.output]
-    if output.key is not None and query.limit is not None:
+    if output.key is not None and query.limit is not None and query.limit < ROW_CAP:
         reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
         hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
         raise Refusal("order", reason, hint=hint, place=query.clause.place)
@@ -73,3 +131,18 @@ def _check_order(query: PrivateQuery) -> None:
     if output.divisor is not None:
         hint = "Order by COUNT(*) or SUM, largest first."
         raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=query.clause.place)
+
+
+def _check_having(query: PrivateQuery) -> None:
+    """Refuse a HAVING that groups outside of the ranking would pass, too."""
+    for term in query.keep:
+        output = query.outputs[term.output]
+        if term.operator in {">", ">="} and output.measure == 0 and output.divisor is None:
+            continue
+        raise _refuse_having(query)
+
+
+def _refuse_having(query: PrivateQuery) -> Unsupported:
+    hint = "Write HAVING ... >= 100 of the measure that ranks, or put this query into FROM and filter outside."
+    reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
+    return Unsupported("having", reason, hint=hint, place=query.clause.place)

@@ -20,7 +20,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import find_read_type
 
-__all__ = ["find_private_columns", "find_sole_column"]
+__all__ = ["find_private_columns", "find_sole_column", "find_stored_column"]
 
 _Relations = dict[int, Scan | tuple[Derived, ...]]
 
@@ -42,6 +42,18 @@ def find_private_columns(expression: Expression, source: Relation, *, catalog: C
     return tuple(sorted((table.name, name) for table, name in found if _has_numbers(table, name)))
 
 
+def find_stored_column(column: Column, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
+    """Return the stored column of a private table that a column is, unchanged through subqueries; None for another."""
+    relation = _relations(source)[column.relation]
+    if isinstance(relation, Scan):
+        private = _find_private(relation.path, catalog)
+        return (private[0], column.name) if len(private) == 1 else None
+    if len(relation) != 1:
+        return None
+    output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]
+    return find_stored_column(output, relation[0].body.source, catalog=catalog) if isinstance(output, Column) else None
+
+
 def _find_private(path: tuple[str, ...], catalog: Catalog) -> list[Table]:
     return [table for table in catalog.tables if table.path == path and table.privacy_unit is not None]
 
@@ -50,13 +62,16 @@ def _has_numbers(table: Table, column: str) -> bool:
     return any(name == column and find_read_type(type_).is_number for name, type_ in table.columns)
 
 
-def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
+def _stored_columns(
+    expression: Expression, relations: _Relations, *, seen: set[tuple[int, int]] | None = None
+) -> set[tuple[int, tuple[str, ...], str]]:
     """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
 
+    Outputs of subqueries that were `seen` are passed over: each may be named many times, in each of many subqueries.
     What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
     what UNION puts together: they make several values of one.
     """
-    found = set[tuple[int, tuple[str, ...], str]]()
+    found, seen = set[tuple[int, tuple[str, ...], str]](), set() if seen is None else seen
     for part in walk(expression):
         if isinstance(part, InQuery | Exists | Scalar):
             found.add((part.source.number, (), ""))
@@ -69,8 +84,10 @@ def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[
         if not relation:
             found.add((part.relation, (), ""))
         for subquery in relation:
-            output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
-            found |= _stored_columns(output, _relations(subquery.body.source))
+            at = int(part.name.removeprefix("c")) - 1
+            if (id(subquery), at) not in seen:
+                seen.add((id(subquery), at))
+                found |= _stored_columns(subquery.outputs[at], _relations(subquery.body.source), seen=seen)
     return found
 
 

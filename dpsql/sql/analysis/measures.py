@@ -1,5 +1,7 @@
 """Aggregates of a private query: COUNT(DISTINCT unit), COUNT(*), COUNT(x), SUM(x) and AVG(x), with or without FILTER.
 
+value_low and value_high of one of them are the ends of the interval of its released value.
+
 Only the privacy unit can be counted DISTINCT: one unit can add any number of other values. What each adds up to is
 bounded for every unit and group when the query is planned.
 """
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.lineage import find_private_columns
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.statements import PrivateQuery
@@ -20,13 +23,23 @@ from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.ir.types import BOOLEAN, DOUBLE
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.unit_equality import join_conjuncts
-from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["RELEASED_AGGREGATES", "ReadMeasure", "is_measure", "list_measures", "read_measure", "set_columns"]
+__all__ = [
+    "RELEASED_AGGREGATES",
+    "ReadMeasure",
+    "is_interval_end",
+    "is_measure",
+    "list_measures",
+    "means_high_end",
+    "read_end_argument",
+    "read_measure",
+    "set_columns",
+]
 
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
@@ -45,6 +58,34 @@ def is_measure(node: Node) -> bool:
     """Say whether a node is an aggregate that is released, with or without FILTER."""
     inner = node.this if type(node).__name__ == "Filter" else node
     return type(inner).__name__ == "Count" or _find_name(inner) in RELEASED_AGGREGATES
+
+
+def is_interval_end(node: Node) -> bool:
+    """Say whether a node calls value_low or value_high."""
+    return _find_name(node) in INTERVAL_ENDS
+
+
+def means_high_end(node: Node) -> bool:
+    """Say which end a call of value_low or value_high means."""
+    return _find_name(node) == "value_high"
+
+
+def read_end_argument(reader: Reader, node: Node, *, named: Sequence[tuple[str, ReadMeasure]]) -> ReadMeasure:
+    """Return the measure of value_low or value_high; `named` are the measures of the select list, with their names."""
+    only(reader.statement, node, "this", "expressions")
+    (argument, *more) = node.expressions or [None]
+    if argument is not None and not more:
+        if is_measure(argument):
+            return read_measure(reader, argument)
+        if type(argument).__name__ == "Column" and not argument.args.get("table"):
+            wanted = ascii_lower(argument.name)
+            for name, measure in named:
+                if ascii_lower(name) == wanted:
+                    return measure
+    name = _find_name(node)
+    example = next((name for name, _ in named if name.isidentifier()), f"COUNT(DISTINCT {_name_unit(reader)})")
+    hint = f"Write {name}({example}), the alias of a measure of the select list or the measure itself."
+    raise Refusal("aggregate", f"{name} takes one released measure.", hint=hint, place=reader.place(node))
 
 
 def _find_name(node: Node) -> str:
@@ -66,15 +107,32 @@ def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMe
     if not name:
         return _read_count(reader, node, condition=condition)
     only(reader.statement, node, "this", "expressions")
-    (argument, *more) = node.expressions or [None]
-    found = None if argument is None else fill_unbound(reader.read(argument), DOUBLE)
-    if found is None or more or not found.type.is_number or _is_unit(reader, found):
-        hint = f"Write {name.upper()}(x) of one column of numbers other than the privacy unit."
-        raise Refusal("aggregate", f"This {name.upper()} is not supported.", hint=hint, place=reader.place(node))
+    found = _read_summand(reader, node, name=name.upper())
     total = Measure(Aggregate.SUM, found, condition)
     if name == "sum":
         return ReadMeasure(total)
     return ReadMeasure(total, divisor=_count_present(found, condition))
+
+
+def _read_summand(reader: Reader, node: Node, *, name: str) -> Expression:
+    """Return the one number that each row gives to a sum or average; refuse anything else."""
+    (argument, *more) = node.expressions or [None]
+    place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
+    if argument is None or more:
+        raise Refusal("aggregate", f"{name} has one argument.", hint=hint, place=place)
+    if type(argument).__name__ == "Distinct":
+        reason = f"{name} of DISTINCT values is not supported: which of them count would depend on all units together."
+        raise Refusal("aggregate", reason, hint="Leave DISTINCT out.", place=place)
+    if is_measure(argument):
+        hint = f"Write {name}(x) of a column, and compute with released values in an outer SELECT."
+        raise Refusal("aggregate", "An aggregate may not stand in another.", hint=hint, place=place)
+    found = fill_unbound(reader.read(argument), DOUBLE)
+    if _is_unit(reader, found):
+        hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or {name} of another column."
+        raise Refusal("aggregate", "The privacy unit is no amount to add up.", hint=hint, place=place)
+    if not found.type.is_number:
+        raise Refusal("aggregate", f"{name} is for numbers, and this is {found.type}.", hint=hint, place=place)
+    return found
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:

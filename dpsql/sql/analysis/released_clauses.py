@@ -8,9 +8,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.measures import ReadMeasure, is_measure, read_measure
+from dpsql.sql.analysis.measures import (
+    ReadMeasure,
+    is_interval_end,
+    is_measure,
+    means_high_end,
+    read_end_argument,
+    read_measure,
+)
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.ir.statements import HavingTerm, Order
+from dpsql.sql.ir.statements import HavingTerm, IntervalEnd, Order
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.unbound_parameters import fill_unbound
@@ -21,7 +28,7 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Item", "Released", "read_position", "read_row_count"]
+__all__ = ["Item", "Released", "list_named", "read_position", "read_row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
@@ -30,12 +37,17 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(slots=True)
 class Item:
-    """One item of the outermost select list; `expression` is None for an aggregate, which is the `measure`."""
+    """One item of the outermost select list; `expression` is None for an aggregate, which is the `measure`.
+
+    With `end` it is an end of the interval of the measure. It is `added` if an option puts it beside the written items.
+    """
 
     name: str
     expression: Expression | None
     node: Node
     measure: ReadMeasure | None = None
+    end: IntervalEnd | None = None
+    added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,8 @@ class Released:
 
     def _count(self, node: Node) -> int | None:
         """Return the position of the released count that the node names, or None."""
-        position = self._released(node) if is_measure(node) or type(node).__name__ == "Column" else None
+        is_value = is_measure(node) or is_interval_end(node) or type(node).__name__ == "Column"
+        position = self._released(node) if is_value else None
         return position if position is not None and self.items[position].expression is None else None
 
     def _number(self, node: Node) -> int | float | Decimal | None:
@@ -109,19 +122,32 @@ class Released:
         """Return the position of the output that a position, an alias or an expression names."""
         kind = type(node).__name__
         if kind == "Literal":
-            position = read_position(node, len(self.items))
-            return position - 1 if position else None
+            written = [at for at, item in enumerate(self.items) if not item.added]
+            position = read_position(node, len(written))
+            return written[position - 1] if position else None
         if kind == "Column" and not node.args.get("table"):
             for position, item in enumerate(self.items):
                 if ascii_lower(item.name) == ascii_lower(node.name):
                     return position
-        measure = read_measure(self.reader, node) if is_measure(node) else None
-        wanted = (None if measure is not None else self.reader.read(node), measure)
-        found = enumerate((item.expression, item.measure) for item in self.items)
+        is_high = None
+        if is_interval_end(node):
+            measure: ReadMeasure | None = read_end_argument(self.reader, node, named=list_named(self.items))
+            is_high = means_high_end(node)
+        else:
+            measure = read_measure(self.reader, node) if is_measure(node) else None
+        wanted = (None if measure is not None else self.reader.read(node), measure, is_high)
+        found = enumerate(
+            (item.expression, item.measure, None if item.end is None else item.end.is_high) for item in self.items
+        )
         return next((position for position, item in found if item == wanted), None)
 
     def _at(self, node: Node) -> Place | None:
         return self.reader.place(node)
+
+
+def list_named(items: list[Item]) -> list[tuple[str, ReadMeasure]]:
+    """Return the measures of a select list, with their names."""
+    return [(item.name, item.measure) for item in items if item.measure is not None and item.end is None]
 
 
 def read_row_count(reader: Reader, node: Node | None) -> int | None:

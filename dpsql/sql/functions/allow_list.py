@@ -22,6 +22,7 @@ __all__ = [
     "COLUMN_CAP",
     "FUNCTIONS",
     "INSIDE",
+    "INTERVAL_ENDS",
     "MAX_VALUE_LENGTH",
     "REFUSED",
     "TAKES_INTERVAL",
@@ -36,6 +37,7 @@ TAKES_INTERVAL = frozenset(["time_bucket", "date_add"])
 
 AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over public tables alone
 WINDOWS = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value".split())
+INTERVAL_ENDS = frozenset(["value_low", "value_high"])  # of measures that a private query releases
 INSIDE = AGGREGATES | WINDOWS  # what subqueries may call
 REFUSED = INSIDE | {"last_value", "nth_value"}
 REFUSED |= frozenset(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from math import isfinite
+
 from dpsql.errors import Unsupported
 from dpsql.sql.functions.arithmetic import arithmetic, combine_integers
 from dpsql.sql.functions.coercion import convert, unify_for_comparison, unify_types
 from dpsql.sql.functions.signatures import NUMBERS, TIMES, Rule, Site
-from dpsql.sql.ir.tree import Call, Case, Expression, In, InQuery, Literal, walk
+from dpsql.sql.ir.tree import Call, Case, Cast, Expression, In, InQuery, Literal, walk
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NULL, Family, Type, decimal
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 
 __all__ = ["NUMBER_FUNCTIONS"]
 
+_MOST_REPEATED = 50  # parts of an expression that is written several times
 _ABSORB_NULL = frozenset(
     "and or is_null is_true is_false is_distinct is_not_distinct between "
     "coalesce concat concat_ws greatest least".split()
@@ -144,6 +149,44 @@ def _tried(site: Site) -> Expression:
     return site.arguments[0]
 
 
+def _width_bucket(site: Site) -> Expression:
+    """WIDTH_BUCKET of SQL:2003, in DOUBLE: 0 below the first end, n + 1 from the last on, else the bucket of 1 to n.
+
+    DuckDB has no such function, so it is put together of others.
+    """
+    site.count(4, 4)
+    value = convert(site.of(0, NUMBERS), DOUBLE, place=site.place)
+    if len(walk(value)) > _MOST_REPEATED:
+        raise site.refuse("argument 1 is too long.", "Compute it in a subquery in FROM, and name its column here.")
+    low, high = _bucket_end(site, 1), _bucket_end(site, 2)
+    buckets = int(str(site.literal_position(3).value))
+    if not low < high or not isfinite(high - low) or buckets < 1:
+        raise site.refuse("the ends must rise, and there must be a bucket.", "Such as width_bucket(x, 0, 100, 10).")
+    start, width, count = (Literal(each, DOUBLE) for each in (low, high - low, float(buckets)))
+    one = Literal(1.0, DOUBLE)
+    share = Call("/", (Call("-", (value, start), DOUBLE), width), DOUBLE)
+    bucket: Expression = Call("+", (Call("floor", (Call("*", (share, count), DOUBLE),), DOUBLE), one), DOUBLE)
+    bucket = Call("least", (Call("greatest", (bucket, one), DOUBLE), count), DOUBLE)
+    return Case(
+        (
+            (Call("is_null", (value,), BOOLEAN), Literal(None, INTEGER)),
+            (Call("<", (value, start), BOOLEAN), Literal(0, INTEGER)),
+            (Call(">=", (value, Literal(high, DOUBLE)), BOOLEAN), Literal(buckets + 1, INTEGER)),
+        ),
+        Cast(bucket, INTEGER),
+        INTEGER,
+    )
+
+
+def _bucket_end(site: Site, index: int) -> float:
+    """Return an end of the buckets, which must be a number of the text."""
+    argument = fill_unbound(site.arguments[index], DOUBLE, such_as=Literal(float(index), DOUBLE))
+    value = argument.value if isinstance(argument, Literal) else None
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and isfinite(value):
+        return float(value)
+    raise site.refuse(f"argument {index + 1} must be a number.", "Write one, such as 100.")
+
+
 def _nullif(site: Site) -> Expression:
     site.count(2, 2)
     first = site.arguments[0]
@@ -173,4 +216,5 @@ NUMBER_FUNCTIONS: dict[str, Rule] = {
     **{name: _unified(name, 2, most=16) for name in ("greatest", "least")},
     **dict.fromkeys(["coalesce", "ifnull"], _unified("coalesce", 2, most=16)),
     "nullif": _nullif,
+    "width_bucket": _width_bucket,
 }

@@ -15,6 +15,8 @@ def canonicalize(key: Expression) -> Expression:
     """Rewrite a group key so that equal values are identical."""
     if key.type.family is Family.TEXT:
         return Collate(key, key.type, key.longest)
+    if isinstance(key, Literal) and key.value is None:
+        return key
     if isinstance(key, Literal) and isinstance(key.value, float):  # its NaN is already the one NaN of `coercion.py`
         return Literal(key.value + 0.0, DOUBLE)
     if key.type.family is Family.DOUBLE or key.type.name == "FLOAT":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.types import Type
@@ -48,7 +49,8 @@ class Table:
     """One table: its name, its path in the engine, its exposed columns, its privacy unit (None: public).
 
     With a `link` the unit is the last of the columns, and stored where the link leads. Queries may
-    read the `materialized` sets in place of the rows.
+    read the `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day
+    that the policy says for them.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Table:
     privacy_unit: str | None
     link: Link | None = None
     materialized: tuple[MaterializedSet, ...] = ()
+    calendar: tuple[tuple[str, date, date], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ relations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -25,6 +26,8 @@ __all__ = [
     "Domain",
     "EvaluatedQuery",
     "HavingTerm",
+    "IntervalEnd",
+    "KeyDomain",
     "LiteralDomain",
     "Name",
     "Option",
@@ -33,27 +36,41 @@ __all__ = [
     "OutputMeasure",
     "Partitions",
     "PrivateQuery",
+    "ProductDomain",
     "PublicQuery",
+    "QueryTerms",
     "ShowBudget",
     "ShowFunctions",
     "ShowTables",
     "Statement",
     "TableDomain",
     "WrappedQuery",
+    "count_groups",
+    "list_factors",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalEnd:
+    """Lower or upper end of the interval that holds the exact value of a measure with probability `level`."""
+
+    is_high: bool
+    level: float
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """A column of the answer: key number `key` (from 0) or, when `key` is None, a measure by its number.
 
-    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1.
+    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1. With `end` it is
+    not the released value, but an end of its interval.
     """
 
     name: str
     key: int | None
     measure: int = 0
     divisor: int | None = None
+    end: IntervalEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +93,15 @@ class HavingTerm:
 
 @dataclass(frozen=True, slots=True)
 class LiteralDomain:
-    """A known domain written in the query: values of the key's type."""
+    """A known domain written in the query: values of the key's type, NULL among them where it is a group."""
 
     values: tuple[Expression, ...]
+
+    @property
+    def has_null(self) -> bool:
+        """Whether the group of NULL is known."""
+        bare = map(tree.strip_casts, self.values)  # text has its collation around it
+        return any(isinstance(value, tree.Literal) and value.value is None for value in bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +112,32 @@ class TableDomain:
     value: Expression
 
 
-Domain = LiteralDomain | TableDomain
+KeyDomain = LiteralDomain | TableDomain
+
+
+@dataclass(frozen=True, slots=True)
+class ProductDomain:
+    """A known domain of several keys: all combinations of the values of each, in the order of the keys."""
+
+    factors: tuple[KeyDomain, ...]
+
+
+Domain = KeyDomain | ProductDomain
+
+
+def list_factors(domain: Domain) -> tuple[KeyDomain, ...]:
+    """Return the domain of each key."""
+    return domain.factors if isinstance(domain, ProductDomain) else (domain,)
+
+
+def count_groups(domain: Domain | None) -> int | None:
+    """Return how many groups a known domain has, None where only the database knows, or where there is no domain."""
+    if domain is None:
+        return None
+    sizes = [len(each.values) for each in list_factors(domain) if isinstance(each, LiteralDomain)]
+    return math.prod(sizes) if len(sizes) == len(list_factors(domain)) else None
+
+
 OptionValue = Decimal | str | tuple[str, ...]
 
 
@@ -111,11 +159,26 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryTerms:
+    """Terms of SELECT WITH DIFFERENTIAL_PRIVACY, as written: `epsilon` and `delta` are of the whole query.
+
+    `min_units` is the number of units that a group must have, and `unit_column` the privacy unit.
+    """
+
+    epsilon: Option | None
+    delta: Option | None
+    min_units: Option | None
+    unit_column: Option | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Clause:
     """TOP k PRIVATE [PER name] [WITH (...)], ALL PRIVATE of all known groups, or PRIVATE alone, of one total.
 
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
-    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private.
+    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private. `terms` are those
+    of the whole query; a plan has none, since they become options of an item.
     """
 
     k: int | None
@@ -124,6 +187,7 @@ class Clause:
     per: Name | None = None
     shape: Literal["top", "all", "total"] = "top"
     implied: bool = False
+    terms: QueryTerms | None = None
 
     def __str__(self) -> str:
         """Return the clause as SQL writes it, without PER and options."""
@@ -171,12 +235,12 @@ class PrivateQuery:
     """Private top-k query: the protected units, the counted groups, and the options.
 
     `table` is the first of the `protected` tables, which are all private tables of the query, each with its privacy
-    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the only key
-    takes its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
+    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the keys
+    take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
     because it calls now(). `key_column` is the one stored column of a private table that a sole key is worked out
-    from, as (table, column), or None.
+    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts.
     """
 
     text: str
@@ -200,6 +264,7 @@ class PrivateQuery:
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
     reads_seconds: bool = field(default=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
+    cut: str = field(default="", compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""
@@ -287,7 +352,8 @@ class EvaluatedQuery:
 
     `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
     order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
-    `is_empty` says that the text alone selects no row. Without private queries it is free.
+    Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
+    that the text alone selects no row. Without private queries it is free.
     """
 
     inners: tuple[PrivateQuery, ...]
@@ -295,6 +361,7 @@ class EvaluatedQuery:
     parameters: tuple[object, ...]
     beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...]
     measures: tuple[OutputMeasure, ...]
+    visible: tuple[int, ...]
     is_empty: bool
     place: Place | None
     explained: bool = False

@@ -23,13 +23,18 @@ __all__ = [
     "combine",
     "count",
     "create_table",
+    "cross_join",
     "cte",
     "delete",
     "descending",
     "distinct",
+    "divide",
+    "either",
+    "equal",
     "hash_values",
     "in_query",
     "insert",
+    "is_null",
     "join",
     "least",
     "least_struct",
@@ -38,6 +43,7 @@ __all__ = [
     "list_parts",
     "maximum",
     "more_than",
+    "not_distinct",
     "not_null",
     "number_rows",
     "or_zero",
@@ -128,8 +134,23 @@ def join(left: str, right: str, *, kind: str = "", using: Iterable[str]) -> str:
 
 
 def left_join(left: str, right: str, *, name: str, on: str) -> str:
-    """Return a left join with a relation that is then called `name`, on a column that both have."""
-    return f"{left} LEFT JOIN {right} AS {name} ON {qualify_column(left, on)} = {qualify_column(name, on)}"
+    """Return a left join with a relation that is then called `name`, on a condition."""
+    return f"{left} LEFT JOIN {right} AS {name} ON {on}"
+
+
+def cross_join(relations: Iterable[str]) -> str:
+    """Return all combinations of the rows of several relations."""
+    return " CROSS JOIN ".join(relations)
+
+
+def equal(left: str, right: str) -> str:
+    """Return the condition that two expressions are equal."""
+    return f"{left} = {right}"
+
+
+def not_distinct(left: str, right: str) -> str:
+    """Return the condition that two expressions are equal, or both NULL."""
+    return f"{left} IS NOT DISTINCT FROM {right}"
 
 
 def values(rows: Iterable[Sequence[str]], name: str, *, columns: Iterable[str]) -> str:
@@ -203,6 +224,16 @@ def not_null(expression: str) -> str:
     return f"{expression} IS NOT NULL"
 
 
+def is_null(expression: str) -> str:
+    """Return the condition that an expression is NULL."""
+    return f"{expression} IS NULL"
+
+
+def either(*conditions: str) -> str:
+    """Return the disjunction of conditions, in parentheses."""
+    return f"({' OR '.join(conditions)})"
+
+
 def in_query(expression: str, sql: str) -> str:
     """Return the condition that a value is among those of a statement."""
     return f"{expression} IN ({sql})"
@@ -226,6 +257,11 @@ def least(*expressions: str) -> str:
 def clamp(expression: str, low: int, *, high: int) -> str:
     """Return a number between two bounds: the nearer bound where it is beyond."""
     return f"system.main.least(system.main.greatest({expression}, {low:d}), {high:d})"
+
+
+def divide(left: str, right: str, *, by: int) -> str:
+    """Return the product of two whole numbers that are not negative, divided by a constant and rounded down."""
+    return f"({left} * {right}) // {by:d}"
 
 
 def maximum(expression: str) -> str:

@@ -23,6 +23,8 @@ from dpsql.sql.render.clauses import (
     bigint,
     clamp,
     count,
+    divide,
+    least,
     list_parts,
     maximum,
     not_null,
@@ -32,12 +34,21 @@ from dpsql.sql.render.clauses import (
     sort_nulls_last,
     subquery,
     sum_column,
+    zero_unless,
 )
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contribution_bounding import RANK, UNIT, Bound
+from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, WEIGHT, Bound
 from dpsql.sql.rewrite.total import make_total
 
-__all__ = ["bound_pairs", "build_contributions", "build_row_steps", "name_parts", "name_sums", "sum_contributions"]
+__all__ = [
+    "bound_pairs",
+    "build_contributions",
+    "build_row_steps",
+    "name_parts",
+    "name_sums",
+    "sum_contributions",
+    "weigh_pairs",
+]
 
 _ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
 
@@ -117,6 +128,24 @@ def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Boun
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
     ranked = select(["*", alias(rank, RANK)], subquery(pairs))
     return select(["*"], subquery(ranked), where=at_most(RANK, bound.groups))
+
+
+def weigh_pairs(
+    writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], most: int
+) -> str:
+    """Return the SQL for all pairs with the RANK of each within its unit and its WEIGHT, 0 beyond the bound.
+
+    A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
+    measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
+    engines which divide in doubles find the same whole number.
+    """
+    draw = writer.draw(names, UNIT, salts=bound.salts)
+    rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
+    ranked = select(["*", alias(rank, RANK)], subquery(pairs))
+    counted = select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
+    weight = writer.looked_up(writer.listed(weights), least(GROUPS, str(bound.groups)))
+    share = divide(bigint(weight), "dpsql_part_1", by=most)
+    return select(["*", alias(zero_unless(at_most(RANK, bound.groups), share), WEIGHT)], subquery(counted))
 
 
 def sum_contributions(query: PrivateQuery) -> list[str]:

@@ -12,20 +12,36 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.ir.canonical_keys import canonicalize
-from dpsql.sql.ir.statements import Domain, LiteralDomain, PrivateQuery, TableDomain
+from dpsql.sql.ir.statements import (
+    Domain,
+    KeyDomain,
+    LiteralDomain,
+    PrivateQuery,
+    ProductDomain,
+    TableDomain,
+    list_factors,
+)
+from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
 from dpsql.sql.render.clauses import (
     alias,
+    at_most,
     bigint,
+    both,
     count,
+    cross_join,
     cte,
     descending,
     distinct,
+    either,
+    equal,
     in_query,
+    is_null,
     left_join,
     list_parts,
     more_than,
+    not_distinct,
     not_null,
     or_zero,
     order_by,
@@ -50,7 +66,14 @@ from dpsql.sql.rewrite.contribution_bounding import (
     weigh_all_pairs,
     weigh_contributions,
 )
-from dpsql.sql.rewrite.contributions import bound_pairs, build_contributions, name_parts, name_sums, sum_contributions
+from dpsql.sql.rewrite.contributions import (
+    bound_pairs,
+    build_contributions,
+    name_parts,
+    name_sums,
+    sum_contributions,
+    weigh_pairs,
+)
 from dpsql.sql.rewrite.materialization import UNITS
 from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
 from dpsql.sql.rewrite.total import make_total
@@ -70,6 +93,7 @@ __all__ = [
 
 COUNT = "dpsql_count"
 DOMAIN = "dpsql_domain"
+_COUNTED = "dpsql_counted"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -92,21 +116,28 @@ class CountingQuery:
 
 def make_query_total(query: PrivateQuery) -> PrivateQuery:
     """Apply `make_total` to every expression of the query."""
-    domain = query.domain
-    if isinstance(domain, TableDomain):
-        domain = replace(domain, value=make_total(domain.value))
+    domain = None if query.domain is None else _change_domain(query.domain, make_total)
     return replace(
         query, keys=tuple(map(make_total, query.keys)), body=rebuild_body(query.body, make_total), domain=domain
     )
 
 
+def _change_domain(domain: Domain, change: Callable[[Expression], Expression]) -> Domain:
+    """Return a domain with `change` applied to its values."""
+    if isinstance(domain, ProductDomain):
+        return ProductDomain(tuple(_change_values(each, change) for each in domain.factors))
+    return _change_values(domain, change)
+
+
+def _change_values(domain: KeyDomain, change: Callable[[Expression], Expression]) -> KeyDomain:
+    if isinstance(domain, TableDomain):
+        return replace(domain, value=change(domain.value))
+    return LiteralDomain(tuple(map(change, domain.values)))
+
+
 def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
     """Apply `canonicalize` to every key and candidate."""
-    domain = query.domain
-    if isinstance(domain, TableDomain):
-        domain = replace(domain, value=canonicalize(domain.value))
-    elif isinstance(domain, LiteralDomain):
-        domain = LiteralDomain(tuple(map(canonicalize, domain.values)))
+    domain = None if query.domain is None else _change_domain(query.domain, canonicalize)
     return replace(query, keys=tuple(map(canonicalize, query.keys)), domain=domain)
 
 
@@ -153,7 +184,8 @@ def rewrite_total(query: PrivateQuery) -> CountingQuery:
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
     """Return the SQL for count and weight of every group that is selected for some unit, sorted by the keys.
 
-    A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them.
+    A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them; of another first
+    measure, to which it adds c of at most R, c / R of that weight, rounded down.
     """
     return _rewrite_weights(query, bound, weights=weights, spread=weigh_contributions)
 
@@ -170,6 +202,8 @@ def _rewrite_weights(
     if bound is None or len(weights) != bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
+    if not query.counts_units_alone:
+        return _rewrite_weighted_measures(query, bound, weights=weights, of_all=spread is weigh_all_pairs)
     found = use_materialized(query, bounded=True)
     query, ranked = _apply_passes(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
@@ -197,7 +231,7 @@ def _rewrite_counts(
 ) -> CountingQuery:
     """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
     if not query.counts_units_alone:
-        return _rewrite_measures(query, bound, first=first, rows=rows)
+        return _rewrite_measures(query, bound, first=first, rows=rows, unordered=unordered)
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
@@ -218,7 +252,7 @@ def _rewrite_counts(
 
 
 def _rewrite_measures(
-    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None
+    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, unordered: bool
 ) -> CountingQuery:
     """Return the SQL for the groups and their measures; over an unknown domain, for groups whose first is above 0.
 
@@ -227,20 +261,62 @@ def _rewrite_measures(
     query = _apply_passes(query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys, sums, ctes = list_parts(names), name_sums(query), list[str]()
-    pairs = build_contributions(writer, query, names=names)
+    keys, sums = list_parts(names), name_sums(query)
+    ctes, pairs = _build_pairs(writer, query, names=names)
     if query.domain is not None:
-        ctes.append(cte(DOMAIN, _build_candidates(writer, query.domain, name=keys)))
-        pairs = select(["*"], subquery(pairs), where=in_query(keys, select([keys], DOMAIN)))
+        ctes += _build_candidates(writer, query.domain, names=names)
+        pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
     pairs = bound_pairs(writer, pairs, names=names, bound=bound)
     positive = "" if query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
     groups = select([*names, *sum_contributions(query)], subquery(pairs), group_by=keys, having=positive)
     if query.domain is not None:
-        columns = alias(qualify_column(DOMAIN, keys), keys), *(alias(or_zero(name), name) for name in sums)
-        groups = select(columns, left_join(DOMAIN, subquery(groups), name="dpsql_counted", on=keys))
-    ranked = (descending(sums[0]),) if first else ()
-    sql = with_ctes(ctes, order_by(groups, list_parts([*ranked, sort_nulls_last(names)]), limit=rows))
+        columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
+        groups = select(columns, _join_candidates(query.domain, groups, names=names))
+    order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
+    if query.partitions is not None and rows is not None:
+        key, columns = names[query.partitions.key], (*names, *sums)
+        sql = select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
+    elif query.partitions is not None:
+        sql = order_groups(groups, order, key=names[query.partitions.key])
+    else:
+        sql = order_by(groups, order, limit=rows)
+    sql = with_ctes(ctes, sql)
+    if unordered:
+        sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
     return _finish(writer, sql, query=query, measures=len(sums), reads="")
+
+
+def _rewrite_weighted_measures(
+    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool
+) -> CountingQuery:
+    """Return the SQL for the groups of positive weight: the first measure, the weight, the other measures."""
+    most = query.measures[0].width
+    query = _apply_passes(query)
+    writer = writer_for(query.dialect)
+    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    ctes, pairs = _build_pairs(writer, query, names=names)
+    weighed = weigh_pairs(writer, pairs, names=names, bound=bound, weights=weights, most=most)
+    kept = "" if of_all else at_most(RANK, bound.groups)
+    weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
+    columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
+    positive = more_than(weight, "0")
+    groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
+    order = sort_nulls_last(names)
+    if query.partitions is None:
+        sql = order_by(groups, order)
+    else:
+        sql = order_groups(groups, order, key=names[query.partitions.key])
+    return _finish(writer, with_ctes(ctes, sql), query=query, measures=len(others) + 2, reads="")
+
+
+def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str]) -> tuple[list[str], str]:
+    """Return the CTEs, and the SELECT of what each unit adds to each group of the listed partitions, or of all."""
+    pairs = build_contributions(writer, query, names=names)
+    if query.partitions is None:
+        return [], pairs
+    parts = name_parts(query)
+    listed, pairs = filter_partitions(writer, pairs, names=names, partitions=query.partitions, parts=parts)
+    return [*listed], pairs
 
 
 def _build_groups(
@@ -253,9 +329,9 @@ def _build_groups(
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
         ctes += listed
     if query.domain is not None:
-        ctes.append(cte(DOMAIN, _build_candidates(writer, query.domain, name=keys)))
+        ctes += _build_candidates(writer, query.domain, names=names)
         measure = COUNT if form is Form.COUNTS else UNIT
-        base = select([keys, measure], subquery(base), where=in_query(keys, select([keys], DOMAIN)))
+        base = select([keys, measure], subquery(base), where=_is_candidate(query.domain, names))
     if form is Form.COUNTS:
         counted = base
     else:
@@ -267,8 +343,8 @@ def _build_groups(
         ctes += bounded.ctes
         counted = select([keys, alias(count(what), COUNT)], subquery(bounded.source), group_by=keys)
     if query.domain is not None:
-        columns = alias(qualify_column(DOMAIN, keys), keys), alias(or_zero(COUNT), COUNT)
-        counted = select(columns, left_join(DOMAIN, subquery(counted), name="dpsql_counted", on=keys))
+        columns = _name_keys(names), alias(or_zero(COUNT), COUNT)
+        counted = select(columns, _join_candidates(query.domain, counted, names=names))
     return ctes, counted
 
 
@@ -279,8 +355,19 @@ def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, rea
     return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads)
 
 
-def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
-    """Return the SQL for the distinct values of a known domain except NULL."""
+def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> list[str]:
+    """Return the CTEs of the candidates of a known domain, with several keys also of the values of each."""
+    factors = list_factors(domain)
+    listed = [_build_values(writer, each, name=name) for each, name in zip(factors, names, strict=True)]
+    if len(listed) == 1:
+        return [cte(DOMAIN, listed[0])]
+    tables = [_name_factor(position, factors) for position in range(len(factors))]
+    product = cross_join(tables)
+    return [*map(cte, tables, listed), cte(DOMAIN, select(names, product))]
+
+
+def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
+    """Return the SQL for the distinct values of a key; NULL is among them only where the query tells it."""
     if isinstance(domain, TableDomain):
         found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
     elif (times := writer.list_times(domain.values, name)) is not None:
@@ -288,7 +375,40 @@ def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
     else:
         rows = ([writer.expression(value)] for value in domain.values)
         found = select([name], values(rows, "dpsql_listed", columns=[name]))
-    return select([name], subquery(found), distinct=True, where=not_null(name))
+    return select([name], subquery(found), distinct=True, where="" if _has_null(domain) else not_null(name))
+
+
+def _name_factor(position: int, factors: Sequence[object]) -> str:
+    """Return the name of the CTE of the values of one key."""
+    return DOMAIN if len(factors) == 1 else f"{DOMAIN}_{position + 1}"
+
+
+def _has_null(domain: KeyDomain) -> bool:
+    return isinstance(domain, LiteralDomain) and domain.has_null
+
+
+def _is_candidate(domain: Domain, names: list[str]) -> str:
+    """Return the condition that the keys of a row have values of the domain."""
+    factors = list_factors(domain)
+    parts = []
+    for position, (factor, name) in enumerate(zip(factors, names, strict=True)):
+        found = in_query(name, select([name], _name_factor(position, factors)))
+        parts.append(either(is_null(name), found) if _has_null(factor) else found)
+    return both(*parts)
+
+
+def _join_candidates(domain: Domain, counted: str, *, names: list[str]) -> str:
+    """Return the candidates, each with its group if there are rows of it; NULL and NULL are the same group."""
+    on = [
+        (not_distinct if _has_null(factor) else equal)(qualify_column(DOMAIN, name), qualify_column(_COUNTED, name))
+        for factor, name in zip(list_factors(domain), names, strict=True)
+    ]
+    return left_join(DOMAIN, subquery(counted), name=_COUNTED, on=both(*on))
+
+
+def _name_keys(names: list[str]) -> str:
+    """Return the keys of the candidates under their own names."""
+    return list_parts(alias(qualify_column(DOMAIN, name), name) for name in names)
 
 
 def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:

@@ -35,13 +35,14 @@ _ROWS = "dpsql_rows"
 
 
 def filter_partitions(
-    writer: Writer, base: str, *, names: Sequence[str], partitions: Partitions
+    writer: Writer, base: str, *, names: Sequence[str], partitions: Partitions, parts: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], str]:
     """Filter `base`, a SELECT of the canonical keys `names` and of UNIT, to the rows of the partitions.
 
-    Return the CTEs, and the SELECT over them.
+    `parts` are further columns, of which each pair of group and unit has one row. Return the CTEs, and the SELECT over
+    them.
     """
-    key, columns = names[partitions.key], (*names, UNIT)
+    key, columns = names[partitions.key], (*names, UNIT, *parts)
     found = enumerate(map(writer.expression, map(canonicalize, partitions.values)))
     rows = ((value, bigint(str(position))) for position, value in found)
     listed = cte(_LIST, select(["*"], values(rows, "dpsql_listed", columns=[key, POSITION])))

@@ -33,6 +33,7 @@ from dpsql.sql.syntax.token_scan import (
     is_word,
     kind_of,
     spell,
+    split_at,
     split_commas,
 )
 
@@ -57,6 +58,7 @@ _AROUND_ANY = (
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping"])
 _INTEGER = re.compile(r"[0-9]{1,4}")
 _CHAIN = 2  # tokens of a dot and a name
+_SIDES = 2  # of a comparison
 
 
 def name_measure(number: int) -> str:
@@ -91,7 +93,8 @@ class ComputedSelect:
     `tokens` are those of the private query; `copied` of them are the analyst's, the others added. The first
     `number_of_keys` columns are keys. `items` are the columns of the SELECT around it: its text and name, which is None
     for a key that is passed on under the name that it has. `rest` follows FROM. With `is_other_order`, LIMIT takes the
-    first rows in an order that is neither that of a measure nor of a key.
+    first rows in an order that is neither that of a measure nor of a key; `tests_others` says that HAVING asks for more
+    than large values of the measure that ranks.
     """
 
     tokens: list[Token]
@@ -101,22 +104,34 @@ class ComputedSelect:
     items: tuple[tuple[tuple[str | Slice, ...] | int, str | None], ...]
     rest: tuple[str | Slice, ...]
     is_other_order: bool
+    tests_others: bool
     words: tuple[Token, ...] = field(repr=False)
 
-    def name_items(self, keys: Sequence[str]) -> list[str]:
-        """Return the names of the columns, where those of the keys of the private query are `keys`."""
-        return [keys[part] if name is None and isinstance(part, int) else name or "" for part, name in self.items]
+    def write(self, outputs: Sequence[str], *, source: str) -> tuple[tuple[str | Slice, ...], list[str]]:
+        """Return the SELECT around the private query, and its columns.
 
-    def write(self, keys: Sequence[str], *, source: str) -> tuple[str | Slice, ...]:
-        """Return the SELECT around the private query, of which `source` is the answer."""
-        columns = [*keys[: self.number_of_keys], *map(name_measure, range(1, self.number_of_measures + 1))]
-        refers = {at: f" {_RELEASED}.{_quote(column)} " for at, column in enumerate(columns)}
+        `source` is the answer of the private query, and `outputs` are the columns of that, with the ends of intervals.
+        """
+        measures = [name_measure(number) for number in range(1, self.number_of_measures + 1)]
+        columns = [*outputs[: self.number_of_keys], *measures]
+        refers = {at: _qualify(column) for at, column in enumerate(columns)}
+        shown: list[tuple[Sequence[str | Slice], str]] = []
+        for part, name in self.items:
+            if not isinstance(part, int):
+                shown.append(([_refer(each, refers) for each in part], str(name)))
+                continue
+            shown.append(([refers[part]], columns[part] if name is None else name))
+            ends = [end for end in ("_low", "_high") if f"{columns[part]}{end}" in outputs and name is not None]
+            shown += [([_qualify(f"{columns[part]}{end}")], f"{name}{end}") for end in ends]
         found: list[str | Slice] = ["SELECT "]
-        for (part, _), name in zip(self.items, self.name_items(keys), strict=True):
-            parts = [refers[part]] if isinstance(part, int) else [_refer(each, refers) for each in part]
-            found += [*([", "] if len(found) > 1 else []), *parts, f" AS {_quote(name)}"]
+        for parts, column in shown:
+            found += [*([", "] if len(found) > 1 else []), *parts, f" AS {_quote(column)}"]
         found += [f" FROM {_quote(source)} AS {_RELEASED}", *(_refer(each, refers) for each in self.rest)]
-        return tuple(found)
+        return tuple(found), [column for _, column in shown]
+
+
+def _qualify(column: str) -> str:
+    return f" {_RELEASED}.{_quote(column)} "
 
 
 def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
@@ -181,6 +196,7 @@ class _Block:
             items=items,
             rest=rest,
             is_other_order=bool(terms) and ordering[0] is None and "LIMIT" in self.sections,
+            tests_others=not self._asks_for_large(*self._section("HAVING")),
             words=tuple(self.tokens[self.select :]),
         )
 
@@ -310,7 +326,11 @@ class _Block:
             part = self._copy(item.start, item.end)
             if part is None:
                 return None
-            found.append(((part,), item.alias or self._name(item)))
+            name = item.alias or self._name(item)
+            if self._is_measure(item):
+                found.append((int(part.replaced[0][2]), name))
+            else:
+                found.append(((part,), name))
         return tuple(found)
 
     def _name(self, item: _Item) -> str:
@@ -351,6 +371,33 @@ class _Block:
             is_number = token.token_type.name == "NUMBER"
             found += [" LIMIT ", token.text if is_number else Slice(token.start, token.end + 1, ())]
         return tuple(found)
+
+    def _asks_for_large(self, start: int, end: int) -> bool:
+        """Say whether a condition is true of all values above one of the measure that ranks."""
+        if end <= start:
+            return True
+        if kind_of(self.tokens, start) == "L_PAREN" and find_closing(self.tokens, start) == end:
+            return self._asks_for_large(start + 1, end - 1)
+        kinds = {at: kind_of(self.tokens, at) for at in _list_outside(self.tokens, start, end)}
+        parts = split_at(self.tokens, start, end, {"AND"})
+        if len(parts) > 1:
+            return "BETWEEN" not in kinds.values() and all(self._asks_for_large(*part) for part in parts)
+        for signs, is_left in (({"GT", "GTE"}, True), ({"LT", "LTE"}, False)):
+            sides = split_at(self.tokens, start, end, signs)
+            if len(sides) == _SIDES:
+                value, number = sides if is_left else reversed(sides)
+                return self._is_number(*number) and self._rises(*value)
+        return False
+
+    def _is_number(self, start: int, end: int) -> bool:
+        kinds = [kind_of(self.tokens, at) for at in range(start, end)]
+        return kinds in (["NUMBER"], ["DASH", "NUMBER"])
+
+    def _rises(self, start: int, end: int) -> bool:
+        """Say whether an expression, or what an alias stands for, rises with the measure that ranks."""
+        item = None if self._is_number(start, end) else self._find_ordered(start, end)
+        found = find_direction(self.tokens, *((start, end) if item is None else (item.start, item.end)))
+        return found is not None and found[1] and self._spell(found[0].start, found[0].end) == self.measures[0]
 
     def _has_key(self, part: Slice) -> bool:
         return any(int(column) < len(self.keys) for _, _, column in part.replaced)

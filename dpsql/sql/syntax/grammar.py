@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, REFUSED, WINDOWS
+from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
@@ -117,7 +117,7 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
 _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
-_MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which alone is released; DESCRIBE names that column."
+_MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
 _VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
 
@@ -252,6 +252,10 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
     if word in REFUSED:
         hint = _EACH_PARTITION if word in WINDOWS else _VOLATILE if word in {"random", "uuid"} else _MEANING
         return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
+    if word in INTERVAL_ENDS:
+        reason = f"{word} is for the measures of a private query."
+        hint = "Write it in the select list beside the measure: COUNT(DISTINCT user_id) AS n, value_low(n) AS n_low."
+        return Refusal("not-row-local", reason, hint=hint, place=statement.place(token))
     hint = f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 

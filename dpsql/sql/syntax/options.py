@@ -19,13 +19,14 @@ from dpsql.sql.syntax.parameters import Parameter, make_literal
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["OPTIONS", "read_options", "split_options"]
+__all__ = ["OPTIONS", "read_options", "read_value", "split_options"]
 
 _NAMES = (
-    "assume delta domain epsilon fresh k_bar max_groups_contributed max_rows_contributed mechanism monotone partitions "
-    "penalty prefer"
+    "assume delta domain epsilon fresh intervals k_bar max_groups_contributed max_rows_contributed mechanism monotone "
+    "partitions penalty prefer"
 )
 OPTIONS = frozenset(_NAMES.split())
+_DECIDES_COLUMNS = "intervals"  # the option that is no parameter, as columns are known before values are bound
 MAX_LISTED = 1_000
 _TYPES = {
     **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
@@ -38,6 +39,7 @@ _EXAMPLES = {
     "domain": "['DE', 'FR']",
     "epsilon": "0.05",
     "fresh": "true",
+    "intervals": "true",
     "k_bar": "100",
     "max_groups_contributed": "3",
     "max_rows_contributed": "5",
@@ -102,10 +104,14 @@ def _read_option(
     if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
         hint = f"For example epsilon {_SIGNS[sign]} 0.05."
         raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    if name == _DECIDES_COLUMNS and any(statement.value(token.text) is not None for token in item[2:]):
+        hint = f"Write {name} {_SIGNS[sign]} true, or a level such as 0.9."
+        reason = f"The value of {name} decides which columns there are, so it is written in the statement."
+        raise Refusal("option", reason, hint=hint, place=place)
     is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
     if is_unbound and name != "partitions":  # PER needs the partitions
         return name, None
-    value, word = _read_value(statement, item[2:], parameter=parameter)
+    value, word = read_value(statement, item[2:], parameter=parameter)
     if value is None:
         hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
@@ -123,7 +129,7 @@ def _fill_unbound(statement: Statement, tokens: list[Token], *, wanted: Type, pa
     return bool(unbound)
 
 
-def _read_value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
+def read_value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
     """Return the value, None if it is not valid, and whether it is a bare word."""
     kinds = [token.token_type.name for token in tokens]
     if kinds[0] == "L_BRACKET" and kinds[-1] == "R_BRACKET":

@@ -16,19 +16,37 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dpsql.errors import Place
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["ImpliedClause", "PrivateNames", "add_clause", "find_implied_clauses"]
+__all__ = ["EXPLICIT", "ImpliedClause", "PrivateNames", "StandardSQL", "add_clause", "find_implied_clauses"]
 
 _AGGREGATES = frozenset("count sum avg min max".split())
+_SUMMARIES = _AGGREGATES | frozenset(
+    "any_value approx_count_distinct arg_max arg_min array_agg bool_and bool_or count_if count_star first group_concat "
+    "histogram last list listagg max_by median min_by mode percentile_cont percentile_disc product quantile "
+    "quantile_cont quantile_disc stddev stddev_pop stddev_samp string_agg var_pop var_samp variance".split()
+)  # what makes one row of several around a private query
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _AFTER_ROWS = frozenset(["GROUP_BY", "HAVING", "WINDOW", "QUALIFY", *_AFTER_GROUPS])
 _CTE_HEAD = 3  # tokens before the SELECT of a CTE: its name, AS and a parenthesis
+
+
+@dataclass(frozen=True, slots=True)
+class StandardSQL:
+    """Whether standard SQL over private tables is read as private, and with how many keys where it does not say."""
+
+    is_private: bool
+    default_k: int = 10
+
+
+EXPLICIT = StandardSQL(is_private=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +62,17 @@ class ImpliedClause:
     """Place of the clause that a statement implies: before tokens[at].
 
     `is_total` where there are no groups. Otherwise `k` is the number of groups to rank, and `may_be_all` says that
-    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant.
+    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant. `select` is the token
+    that the private query begins with. `around` is the place of what a SELECT around it would compute from all groups.
     """
 
     tokens: tuple[Token, ...]
+    select: Token
     at: int
     is_total: bool
     k: int
     may_be_all: bool
+    around: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +84,18 @@ class _Block:
     own: tuple[int, ...]
 
 
-def find_implied_clauses(statement: Statement, names: PrivateNames, *, default_k: int) -> list[ImpliedClause]:
-    """Return where the clauses of the private queries of a statement belong, in the order of the text."""
+def find_implied_clauses(
+    statement: Statement, names: PrivateNames, *, default_k: int, parameter: Parameter
+) -> list[ImpliedClause]:
+    """Return where the clauses of the private queries of a statement belong, in the order of the text.
+
+    `parameter` gives the value bound to a parameter.
+    """
     tokens = normalize_row_limits(list(statement.tokens))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
-    private, found = set(names.tables), list[_Block]()
-    for block in sorted(_find_blocks(tokens), key=lambda each: each.end):  # what a SELECT reads comes before it
+    private, found, blocks = set(names.tables), list[_Block](), sorted(_find_blocks(tokens), key=lambda each: each.end)
+    for block in blocks:  # what a SELECT reads comes before it
         if not _names_any(tokens, range(block.start, block.end), names=private):
             continue
         inner = [other for other in found if block.start < other.start and other.end <= block.end]
@@ -79,7 +105,13 @@ def find_implied_clauses(statement: Statement, names: PrivateNames, *, default_k
             found.append(block)
         elif name := _find_cte_name(tokens, block):
             private.add(name)
-    return [_describe(tokens, block, default_k=default_k) for block in sorted(found, key=lambda each: each.start)]
+    clauses = list[ImpliedClause]()
+    for block in sorted(found, key=lambda each: each.start):
+        asked = _read_limit(statement, tokens, block=block, parameter=parameter)
+        clause = _describe(tokens, block, asked=asked, default_k=default_k)
+        around = _find_summary(tokens, block, blocks=blocks, k=clause.k)
+        clauses.append(clause if around is None else replace(clause, around=statement.place(around)))
+    return clauses
 
 
 def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
@@ -171,9 +203,48 @@ def _skip_subqueries(tokens: list[Token], block: _Block) -> Iterator[int]:
             depth -= 1
 
 
-def _is_aggregate(tokens: list[Token], at: int) -> bool:
+def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k: int) -> Token | None:
+    """Return what a SELECT around a private query would compute from all groups; None if it shows them as they are.
+
+    It makes one row of several, takes the first rows in another order than from the largest, or asks which groups are
+    not there.
+    """
+    names = {_find_cte_name(tokens, inner)} - {""}
+    for at in (*range(inner.start), *range(inner.end, len(tokens))):
+        ahead = [token.token_type.name for token in tokens[at : at + 4]]
+        is_absence = ahead[:2] == ["NOT", "EXISTS"] or ahead == ["NOT", "IN", "L_PAREN", "SELECT"]
+        if is_absence or ahead[0] in {"EXCEPT", "INTERSECT", "ANTI"}:
+            absence: Token = tokens[at]
+            return absence
+    for block in blocks:
+        is_around = block.start < inner.start and inner.end <= block.end
+        outside = [at for at in _skip_subqueries(tokens, block) if not inner.start <= at < inner.end]
+        if block == inner or not (is_around or _names_any(tokens, outside, names=names)):
+            continue
+        if name := _find_cte_name(tokens, block):
+            names.add(name)
+        kinds = {at: tokens[at].token_type.name for at in block.own}
+        for at in outside:
+            is_group = kinds.get(at) in {"GROUP_BY", "HAVING"} or (
+                at == block.start + 1 and kinds.get(at) == "DISTINCT"
+            )
+            if is_group or _is_aggregate(tokens, at, names=_SUMMARIES):
+                return tokens[at]
+        order = next((at for at in block.own if kinds[at] == "ORDER_BY"), None)
+        limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
+        if order is not None and limit is not None:
+            first = next((at for at in block.own if at > order and kinds[at] in {"COMMA", "LIMIT"}), block.end)
+            text = tokens[limit + 1].text if limit + 1 < block.end else ""
+            if "DESC" not in {kinds.get(at) for at in range(order, first)} and not (
+                text.isdecimal() and int(text) >= k
+            ):
+                return tokens[order]
+    return None
+
+
+def _is_aggregate(tokens: list[Token], at: int, *, names: frozenset[str] = _AGGREGATES) -> bool:
     """Say whether tokens[at] is an aggregate that is called, and is no window."""
-    if ascii_lower(tokens[at].text) not in _AGGREGATES or tokens[at].token_type.name == "IDENTIFIER":
+    if ascii_lower(tokens[at].text) not in names or tokens[at].token_type.name == "IDENTIFIER":
         return False
     if at + 1 >= len(tokens) or tokens[at + 1].token_type.name != "L_PAREN":
         return False
@@ -185,11 +256,17 @@ def _is_aggregate(tokens: list[Token], at: int) -> bool:
     return True
 
 
-def _describe(tokens: list[Token], block: _Block, *, default_k: int) -> ImpliedClause:
+def _read_limit(statement: Statement, tokens: list[Token], *, block: _Block, parameter: Parameter) -> int | None:
+    """Return the number of rows that LIMIT of a SELECT says; None without one, and for what is no number above 0."""
+    limit = next((at for at in block.own if tokens[at].token_type.name == "LIMIT"), None)
+    text = "" if limit is None or limit + 1 >= len(tokens) else tokens[limit + 1].text
+    bound = read_whole_number(statement.value(text), parameter, min_value=1)
+    return bound if bound is not None else int(text) or None if text.isdecimal() else None
+
+
+def _describe(tokens: list[Token], block: _Block, *, asked: int | None, default_k: int) -> ImpliedClause:
     kinds = {at: tokens[at].token_type.name for at in block.own}
     at = next((at for at in block.own if kinds[at] in _AFTER_GROUPS), block.end)
-    limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
-    text = "" if limit is None or limit + 1 >= len(tokens) else tokens[limit + 1].text
-    asked = int(text) if text.isdecimal() and int(text) else default_k + 1
+    asked = default_k + 1 if asked is None else asked
     groups = "GROUP_BY" in kinds.values() or kinds.get(block.start + 1) == "DISTINCT"
-    return ImpliedClause(tuple(tokens), at, not groups, min(asked, default_k), asked > default_k)
+    return ImpliedClause(tuple(tokens), tokens[block.start], at, not groups, min(asked, default_k), asked > default_k)

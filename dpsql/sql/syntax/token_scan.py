@@ -23,6 +23,7 @@ __all__ = [
     "is_word",
     "kind_of",
     "spell",
+    "split_at",
     "split_commas",
 ]
 
@@ -95,11 +96,16 @@ def is_subquery(tokens: list[Token], at: int) -> bool:
 
 def split_commas(tokens: list[Token], start: int, end: int) -> list[tuple[int, int]]:
     """Return the parts of tokens[start:end] between the commas outside of parentheses."""
+    return split_at(tokens, start, end, {"COMMA"})
+
+
+def split_at(tokens: list[Token], start: int, end: int, kinds: Collection[str]) -> list[tuple[int, int]]:
+    """Return the parts of tokens[start:end] between tokens of these types outside of parentheses."""
     parts, depth, first = list[tuple[int, int]](), 0, start
     for at in range(start, end):
         kind = tokens[at].token_type.name
         depth += (kind in OPENINGS) - (kind in CLOSINGS)
-        if kind == "COMMA" and not depth:
+        if kind in kinds and not depth:
             parts.append((first, at))
             first = at + 1
     return [*parts, (first, end)]

@@ -138,3 +138,68 @@ ALL PRIVATE WITH (domain = 'countries.country');
 
 # measure_joined
 SELECT c.continent, COUNT(*) AS n FROM reads AS r JOIN countries AS c ON r.country = c.country GROUP BY 1 TOP 5 PRIVATE;
+
+# known_case: all
+SELECT CASE WHEN n < 0 THEN 'low' WHEN n < 3 THEN 'mid' END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k
+ALL PRIVATE;
+
+# known_flags: all
+SELECT flag, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY flag ALL PRIVATE;
+
+# known_doubles_of_case: all
+SELECT CASE WHEN flag THEN 0e0 WHEN n > 1 THEN 1.5e0 END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k
+ALL PRIVATE;
+
+# known_hours: all
+SELECT EXTRACT(hour FROM moment) AS h, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY h ALL PRIVATE;
+
+# known_days_of_weeks: all
+SELECT EXTRACT(isodow FROM day) AS d, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY d ALL PRIVATE;
+
+# known_bins: all
+SELECT width_bucket(price, 0, 10, 4) AS bin, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY bin ALL PRIVATE;
+
+# known_calendar: all
+SELECT moment::DATE AS d, COUNT(DISTINCT user_id) AS n FROM reads
+WHERE moment >= DATE '2024-01-01' AND moment < DATE '2026-03-01' GROUP BY ALL ALL PRIVATE;
+
+# known_product: all
+SELECT flag, country, n > 0 AS positive, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL
+ALL PRIVATE WITH (domain = 'countries.country');
+
+# known_product_bounded: all 1
+SELECT flag, CASE WHEN n < 0 THEN 'low' END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL ALL PRIVATE;
+
+# known_measured: all 2
+SELECT flag, country = 'DE' AS home, COUNT(*) AS rows, SUM(price) AS s FROM reads GROUP BY ALL ALL PRIVATE;
+
+# measure_weighted: weighted 20
+SELECT article, SUM(n) AS s, COUNT(*) AS rows FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# measure_weighted_of_two_keys: weighted 2
+SELECT country, tiny, COUNT(n) AS rows FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# measure_weighted_of_all: weighted_all 3
+SELECT article, SUM(price) AS s, COUNT(DISTINCT user_id) AS u FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# measure_weighted_of_units: weighted 5
+SELECT country, COUNT(DISTINCT user_id) FILTER (WHERE n > 0) AS u, SUM(n) AS s FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_by_label: label
+SELECT country, SUM(n) AS s, COUNT(*) AS rows FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_by_label_bounded: label 2
+SELECT country, COUNT(*) AS rows FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_all: all 2
+SELECT country, flag, SUM(price) AS s FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# measure_per
+SELECT country, n, SUM(n) AS s, COUNT(*) AS rows FROM reads GROUP BY ALL TOP 4 PRIVATE
+PER country WITH (partitions = ['DE', 'FR', 'de']);
+
+# measure_per_one_each: all 2 kept
+SELECT country, n, COUNT(*) AS rows FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
+
+# measure_per_weighted: weighted 2
+SELECT country, n, SUM(n) AS s FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);

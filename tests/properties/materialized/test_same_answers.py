@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from support.materialized_kit import counted, events, opened, policy, salts_of
+from support.materialized_kit import SETS, counted, events, opened, policy, salts_of
 
 import dpsql
 from dpsql.curator import materialize
@@ -116,3 +116,46 @@ def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, seed: int) -
     assert min(read[kind] for kind in ("", "materialized pairs", "materialized ranks", "materialized counts")) >= 10, (
         read
     )
+
+
+MEASURES = (
+    "COUNT(*) AS m",
+    "SUM(n) AS m",
+    "COUNT(DISTINCT user_id) AS u, COUNT(*) AS m",
+    "COUNT(DISTINCT user_id) FILTER (WHERE country = 'DE') AS u",
+)
+MEASURED = (
+    "mechanism = limited_domain, k_bar = 30",
+    "mechanism = weighted_gaussian, max_groups_contributed = 2",
+    "mechanism = gaussian_histogram, max_groups_contributed = 1",
+    "mechanism = stable",
+    "domain = ['a1', 'b2', 'nobody'], mechanism = joint",
+)
+
+
+def test_rows_and_sums_are_never_read_from_what_holds_distinct_units(tmp_path: Path) -> None:
+    """Materialized pairs have one row for each group of a unit: they know no number of rows, and no values."""
+    events(tmp_path / "events.duckdb", rows=900, seed=3)
+    table = dpsql.PrivateTable("user_id", materialized=SETS, bounds={"rows": 20, "n": {"max": 40}})
+    known = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"reads": table}, materialized=tmp_path / "materialized")
+    assert materialize(known, database=tmp_path / "events.duckdb") == {"reads": "made"}
+    texts = [
+        f"SELECT article, {measures} FROM reads {where} GROUP BY article TOP 9 PRIVATE WITH ({options})"
+        for measures in MEASURES
+        for where in ("", "WHERE country = 'DE'")
+        for options in MEASURED
+    ]
+    texts += [f"SELECT {measures} FROM reads PRIVATE" for measures in MEASURES]
+    by_units = (
+        "SELECT article, COUNT(DISTINCT user_id) AS u FROM reads GROUP BY article TOP 9 PRIVATE WITH (k_bar = 30)"
+    )
+    with opened(tmp_path / "events.duckdb", known) as over:
+        assert counted(over, by_units)[1]
+        found = [counted(over, text) for text in texts]
+    # a FILTER of units alone is a condition on rows, of which the pairs know enough
+    assert not [text for text, (_, reads) in zip(texts, found, strict=True) if reads and " AS m" in text]
+    with opened(tmp_path / "events.duckdb", known, materialized=False) as plain:
+        pairs = zip(texts, found, strict=True)
+        # a bound draws by salts, which are those of the session
+        same = [(text, table) for text, (table, _) in pairs if "max_groups_contributed" not in text]
+        assert all(table.equals(counted(plain, text)[0]) for text, table in same)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import duckdb
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
 from support.sql_reference import Row, catalog_of, counts, private
 
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite import engine_query
 from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all, rewrite_total
 
 UNITS = [None, 0, 1, 2, 3]
@@ -108,6 +110,55 @@ def test_dropping_a_unit_keeps_all_known_groups_and_their_order(
     moved = [more[-1] - less[-1] for more, less in zip(before, after, strict=True)]
     assert set(moved) <= {0, 1}
     assert sum(moved) <= (groups or len(before))
+
+
+TOLD = [
+    "CASE WHEN n > 0 THEN 'up' WHEN n < 0 THEN 'down' END",
+    "CASE w WHEN 'a' THEN 0e0 WHEN 'b' THEN -0e0 WHEN 'z' THEN 'NaN' END",
+    "n > 0",
+    "x > 1 OR n > 0",
+    "width_bucket(x, 0, 3, 2)",
+    "CASE WHEN w > 'a' THEN c IS NULL END",
+    "n > 0 AS k, w IN ('a', 'b')",
+    "x IS NULL AS k, CASE WHEN n > 0 THEN 'up' END AS l, w = 'a'",
+]
+
+
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(TOLD), st.sampled_from(WHERES), ROWS, st.sampled_from(UNITS[1:]), st.sampled_from(BOUNDS))
+def test_dropping_a_unit_keeps_the_groups_that_the_statement_tells(
+    keys: str, where: str, rows: list[Row], unit: int, groups: int | None
+) -> None:
+    text = f"SELECT {keys} AS z, COUNT(DISTINCT unit) AS n FROM events{where} GROUP BY ALL ALL PRIVATE"
+    counting = rewrite_all(private(text, CATALOG), bound=None if groups is None else Bound(groups, SALTS))
+
+    def read(rows: list[Row]) -> list[Row]:
+        fill(rows)
+        return CON.execute(counting.sql, list(counting.parameters)).fetchall()
+
+    before, after, empty = read(rows), read([row for row in rows if row[0] != unit]), read([])
+    labels = [[repr(label) for *label, _ in found] for found in (before, after, empty)]
+    assert labels[0] == labels[1] == labels[2]
+    moved = [more[-1] - less[-1] for more, less in zip(before, after, strict=True)]
+    assert set(moved) <= {0, 1}
+    assert sum(moved) <= (groups or len(before))
+    if where == "" and groups is None:  # no row is dropped, so a unit with rows is in some group
+        assert sum(moved) >= (unit in {row[0] for row in rows})
+
+
+def test_groups_that_are_read_from_the_rows_would_show_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutant: the values of the key that some row has, in place of those that the statement tells."""
+    query = private("SELECT n > 0 AS k, COUNT(DISTINCT unit) AS n FROM events GROUP BY k ALL PRIVATE", CATALOG)
+
+    def labels(rows: list[Row]) -> list[object]:
+        fill(rows)
+        counting = rewrite_all(query)
+        return [label for label, _ in CON.execute(counting.sql, list(counting.parameters)).fetchall()]
+
+    some: list[Row] = [(1, "a", "a", 1, 0.0)]
+    assert labels(some) == labels([*some, (2, "a", "a", -1, 0.0)]) == [False, True, None]
+    monkeypatch.setattr(engine_query, "_build_values", lambda *_, name: f"SELECT DISTINCT n > 0 AS {name} FROM events")
+    assert labels(some) != labels([*some, (2, "a", "a", -1, 0.0)])
 
 
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])

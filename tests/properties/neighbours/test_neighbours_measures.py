@@ -55,6 +55,8 @@ ROWS = st.lists(
     st.tuples(*map(st.sampled_from, (UNITS, KEYS, WHOLE, EXACT, REAL, [None, 0, 2_500_000, -9, 10**15]))), max_size=16
 )
 GROUPS = [None, 1, 2]
+ENOUGH = 9  # groups of a unit: more than there are keys
+RANKED = [("COUNT(*)", None), ("COUNT(n)", 2), ("SUM(n)", 2), ("SUM(x)", 4)]
 
 
 def session_over(groups: int | None) -> Session:
@@ -62,7 +64,7 @@ def session_over(groups: int | None) -> Session:
     return session_on(CON, dpsql.Policy(dpsql.Budget(50, "1e-6"), {"orders": table}))
 
 
-SESSIONS = {groups: session_over(groups) for groups in GROUPS}
+SESSIONS = {groups: session_over(groups) for groups in (*GROUPS, ENOUGH)}
 
 
 def fill(rows: list[Row]) -> None:
@@ -182,6 +184,166 @@ def test_a_sum_of_doubles_is_the_same_at_any_number_of_threads_and_order_of_rows
         found.add(tuple(sorted(read(sql, None).items())))
     CON.execute("SET threads = 2")
     assert len(found) == 1
+
+
+def weighing(name: str) -> str:
+    return f"SELECT k, {name} AS m FROM orders GROUP BY k TOP 9 PRIVATE WITH (mechanism = weighted_gaussian)"
+
+
+def contributions(rows: list[Row], measure: Measure, column: int | None) -> dict[object, dict[object, int]]:
+    """Return what each unit adds to each group in which it has a row, by the words of the manual."""
+    units = defaultdict[object, dict[object, int]](dict)
+    for row in rows:
+        if row[0] is None:
+            continue
+        if measure.aggregate is Aggregate.SUM:
+            added = steps_of(row[column or 0], measure)
+        else:
+            added = int(column is None or row[column] is not None)
+        units[row[0]][row[1]] = units[row[0]].get(row[1], 0) + added
+    assert measure.bounds is not None
+    most = measure.bounds.high
+    return {unit: {key: min(most, own) for key, own in groups.items()} for unit, groups in units.items()}
+
+
+def weighed(rows: list[Row], measure: Measure, column: int | None) -> dict[tuple[object, ...], tuple[int, ...]]:
+    """Return sums and weights: c / R of 1 / sqrt(t) for a unit in t groups, in whole steps and rounded down."""
+    found = defaultdict[object, list[int]](lambda: [0, 0])
+    for groups in contributions(rows, measure, column).values():
+        whole = math.isqrt(2**40 // len(groups))
+        for key, own in groups.items():
+            found[key][0] += own
+            found[key][1] += own * whole // measure.width
+    return {(key,): tuple(values) for key, values in found.items() if values[1] > 0}
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(RANKED), ROWS, st.sampled_from([None, ENOUGH]))
+def test_the_weights_of_sums_are_those_of_the_reference(
+    form: tuple[str, int | None], rows: list[Row], groups: int | None
+) -> None:
+    name, column = form
+    sql = weighing(name)
+    (measure,) = measures_of(sql, groups)
+    for order in (rows, rows[::-1]):
+        fill(order)
+        assert read(sql, groups) == weighed(rows, measure, column)
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(RANKED), ROWS, st.sampled_from(UNITS[1:]), st.sampled_from(GROUPS))
+def test_dropping_a_unit_moves_weights_by_no_more_than_one(
+    form: tuple[str, int | None], rows: list[Row], unit: int, groups: int | None
+) -> None:
+    """The squares of what a unit adds stay within 1, in its kept groups, and what it adds is what it has alone."""
+    sql = weighing(form[0])
+    found = []
+    for kept in (rows, [row for row in rows if row[0] != unit], [row for row in rows if row[0] == unit]):
+        fill(kept)
+        found.append({key: values[1] for key, values in read(sql, groups).items()})
+    together, without, alone = found
+    moved = {key: together.get(key, 0) - without.get(key, 0) for key in together.keys() | without.keys()}
+    assert {key: change for key, change in moved.items() if change} == alone
+    assert len(alone) <= (groups or len(KEYS))
+    assert sum(change * change for change in alone.values()) <= 2**40
+    assert min(alone.values(), default=1) > 0
+
+
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(RANKED), ROWS, st.sampled_from(UNITS[1:]), st.sampled_from(GROUPS), st.sampled_from(["set", "per"])
+)
+def test_dropping_a_unit_moves_sets_and_partitions_by_no_more_than_r(
+    form: tuple[str, int | None], rows: list[Row], unit: int, groups: int | None, shape: str
+) -> None:
+    name, _ = form
+    if shape == "set":
+        sql = f"SELECT k, {name} AS m FROM orders GROUP BY k TOP 9 PRIVATE WITH (mechanism = top_stable)"
+    else:
+        sql = f"SELECT k, n, {name} AS m FROM orders GROUP BY k, n TOP 9 PRIVATE PER k WITH (partitions = ['a', 'b'])"
+    (measure,) = measures_of(sql, groups)
+    plan = SESSIONS[groups].explain(sql)
+    found = []
+    for kept in (rows, [row for row in rows if row[0] != unit], [row for row in rows if row[0] == unit]):
+        fill(kept)
+        counting = plan.counting
+        answer = CON.execute(counting.sql, list(counting.parameters)).fetchall()
+        if shape == "set":
+            assert answer == sorted(answer, key=lambda row: (row[0] is None, row[0] or ""))
+        else:
+            assert all(row[-1] == ["a", "b"].index(row[plan.query.partitions.key]) for row in answer)  # type: ignore[union-attr]
+        keys = len(plan.query.keys)
+        found.append({row[:keys]: row[keys] for row in answer})
+    together, without, alone = found
+    moved = {key: together.get(key, 0) - without.get(key, 0) for key in together.keys() | without.keys()}
+    assert {key: change for key, change in moved.items() if change} == alone
+    assert all(0 < change <= measure.width for change in alone.values())
+    assert len(alone) <= (groups or 9 * len(KEYS))
+
+
+CLAMP = "system.main.least(system.main.greatest(system.main.sum(dpsql_row_1), 0), {most})"
+SUM = "COALESCE(CAST(system.main.sum(dpsql_part_1) AS BIGINT), 0)"
+POSITIVE_ALONE = "HAVING system.main.sum(dpsql_weight) > 0"
+EDITS: dict[str, tuple[str, int | None, list[tuple[str, str]]]] = {
+    "the clamp of a group's total, not of a unit's": (
+        "SUM(n)",
+        2,
+        [(CLAMP, "system.main.sum(dpsql_row_1)"), (SUM, f"system.main.least({SUM}, {{most}})")],
+    ),
+    "no clamp": ("SUM(x)", 4, [(CLAMP, "system.main.sum(dpsql_row_1)")]),
+    "steps of a row rounded up": ("SUM(x)", 4, [("system.main.floor", "system.main.ceil")]),
+    "a NULL that counts": ("COUNT(n)", 2, [('(NOT (t1."n" IS NULL))', "TRUE")]),
+    "rows without a unit": ("COUNT(*)", None, [('WHERE (t1."unit" IS NOT NULL)', "")]),
+    "weights rounded up": ("SUM(x)", 4, [("dpsql_part_1) // {most}", "dpsql_part_1 + {most} - 1) // {most}")]),
+    "weights without R": ("SUM(n)", 2, [("dpsql_part_1) // {most}", "dpsql_part_1)")]),
+    "weights of 1 in every group": ("COUNT(*)", None, [("system.main.least(dpsql_groups, 9)", "1")]),
+    "groups of score 0 kept": ("SUM(n)", 2, [(POSITIVE_ALONE, "")]),
+}
+
+
+@pytest.mark.parametrize("mistake", EDITS)
+def test_mistakes_in_the_sql_are_told_from_it(mistake: str) -> None:
+    """The SQL is that of the reference on these rows, and each edit of it is not."""
+    name, column, edits = EDITS[mistake]
+    rows: list[Row] = [
+        *[(1, "a", 4, None, 7.3, None)] * 4,
+        *[(2, key, 3, None, 0.1, None) for key in "aabc"],
+        (3, "a", None, None, None, None),
+        (3, "b", 0, None, -1.0, None),
+        (3, "z", 0, None, 0.0, None),
+        (None, "a", 1, None, 1.0, None),
+    ]
+    sql = weighing(name)
+    (measure,) = measures_of(sql, ENOUGH)
+    fill(rows)
+    expected, counting = weighed(rows, measure, column), SESSIONS[ENOUGH].explain(sql).counting
+    assert read(sql, ENOUGH) == expected
+    edited = counting.sql
+    most = f"{measure.width:d}"
+    for old, new in ((old.replace("{most}", most), new.replace("{most}", most)) for old, new in edits):
+        assert old in edited
+        edited = edited.replace(old, new)
+    answer = CON.execute(
+        edited, {str(at + 1): value for at, value in enumerate(counting.parameters) if f"${at + 1}" in edited}
+    ).fetchall()
+    assert {row[:1]: row[1:] for row in answer} != expected
+
+
+def test_a_clamp_of_the_group_gives_one_unit_more_than_r() -> None:
+    """With the clamp after the sum of units, dropping one unit moves a group by more than R."""
+    sql = "SELECT k, SUM(n) AS m FROM orders GROUP BY k TOP 9 PRIVATE WITH (mechanism = limited_domain)"
+    (measure,) = measures_of(sql, None)
+    counting = SESSIONS[None].explain(sql).counting
+    clamp = CLAMP.replace("{most}", f"{measure.width:d}")
+    assert clamp in counting.sql
+    moved = []
+    for text in (counting.sql, counting.sql.replace(clamp, "system.main.sum(dpsql_row_1)")):
+        fill([(1, "a", 4, None, None, None)] * 9 + [(2, "a", 1, None, None, None)])
+        ((_, total),) = CON.execute(text, list(counting.parameters)).fetchall()
+        fill([(2, "a", 1, None, None, None)])
+        ((_, rest),) = CON.execute(text, list(counting.parameters)).fetchall()
+        moved.append(total - rest)
+    assert moved == [measure.width, 36]
 
 
 MUTANTS = {

@@ -11,7 +11,11 @@ from support.intervals_kit import ERROR, SQL, Outcomes, agrees, interval, outcom
 from support.session_kit import filled, fresh_ledger, rebuilt, session_on
 
 import dpsql
-from dpsql.mechanisms import LimitedDomain
+import dpsql.mechanisms.limited_domain as limited_domain_module
+from dpsql.accounting import discrete_gaussian_tail
+from dpsql.engines import Statement
+from dpsql.mechanisms import GaussianHistogram, LimitedDomain, WeightedGaussian, unit_weight
+from dpsql.plan import release
 from dpsql.session import Session
 
 RUNS, MUTANT_RUNS, FULL_RUNS, PAIR_RUNS = 20_000, 4_000, 400, 5_000
@@ -97,4 +101,104 @@ def test_the_audit_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold that knows how many labels there are gives one user away."""
     monkeypatch.setattr(LimitedDomain, "threshold_offset", property(lambda _mechanism: Fraction(-2)))
     left, right = outcomes(session_over(), MUTANT_RUNS), outcomes(session_over(USER), MUTANT_RUNS)
+    assert epsilon_found(left, right, DELTA) > 2.0
+
+
+# Rankings by a sum: one unit adds all that it may, R, to each of its groups
+
+
+MOST = 500  # R: whole numbers
+SPENT = dpsql.Policy(
+    dpsql.Budget(10, "0.5"),
+    {"orders": dpsql.PrivateTable("user_id", bounds={"rows": 4, "amount": {"max": MOST}})},
+    limits=dpsql.Limits(max_epsilon=1),
+)
+BUYER = "INSERT INTO orders VALUES (1, 'a', 300), (1, 'a', 300), (1, 'b', 9000), (1, 'c', NULL), (1, 'd', -7)"
+BY_SUM = "SELECT product, SUM(amount) AS s FROM orders GROUP BY product TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1{})"
+
+
+def orders(*statements: str) -> Session:
+    return session_on(
+        filled("CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount INTEGER)", *statements), SPENT
+    )
+
+
+def shown(session: Session, options: str, runs: int = MUTANT_RUNS) -> Outcomes:
+    """Return how often which products came back, at a fixed price or by the item."""
+    if "k_bar" in options:
+        return outcomes(session, runs, BY_SUM.format(options), values=1)
+    parts, plan = session._dependencies, session.explain(BY_SUM.format(options))
+    exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    released = (release(plan, exact, noise=parts.noise).table.column(0).to_pylist() for _ in range(runs))
+    return Counter(tuple(labels) for labels in released)
+
+
+def test_one_unit_of_the_largest_sums_appears_with_probability_delta() -> None:
+    """Of four groups of one unit two have a score, R each: BOTTOM stands R (1 + ln(2 / delta)) above 0."""
+    assert agrees(shown(orders(BUYER), ", k_bar = 2", RUNS), DELTA / (1 + DELTA))
+    assert shown(orders(), ", k_bar = 2", 500) == Counter({(): 500})
+
+
+def test_one_unit_of_the_largest_sums_passes_a_threshold_as_often_as_it_should() -> None:
+    bound, options = 2, ", max_groups_contributed = 4, mechanism = {}"
+    for mechanism, groups in (("gaussian_histogram", bound), ("weighted_gaussian", bound)):
+        session = orders(BUYER)
+        plan = session.explain(BY_SUM.format(options.format(mechanism)))
+        own = plan.selection
+        assert isinstance(own, GaussianHistogram | WeightedGaussian)
+        added = MOST if isinstance(own, GaussianHistogram) else unit_weight(4)  # it has rows in four groups
+        each = discrete_gaussian_tail(own.variance, own.threshold - added)
+        assert 1 - (1 - each) ** groups <= DELTA
+        assert agrees(shown(session, options.format(mechanism), 8_000), 1 - (1 - each) ** groups)
+        assert shown(orders(), options.format(mechanism), 300) == Counter({(): 300})
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        lambda mechanism: Fraction(1 + math.log(2 / mechanism.delta.value)),  # R left out
+        lambda mechanism: Fraction(MOST + math.log(2 / mechanism.delta.value)),  # of the logarithm's part
+        lambda mechanism: Fraction(1 + MOST * math.log(2 / mechanism.delta.value)),  # of the first part
+    ],
+    ids=["without R", "logarithm without R", "1 in place of R"],
+)
+def test_a_threshold_without_r_is_seen(monkeypatch: pytest.MonkeyPatch, offset: object) -> None:
+    monkeypatch.setattr(LimitedDomain, "threshold_offset", property(offset))  # type: ignore[arg-type]
+    assert not agrees(shown(orders(BUYER), ", k_bar = 2"), DELTA / (1 + DELTA))
+
+
+def test_a_histogram_whose_threshold_leaves_r_out_gives_a_unit_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = GaussianHistogram.threshold.fget  # type: ignore[attr-defined]
+    options = ", max_groups_contributed = 4, mechanism = gaussian_histogram"
+    monkeypatch.setattr(GaussianHistogram, "threshold", property(lambda own: kept(own) - own.sensitivity + 1))
+    seen = shown(orders(BUYER), options)
+    low, _ = interval(seen.total() - seen[()], seen.total())
+    assert low > DELTA
+
+
+def test_no_audit_of_a_ranking_by_sums_exceeds_the_claim() -> None:
+    """One unit of R in two groups more: names and order of TOP 2 at epsilon 1 are (2, 0.1)-differentially private."""
+    base = [
+        f"INSERT INTO orders SELECT 100 + i, '{label}', {MOST} FROM range({count}) t(i)"
+        for label, count in {"a": 5, "b": 4, "c": 4}.items()
+    ]
+    left, right = (shown(orders(*base, *more), ", k_bar = 2", PAIR_RUNS) for more in ([], [BUYER]))
+    assert len(left | right) > 4
+    assert epsilon_found(left, right, DELTA) <= 2.0
+
+
+def test_a_race_without_r_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores of R for each unit, raced at epsilon and not at epsilon / R, name the leader with certainty."""
+    base = [
+        f"INSERT INTO orders SELECT 100 + i, '{label}', {MOST} FROM range({count}) t(i)"
+        for label, count in {"a": 30, "b": 30}.items()
+    ]
+    one = "INSERT INTO orders VALUES (1, 'b', 500)"
+    original = limited_domain_module.race
+
+    def fast(*arguments: object, epsilon: Fraction, **named: object) -> list[int]:
+        return original(*arguments, epsilon=epsilon * MOST, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(limited_domain_module, "race", fast)
+    left, right = (shown(orders(*base, *more), ", k_bar = 2", MUTANT_RUNS) for more in ([], [one]))
     assert epsilon_found(left, right, DELTA) > 2.0

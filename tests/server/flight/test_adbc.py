@@ -231,3 +231,21 @@ def test_what_a_client_cancels_is_settled_and_replayed(
     cursor.execute(TOP)
     assert len(cursor.fetchall()) == 3
     assert served.charges() == 1
+
+
+def test_standard_sql_is_read_as_private_with_a_header(served: Served) -> None:
+    total, header = "SELECT COUNT(DISTINCT user_id) AS n FROM reads", "adbc.flight.sql.rpc.call_header.dpsql-implicit"
+    with pytest.raises(adbc.Error, match="flight-header"):
+        connect(served, **{header: "maybe"})
+    for value, is_answered in (("on", True), ("TRUE", True), ("off", False)):
+        with connect(served, **{header: value}) as connection, connection.cursor() as cursor:
+            if is_answered:
+                assert len(asked(cursor, total)) == 1
+                cursor.adbc_prepare(total)
+                assert len(asked(cursor, total)) == 1
+                continue
+            with pytest.raises(adbc.Error):
+                cursor.execute(total)
+    with connect(served) as connection, connection.cursor() as cursor, pytest.raises(adbc.Error):
+        cursor.execute(total)
+    assert served.charges() == 1

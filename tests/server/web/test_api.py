@@ -234,3 +234,18 @@ def test_an_answer_says_that_its_counts_are_bounded(client: TestClient) -> None:
     answer = client.post("/api/v1/query", json={"sql": sql}, auth=ALICE, headers={"accept": ARROW})
     table = pa.ipc.open_stream(answer.content).read_all()
     assert json.loads(table.schema.metadata[b"dpsql.receipt"])["bounded_by"] == 2
+
+
+def test_standard_sql_is_read_as_private_where_the_body_says_so(client: TestClient, world: World) -> None:
+    total = {"sql": "SELECT COUNT(DISTINCT user_id) AS n FROM reads"}
+    assert client.post("/api/v1/query", json=total, auth=ALICE).json()["code"] == "not-private"
+    assert client.post("/api/v1/query", json={**total, "implicit": False}, auth=ALICE).status_code == 422
+    private = {**total, "implicit": True}
+    assert post(client, "describe", private)["columns"] == [{"name": "n", "type": "int64"}]
+    assert {"name": "read as", "value": "PRIVATE"} in post(client, "explain", private)["facts"]  # type: ignore[operator]
+    assert world.charges() == 0
+    assert len(post(client, "query", private)["rows"]) == 1  # type: ignore[arg-type]
+    assert client.post("/api/v1/query", json={**total, "implicit": "on"}, auth=ALICE).status_code == 400
+    document = client.get("/api/openapi.json").json()
+    body = document["paths"]["/api/v1/query"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["implicit"]["type"] == "boolean"

@@ -487,3 +487,16 @@ def test_a_total_is_priced_answered_and_shown_again(world: World) -> None:
     assert "nothing was charged" in ask(client, total)
     assert client.get("/answers.csv", params={"text": total}).text.startswith('"readers"\n')
     assert world.charges() == 1
+
+
+def test_the_page_says_how_standard_sql_is_read(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path, dirs_exist_ok=True)
+    policy = tmp_path / "policy.toml"
+    policy.write_text(policy.read_text() + "[sql]\nimplicit = true\n")
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 3"
+    with opened(tmp_path) as world:
+        client = world.login()
+        assert "Read as TOP 3 PRIVATE." in ask(client, text, path="/preview")
+        assert world.charges() == 0
+        assert "read as TOP 3 PRIVATE" in ask(client, text)
+        assert "Read as TOP 3 PRIVATE. Answered before" in ask(client, text, path="/preview")

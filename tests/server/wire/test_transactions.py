@@ -221,7 +221,31 @@ def test_the_notice_says_that_counts_are_bounded(client: psycopg.Connection) -> 
     said = list[str]()
     client.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
     client.execute(f"{TOP} WITH (max_groups_contributed = 1)")
-    assert "counted in at most 1 group: true counts can be higher" in said[1]
+    note = "each user counted in at most 1 group: true counts can be higher"
+    assert note in said[1]
+    assert note in shown(client, "dpsql.receipt")
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_ends_of_intervals_are_whole_numbers_and_free(binary: bool, client: psycopg.Connection) -> None:
+    count = "COUNT(DISTINCT user_id)"
+    plain = client.execute(f"SELECT article, {count} AS n FROM reads GROUP BY article TOP 3 PRIVATE").fetchall()
+    sql = f"SELECT article, {count} AS n, value_low(n) AS lo, value_high(n) FROM reads GROUP BY article TOP 3 PRIVATE"
+    with client.cursor(binary=binary) as cursor:
+        cursor.execute(sql, prepare=True)
+        assert cursor.description is not None
+        assert [(column.name, column.type_code) for column in cursor.description[1:]] == [
+            ("n", 20),
+            ("lo", 20),
+            ("value_high(n)", 20),
+        ]
+        rows = cursor.fetchall()
+    assert [row[:2] for row in rows] == plain
+    assert all(low < n < high and n - low == high - n for _, n, low, high in rows)
+    assert "stored answer, nothing was charged" in shown(client, "dpsql.receipt")
+    both = client.execute(f"SELECT article, {count} AS n FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (intervals = true)")
+    assert [column.name for column in both.description or ()] == ["article", "n", "n_low", "n_high"]
+    assert [row[:2] for row in both] == plain
 
 
 def test_details_of_a_receipt_are_shown_where_they_are_wanted(client: psycopg.Connection) -> None:

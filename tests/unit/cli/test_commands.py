@@ -421,3 +421,18 @@ def test_an_answer_that_cannot_be_written_is_one_sentence(folder: Path, layout: 
     assert done.returncode == 1
     assert "could not be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_reads_standard_sql_as_private_where_it_is_told(folder: Path) -> None:
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads"
+    assert asked(folder, "query", total)[0] == 3
+    code, out, _ = asked(folder, "explain", total, "--implicit")
+    assert code == 0
+    assert b"read as" in out
+    code, _, err = asked(folder, "query", total, "--implicit", "--format", "csv")
+    assert code == 0
+    assert "read as PRIVATE" in err
+    policy = folder / "policy.toml"
+    policy.write_text(policy.read_text() + "[sql]\nimplicit = true\n")
+    assert asked(folder, "query", total)[0] == 0
+    assert asked(folder, "query", total, "--no-implicit")[0] == 3

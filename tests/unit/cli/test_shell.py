@@ -237,3 +237,13 @@ def test_the_history_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert history_file() is None
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_standard_sql_is_read_as_private_where_it_is_turned_on(folder: Path) -> None:
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads;\n"
+    code, out, err = piped(folder, f".implicit on\n{total}.explain {total}.implicit off\n{total}")
+    assert code == 3
+    assert "read as PRIVATE" in out
+    assert "[not-private]" in err
+    assert piped(folder, total, "--implicit")[0] == 0
+    assert piped(folder, total)[0] == 3

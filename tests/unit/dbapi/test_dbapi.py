@@ -431,3 +431,19 @@ def test_importing_is_light() -> None:
     code = f"import dpsql.dbapi, sys; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_connection_reads_standard_sql_as_private_where_it_is_told(connection: Connection) -> None:
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads"
+    with pytest.raises(dbapi.ProgrammingError):
+        connection.execute(total)
+    connection.implicit = True
+    cursor = connection.execute(total)
+    assert cursor.receipt is not None
+    assert cursor.receipt.read_as == "PRIVATE"
+    assert "read as PRIVATE" in str(cursor.messages[0][1])
+    with pytest.raises(dbapi.ProgrammingError):
+        connection.another().execute(total)
+    connection.implicit = None
+    with pytest.raises(dbapi.ProgrammingError):
+        connection.execute(total)

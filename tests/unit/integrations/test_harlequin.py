@@ -48,7 +48,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             name: type(name, (Failure,), {})
             for name in ("HarlequinConfigError", "HarlequinConnectionError", "HarlequinQueryError")
         },
-        "harlequin.options": {"TextOption": lambda *words: words},
+        "harlequin.options": {"TextOption": lambda *words: words, "FlagOption": lambda *words: words},
     }
     for name, names in parts.items():
         stand_in = ModuleType(name)
@@ -132,3 +132,12 @@ def test_one_analyst_is_not_another(module: Any) -> None:
 def test_the_words_of_the_language_are_completed(connection: Any) -> None:
     words = {completion.value for completion in connection.get_completions()}
     assert {"TOP", "PRIVATE", "limited_domain", "date_trunc", *OPTIONS} <= words
+
+
+def test_standard_sql_is_read_as_private_where_it_is_told(module: Any, folder: Path) -> None:
+    settings = {"policy": str(folder / "policy.toml")}
+    adapter = module.DpsqlAdapter((str(folder / "events.duckdb"),), implicit=True, **settings)
+    connection = adapter.connect()
+    assert connection.execute("SELECT COUNT(DISTINCT user_id) AS n FROM reads").fetchall().num_rows == 1
+    connection.close()
+    assert adapter.connection_id != module.DpsqlAdapter((str(folder / "events.duckdb"),), **settings).connection_id

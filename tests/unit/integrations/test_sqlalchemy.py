@@ -396,3 +396,17 @@ def test_a_policy_that_is_not_there(folder: Path) -> None:
     with pytest.raises(exc.OperationalError, match="policy-missing") as caught:
         engine.connect()
     assert isinstance(caught.value.orig, dpsql.PolicyError)
+
+
+def test_a_url_reads_standard_sql_as_private(folder: Path) -> None:
+    url = f"dpsql:///{folder}/events.duckdb?policy={folder}/policy.toml&ledger=:memory:"
+    total = sa.text("SELECT COUNT(DISTINCT user_id) AS n FROM reads LIMIT 50000")
+    for setting, is_answered in (("&implicit=true", True), ("&implicit=false", False), ("", False)):
+        with sa.create_engine(url + setting).connect() as connection:
+            if is_answered:
+                assert connection.execute(total).cursor.receipt.read_as == "PRIVATE"
+                continue
+            with pytest.raises(sa.exc.ProgrammingError):
+                connection.execute(total)
+    with pytest.raises(dbapi.InterfaceError, match="implicit is true or false"):
+        sa.create_engine(f"{url}&implicit=maybe").connect()

@@ -82,3 +82,7 @@ def test_who_is_logged_in_asks(spec: Any) -> None:
     asked = spec.get_url_for_impersonation(url, True, "ana", None)
     assert dict(asked.query) == {"policy": "policy.toml", "analyst": "ana"}
     assert spec.get_url_for_impersonation(url, False, "ana", None) is url
+
+
+def test_series_are_limited_by_a_query_of_their_own(spec: Any) -> None:
+    assert spec.allows_joins is False

@@ -271,3 +271,12 @@ def test_nothing_is_offered_elsewhere(shell: InteractiveShell) -> None:
     with provisionalcompleter():
         for text in ("readx = 1; rea", "%time artic"):
             assert not {"reads", "article"} & {each.text for each in shell.Completer.completions(text, len(text))}
+
+
+def test_standard_sql_is_read_as_private_in_a_session_that_was_opened_so(shell: InteractiveShell) -> None:
+    total = "%dpsql SELECT COUNT(DISTINCT user_id) AS n FROM reads"
+    ran(shell, CONNECT)
+    assert refused(shell, total).code == "not-private"
+    ran(shell, f"{CONNECT} --implicit")
+    assert "read as PRIVATE" in str(ran(shell, total).receipt)  # type: ignore[attr-defined]
+    assert refused(shell, f"{CONNECT} --implicit --implicit=1").code == "magic"

@@ -5,6 +5,7 @@ import pickle
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
@@ -93,6 +94,37 @@ def test_bounds_of_a_table(tmp_path: Path) -> None:
     assert policy.tables["reads"] == table
     assert policy != read(tmp_path, BUDGET + TABLE)
     assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+def test_the_calendar_of_a_table(tmp_path: Path) -> None:
+    text = BUDGET + TABLE + "[tables.reads.calendar]\nts = {first = 2025-01-01, last = 2026-12-31}\n"
+    policy = read(tmp_path, text)
+    days = {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}
+    table = PrivateTable("user_id", calendar={"ts": days})
+    assert policy.tables["reads"] == table
+    assert list(map(str, table.calendar)) == ["ts = {first = 2025-01-01, last = 2026-12-31}"]
+    assert replace(table, min_units=5).calendar == table.calendar
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    wrong = {
+        "ts = {first = 2025-01-01}": "policy-missing-key",
+        "ts = {first = 2025-01-01, last = 2024-01-01}": "policy-calendar",
+        "ts = {first = 2025-01-01, last = 2026-01-01T00:00:00}": "policy-type",
+        "ts = {first = 2025-01-01, last = '2026-01-01'}": "policy-type",
+        "ts = {first = 2025-01-01, last = 2026-01-01, step = 1}": "policy-unknown-key",
+        "ts = 2025-01-01": "policy-type",
+        "ts = {first = 2025-01-01, last = 2026-01-01}\nTS = {first = 2025-01-01, last = 2026-01-01}": "policy-columns",
+    }
+    for line, code in wrong.items():
+        with pytest.raises(PolicyError) as refused:
+            read(tmp_path, BUDGET + TABLE + f"[tables.reads.calendar]\n{line}\n")
+        assert refused.value.code == code
+        assert "calendar" in str(refused.value.place)
+    public = BUDGET + TABLE + "[tables.days]\npublic = true\ncalendar = {}\n"
+    with pytest.raises(PolicyError, match="policy-public"):
+        read(tmp_path, public)
+    for value in ({"ts": {"first": date(2025, 1, 1)}}, {"ts": 5}, "ts", [days]):
+        with pytest.raises(PolicyError):
+            PrivateTable("user_id", calendar=value)  # type: ignore[arg-type]
 
 
 ANALYSTS = """\

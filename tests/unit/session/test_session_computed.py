@@ -92,8 +92,8 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
     ),
     (
         PLAIN,
-        f"SELECT product, SUM(amount) / COUNT(*) AS m {BOTH} HAVING COUNT(*) * 2 > 5200 ORDER BY COUNT(*) DESC LIMIT 4",
-        lambda rows: [(p, s / n) for p, n, s in rows if 2 * n > 5200],
+        f"SELECT product, SUM(amount) / COUNT(*) AS m, COUNT(*) AS n {BOTH} HAVING COUNT(*) * 2 > 5200 AND 9 < n ORDER BY COUNT(*) DESC LIMIT 4",
+        lambda rows: [(p, s / n, n) for p, n, s in rows if 2 * n > 5200],
     ),
     (
         PLAIN,
@@ -171,6 +171,16 @@ def test_a_measure_that_is_passed_on_keeps_its_interval_and_a_computed_one_has_n
     assert session.sql("SELECT SUM(amount) / COUNT(*) AS m FROM orders").counts is None
 
 
+def test_the_ends_of_intervals_are_columns_beside_computed_ones(session: Session) -> None:
+    sql = "SELECT SUM(amount) / COUNT(*) AS m, COUNT(*) AS n, COUNT(*) - value_low(COUNT(*)) AS d FROM orders PRIVATE"
+    ((_, n, distance),) = session.sql(sql).fetchall()
+    assert 0 < distance < n
+    answer = session.sql(f"{sql} WITH (intervals = true)")
+    assert answer.columns == ["m", "n", "n_low", "n_high", "d"]
+    ((_, n, low, high, distance),) = answer.fetchall()
+    assert n - low == high - n == distance
+
+
 def test_parameters_keep_their_values_where_text_moves(session: Session) -> None:
     sql = (
         "SELECT COUNT(*) * ? AS a, product, COUNT(*) FILTER (WHERE amount > ?) + ? AS b, COUNT(*) AS n FROM orders "
@@ -196,7 +206,7 @@ def test_a_total_in_the_select_list_is_a_private_query_of_its_own(session: Sessi
     by_hand = [(p, pytest.approx(n / total)) for p, n in rows]
     for sql in (
         f"SELECT product, COUNT(*) * 1e0 / (SELECT COUNT(*) FROM orders) AS share {BOTH} ORDER BY share DESC LIMIT 3",
-        f"SELECT product, COUNT(*) / (SELECT COUNT(*) FROM orders PRIVATE) AS share {BOTH} TOP 3 PRIVATE ORDER BY 2 DESC",
+        f"SELECT product, COUNT(*) / (SELECT COUNT(*) FROM orders PRIVATE) AS s {BOTH} TOP 3 PRIVATE ORDER BY s DESC",
     ):
         answer = session.sql(sql)
         assert answer.receipt.replayed
@@ -215,7 +225,7 @@ def test_a_column_is_what_plain_sql_means_by_its_name(session: Session) -> None:
 
 
 REFUSED = {
-    "SELECT SUM(COUNT(*)) FROM orders": "construct",
+    "SELECT SUM(COUNT(*)) FROM orders": "aggregate",
     "SELECT SUM(COUNT(*)) + 1 FROM orders": "aggregate",
     "SELECT COUNT(*) + MAX(amount) FROM orders": "not-row-local",
     "SELECT 2 * COUNT(DISTINCT product) FROM orders": "aggregate",
@@ -226,6 +236,11 @@ REFUSED = {
     "SELECT COUNT(*) * amount AS s FROM orders PRIVATE": "not-a-key",
     f"SELECT *, COUNT(*) * 2 AS n {BOTH}": "star",
     f"SELECT product, COUNT(*) * 2 AS n {BOTH} HAVING product > 'p1'": "having",
+    f"SELECT product, COUNT(*) * 2 AS n {BOTH} HAVING COUNT(*) < 2000": "having",
+    f"SELECT product, COUNT(*) * 2 AS n {BOTH} HAVING COUNT(*) BETWEEN 3 AND 2000": "having",
+    f"SELECT product, COUNT(*) * 2 AS n {BOTH} HAVING COUNT(*) > 3 OR n > 5": "having",
+    f"SELECT product, COUNT(*) * 2 AS n {BOTH} HAVING SUM(amount) > 3": "having",
+    f"SELECT product, COUNT(*) * 2 AS n {BOTH} HAVING COUNT(*) / SUM(amount) > 3": "having",
     f"SELECT product, COUNT(*) * 2 AS n {BOTH} ORDER BY n DESC LIMIT 3 OFFSET 1": "limit",
     f"SELECT product, COUNT(*) * 2 AS n {BOTH} ORDER BY n LIMIT 3": "order",
     f"SELECT product, COUNT(*) * -2 AS n {BOTH} ORDER BY n LIMIT 3": "order",

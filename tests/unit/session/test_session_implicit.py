@@ -6,22 +6,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.chart_kit import CREATE, PUBLIC, ROWS, TABLES
 from support.session_kit import filled
 
 import dpsql
 from dpsql.errors import Error
 from dpsql.session import Session
 
-CREATE = "CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount DOUBLE, ts TIMESTAMP)"
-ROWS = (
-    "INSERT INTO orders SELECT i % 900, 'p' || (i * i) % 30, i % 50, TIMESTAMP '2026-01-01' + INTERVAL (i % 240) HOUR "
-    "FROM range(20000) t(i)"
-)
-PUBLIC = "CREATE TABLE products AS SELECT 'p' || i AS product, i % 3 AS class FROM range(30) t(i)"
-TABLES = {
-    "orders": dpsql.PrivateTable("user_id", bounds={"rows": 50, "amount": {"max": 500}}),
-    "products": dpsql.PublicTable(),
-}
 POLICY = dpsql.Policy(dpsql.Budget(60, "1e-6"), TABLES, implicit=True, limits=dpsql.Limits(default_k=5))
 
 
@@ -71,7 +62,29 @@ READ = {
     "WITH mine AS (SELECT * FROM orders WHERE amount > 3) SELECT product, COUNT(*) AS n FROM mine GROUP BY 1 "
     "ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
     "SELECT m, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, MAX(amount) > 40 AS m FROM orders GROUP BY user_id) "
-    "AS per_user GROUP BY m": ("TOP 5 PRIVATE", None),
+    "AS per_user GROUP BY m": ("ALL PRIVATE", 3),
+    "SELECT CASE WHEN amount < 10 THEN 'low' ELSE 'high' END AS size, COUNT(*) AS n FROM orders GROUP BY 1": (
+        "ALL PRIVATE",
+        2,
+    ),
+    "SELECT amount > 20 AS big, SUM(amount) AS s FROM orders GROUP BY 1 ORDER BY s DESC LIMIT 1000": ("ALL PRIVATE", 3),
+    "SELECT EXTRACT(isodow FROM ts) AS day, COUNT(*) AS n FROM orders GROUP BY day ORDER BY day": ("ALL PRIVATE", 8),
+    "SELECT WIDTH_BUCKET(amount, 0, 50, 5) AS bin, COUNT(*) AS n FROM orders GROUP BY bin ORDER BY bin": (
+        "ALL PRIVATE",
+        8,
+    ),
+    "SELECT size, COUNT(*) AS n FROM (SELECT *, CASE WHEN amount < 10 THEN 'low' END AS size FROM orders) AS v "
+    "GROUP BY size": ("ALL PRIVATE", 2),
+    f"SELECT ts::DATE AS day, amount > 20 AS big, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1, 2 ORDER BY 1": (
+        "ALL PRIVATE",
+        12,
+    ),
+    "SELECT EXTRACT(year FROM ts) AS y, COUNT(*) AS n FROM orders GROUP BY y": ("TOP 5 PRIVATE", None),
+    f"SELECT ts::DATE AS day, product, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1, 2": (
+        "TOP 5 PRIVATE",
+        None,
+    ),
+    "SELECT amount > 20 AS big, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY n DESC LIMIT 1": ("TOP 1 PRIVATE", 1),
 }
 
 
@@ -117,11 +130,113 @@ def test_the_statement_with_the_clause_is_the_same_question() -> None:
     assert "read as" not in str(explicit.receipt)
 
 
+COUNTS = "SELECT product, COUNT(*) AS n FROM orders GROUP BY product"
+DAYS = f"SELECT ts::DATE AS day, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1"
+ROW_CAP = 1_000
+ONE_READING = {  # each row of the table in docs/reference/sql/standard-sql.md, written in every way
+    f"{COUNTS} ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} ORDER BY 2 DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} ORDER BY COUNT(*) DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} ORDER BY n DESC, product LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} ORDER BY n DESC NULLS LAST LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} ORDER BY n DESC LIMIT 5 OFFSET 0": ("TOP 5 PRIVATE", 5),
+    f"{COUNTS} ORDER BY n DESC LIMIT 6": ("TOP 5 PRIVATE", 5),
+    f"{COUNTS} ORDER BY n DESC LIMIT ALL": ("TOP 5 PRIVATE", 5),
+    f"{COUNTS} ORDER BY n DESC OFFSET 0 ROWS FETCH NEXT 2 ROWS ONLY": ("TOP 2 PRIVATE", 2),
+    f"{COUNTS} ORDER BY n DESC FETCH FIRST ROW ONLY": ("TOP 1 PRIVATE", 1),
+    f"{COUNTS} LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} ORDER BY product, n DESC": ("TOP 5 PRIVATE", 5),
+    f"{COUNTS} ORDER BY product LIMIT {ROW_CAP}": ("TOP 5 PRIVATE", 5),
+    f"{COUNTS} HAVING n > 100 ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"{COUNTS} HAVING 100 <= COUNT(*) ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    f"-- from a tool\n{COUNTS} /* TOP 7 PRIVATE */ LIMIT 3; -- LIMIT 4": ("TOP 3 PRIVATE", 3),
+    f"({COUNTS} ORDER BY n DESC LIMIT 3);;": ("TOP 3 PRIVATE", 3),
+    'SELECT product AS "product", COUNT(*) AS "count" FROM main.orders GROUP BY product '
+    'ORDER BY "count" DESC LIMIT 1000': ("TOP 5 PRIVATE", 5),
+    "SELECT COUNT(*), product FROM orders GROUP BY ALL": ("TOP 5 PRIVATE", 5),
+    "SELECT product FROM orders GROUP BY product": ("TOP 5 PRIVATE", 5),
+    "SELECT DISTINCT product, COUNT(*) AS n FROM orders GROUP BY product": ("TOP 5 PRIVATE", 5),
+    "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product ORDER BY s DESC, n DESC LIMIT 3": (
+        "TOP 3 PRIVATE",
+        3,
+    ),
+    "SELECT COUNT(*) AS n FROM orders HAVING COUNT(*) > 5": ("PRIVATE", 1),
+    "SELECT COUNT(*) AS n FROM orders ORDER BY 1 LIMIT 50000": ("PRIVATE", 1),
+    "SELECT COUNT(*) FROM (SELECT DISTINCT user_id, product FROM orders) AS pairs": ("PRIVATE", 1),
+    "SELECT m, COUNT(DISTINCT user_id) AS n "
+    "FROM (SELECT user_id, MIN(amount) > -1 AS m FROM orders GROUP BY user_id) AS u GROUP BY m": ("ALL PRIVATE", 3),
+    f"{DAYS} ORDER BY day": ("ALL PRIVATE", 4),
+    f"{DAYS} ORDER BY day DESC LIMIT 2": ("ALL PRIVATE", 2),
+    f"{DAYS} ORDER BY n LIMIT 2": ("ALL PRIVATE", 2),
+    f"{DAYS} HAVING n < 100000000": ("ALL PRIVATE", 4),
+    f"WITH x AS ({COUNTS}) SELECT * FROM x ORDER BY n DESC LIMIT 2": ("TOP 5 PRIVATE", 2),
+    f"WITH x AS ({COUNTS}) SELECT * FROM x ORDER BY n LIMIT 1000": ("TOP 5 PRIVATE", 5),
+    f"WITH x AS ({COUNTS} ORDER BY n DESC LIMIT 5) SELECT * FROM x ORDER BY n LIMIT 2": ("TOP 5 PRIVATE", 2),
+    f"SELECT SUM(n) FROM ({COUNTS} LIMIT 5) AS x": ("TOP 5 PRIVATE", 1),
+    f"SELECT * FROM ({COUNTS}) AS x WHERE product NOT IN ('p7')": ("TOP 5 PRIVATE", 5),
+    f"SELECT MAX(n) FROM ({DAYS}) AS x": ("ALL PRIVATE", 1),
+}
+
+
+@pytest.mark.parametrize("sql", ONE_READING)
+def test_a_statement_means_the_same_however_it_is_written(sql: str) -> None:
+    session = session_over()
+    clause, rows = ONE_READING[sql]
+    answer = session.sql(sql)
+    assert answer.receipt.read_as == clause
+    is_cut = clause.startswith("TOP")  # where noise may stop before the last group
+    assert 1 <= len(answer) <= rows if is_cut else len(answer) == rows
+
+
+def test_rows_come_in_the_order_of_the_statement() -> None:
+    session = session_over()
+    for order, key in (("n DESC", 1), ("product DESC", 0)):
+        rows = session.sql(f"{COUNTS} ORDER BY {order}").fetchall()
+        assert rows == sorted(rows, key=lambda row, key=key: row[key], reverse=True)  # type: ignore[misc]
+    by_name = {row[0] for row in session.sql(f"{COUNTS} ORDER BY product LIMIT 1000").fetchall()}
+    assert by_name == {row[0] for row in session.sql(f"{COUNTS} ORDER BY n DESC").fetchall()}  # one release
+
+
 REFUSED = {
+    f"{COUNTS} ORDER BY n": "order",
+    f"{COUNTS} ORDER BY n ASC LIMIT 1000": "order",
+    f"{COUNTS} ORDER BY COUNT(*) + 0 DESC LIMIT 3": "construct",
+    f"{COUNTS} ORDER BY -COUNT(*) LIMIT 3": "construct",
+    f"{COUNTS} ORDER BY SUM(amount) DESC LIMIT 3": "order",
+    f"{COUNTS} ORDER BY product LIMIT {ROW_CAP - 1}": "order",
+    f"{COUNTS} ORDER BY n DESC FETCH FIRST 3 ROWS WITH TIES": "keyword",
+    f"{COUNTS} ORDER BY n DESC LIMIT 10%": "construct",
+    f"{COUNTS} ORDER BY n DESC LIMIT 1 + 1": "limit",
+    f"{COUNTS} ORDER BY n DESC LIMIT '3'": "limit",
+    f"{COUNTS} ORDER BY n DESC OFFSET 2": "limit",
+    f"{COUNTS} HAVING n < 100": "having",
+    f"{COUNTS} HAVING n = 100": "having",
+    f"{COUNTS} HAVING SUM(amount) > 100": "having",
+    f"{COUNTS} HAVING product > 'p2'": "having",
+    "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product HAVING s > 9": "having",
+    f"SELECT COUNT(*) FROM ({COUNTS}) AS x": "wrapping",
+    f"SELECT SUM(n) FROM ({COUNTS} ORDER BY n DESC LIMIT 1000) AS x": "wrapping",
+    f"SELECT DISTINCT n FROM ({COUNTS}) AS x": "wrapping",
+    f"SELECT n, COUNT(*) FROM ({COUNTS}) AS x GROUP BY n": "wrapping",
+    f"WITH x AS ({COUNTS}), y AS (SELECT n FROM x) SELECT MIN(n) FROM y": "wrapping",
+    f"WITH x AS ({COUNTS}) SELECT * FROM x ORDER BY n LIMIT 2": "wrapping",
+    f"SELECT product FROM products WHERE product NOT IN (SELECT product FROM ({COUNTS}) AS x)": "wrapping",
+    f"SELECT product FROM products p WHERE NOT EXISTS (SELECT 1 FROM ({COUNTS}) x WHERE x.product = p.product)": (
+        "wrapping"
+    ),
+    "SELECT COUNT(*) FROM (SELECT DISTINCT product FROM orders) AS x": "wrapping",
+    "SELECT product FROM orders UNION SELECT product FROM products": "keyword",
+    "SELECT COUNT(*) FROM orders TABLESAMPLE 10%": "not-private",
+    f"{COUNTS}; SELECT 1": "multiple",
+    "SELECT DISTINCT user_id FROM orders": "not-private",
+    "SELECT DISTINCT COUNT(*) FROM orders GROUP BY product": "key-not-selected",
+    "SELECT product, COUNT(*) FROM products GROUP BY product HAVING product IN (SELECT product FROM orders)": (
+        "subquery-private"
+    ),
     "SELECT * FROM orders": "not-private",
     "SELECT product, amount FROM orders LIMIT 10": "not-private",
-    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n LIMIT 3": "order",
-    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY product LIMIT 3": "order",
+    f"{COUNTS} ORDER BY n LIMIT 3": "order",
+    f"{COUNTS} ORDER BY product LIMIT 3": "order",
     "SELECT product, AVG(amount) AS m, COUNT(*) AS n FROM orders GROUP BY product ORDER BY m DESC LIMIT 3": "aggregate",
     "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n DESC LIMIT 3 OFFSET 3": "limit",
     "SELECT product, amount, COUNT(*) AS n FROM orders GROUP BY product": "not-a-key",
@@ -228,6 +343,56 @@ def test_the_statements_of_a_chart_builder_are_answered_as_they_are(chart: str) 
     assert len(answer) == known.get(chart, len(answer))
     assert 1 <= len(answer) <= known.get(chart, 5)
     assert answer.receipt.read_as
+
+
+def test_a_refusal_of_what_the_first_groups_would_answer_says_what_to_write() -> None:
+    session = session_over()
+    with pytest.raises(Error) as refused:
+        session.sql(f"SELECT SUM(n) FROM ({COUNTS}) AS x")
+    assert "LIMIT 5" in refused.value.hint
+    assert session.sql(f"SELECT SUM(n) FROM ({COUNTS} LIMIT 5) AS x").receipt.read_as == "TOP 5 PRIVATE"
+    with pytest.raises(Error) as refused:
+        session.sql(f"{COUNTS} HAVING n < 100")
+    assert "HAVING ... >= 100" in refused.value.hint
+    assert session.sql(f"{COUNTS} HAVING n >= 100").receipt.read_as
+    assert session.sql(f"SELECT * FROM ({COUNTS}) AS x WHERE n < 100").receipt.read_as
+
+
+def test_one_statement_may_be_read_otherwise_than_the_session() -> None:
+    for default in (True, False):
+        session = session_over(implicit=default)
+        for implicit in (True, False, None):
+            if default if implicit is None else implicit:
+                assert 1 <= len(session.sql(COUNTS, implicit=implicit)) <= 5
+                assert session.replay(COUNTS, implicit=implicit).receipt.replayed
+                assert session.describe(COUNTS, implicit=implicit).names == ["product", "n"]
+                assert session.prepare(COUNTS, implicit=implicit).schema.names == ["product", "n"]
+                assert session.explain(COUNTS, implicit=implicit).worst_items == 10
+                assert session.forecast(COUNTS, implicit=implicit).at_worst
+                continue
+            for act in (
+                session.sql,
+                session.replay,
+                session.describe,
+                session.prepare,
+                session.explain,
+                session.forecast,
+            ):
+                with pytest.raises(Error):
+                    act(COUNTS, implicit=implicit)
+
+
+def test_a_bound_limit_is_the_number_of_groups() -> None:
+    session = session_over()
+    sql = f"{COUNTS} ORDER BY n DESC LIMIT $1"
+    for limit, clause in ((3, "TOP 3 PRIVATE"), (1000, "TOP 5 PRIVATE"), (0, "")):
+        answer = session.sql(sql, [limit])
+        assert answer.receipt.read_as == clause
+        assert len(answer) <= limit
+    offset = f"{sql} OFFSET $2"
+    assert 1 <= len(session.sql(offset, [3, 0])) <= 3
+    with pytest.raises(Error, match="OFFSET"):
+        session.sql(offset, [3, 2])
 
 
 def test_parameters_keep_their_places() -> None:

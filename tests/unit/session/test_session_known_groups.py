@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -372,3 +372,120 @@ def test_many_days_are_one_parameter_and_the_same_days(tmp_path: Path, isolation
         first = [day.isoformat() for day, _ in many]
         assert first == [f"2026-{3 + day // 31:02}-{day % 31 + 1:02}T00:00:00" for day in range(60)]
         assert all(abs(n - exact) < 25 for (_, n), exact in zip(many, [1000] * 3 + [0] * 57, strict=True))
+
+
+TOLD = (
+    "SELECT CASE WHEN country = 'DE' THEN 'here' WHEN country = 'FR' THEN 'there' END AS k, "
+    "COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k ALL PRIVATE WITH (epsilon = 1)"
+)
+
+
+def test_the_group_of_null_is_counted() -> None:
+    """A list without NULL, or a join by =, would give this group no row, or the count 0."""
+    session = session_over(*ROWS, "INSERT INTO reads SELECT i, 'a', 'IT' FROM range(700) t(i)")
+    for sql in (TOLD, TOLD.replace("n FROM", "n, COUNT(*) AS r FROM").replace("epsilon = 1", "epsilon = 0.5")):
+        if "COUNT(*)" in sql:
+            session = session_over(
+                *ROWS, "INSERT INTO reads SELECT i, 'a', 'IT' FROM range(700) t(i)", bounds={"rows": 3}
+            )
+        answer = session.sql(sql)
+        assert [row[0] for row in answer] == ["here", "there", None]
+        assert all(abs(row[1] - exact) < 40 for row, exact in zip(answer, (900, 2000, 700), strict=True))
+        assert isinstance(answer.receipt.loss, ZCDP)
+        assert answer.receipt.loss.delta == dpsql.Delta(0)
+        assert session.sql(sql).receipt.replayed
+
+
+def test_truth_values_and_parts_of_times_need_no_list() -> None:
+    session = visits(VISITS)
+    flag = session.sql("SELECT user_id < 100 AS early, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY 1 ALL PRIVATE")
+    assert [key for key, _ in flag] == [False, True, None]
+    hours = session.sql(
+        "SELECT EXTRACT(hour FROM ts) AS h, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY h "
+        "ALL PRIVATE WITH (epsilon = 1, max_groups_contributed = 1)"
+    )
+    assert [key for key, _ in hours] == [*range(24), None]
+    assert hours.receipt.items_charged == 1
+    assert abs(hours[0][1] - 3000) < 20
+
+
+def test_a_table_by_day_and_class_has_every_combination() -> None:
+    labels = "INSERT INTO labels VALUES ('d', 1)"
+    session = session_over(*ROWS, labels)
+    sql = (
+        "SELECT article, country = 'DE' AS home, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL "
+        "ALL PRIVATE WITH (epsilon = 1, max_groups_contributed = 2, domain = 'labels.article') ORDER BY article, home"
+    )
+    answer = session.sql(sql)
+    assert [row[:2] for row in answer] == [(a, home) for a in "abcd" for home in (False, True, None)]
+    exact = {("a", True): 900, ("b", False): 500}
+    assert all(abs(n - exact.get((article, home), 0)) < 20 for article, home, n in answer)
+    assert answer.receipt.items_charged == 2
+    swapped = sql.replace("article, country = 'DE' AS home", "country = 'DE' AS home, article")
+    assert session.sql(swapped).receipt.replayed
+    assert session.sql(swapped).fetchall() == [(home, article, n) for article, home, n in answer]
+    listed = session.sql(sql.replace("'labels.article'", "['b', 'x']"))
+    assert [row[:2] for row in listed] == [(a, home) for a in "bx" for home in (False, True, None)]
+
+
+@pytest.mark.parametrize("days", [4, 1000])
+def test_combinations_cost_what_one_group_costs_where_a_unit_is_in_one(days: int) -> None:
+    end = date(2026, 3, 1) + timedelta(days=days)
+    sql = DAYS.format(end, ", max_groups_contributed = 1").replace("day, COUNT", "day, user_id % 2 = 0 AS even, COUNT")
+    answer = visits(VISITS).sql(sql.replace("GROUP BY day", "GROUP BY day, even"))
+    assert len(answer) == days * 3
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(1, 8)), dpsql.Delta(0))
+    assert sum(n for *_, n in answer) == pytest.approx(3000, abs=6 * 2 * math.sqrt(days * 3))
+
+
+def test_cut_buckets_are_named_beside_the_answer_and_in_explain() -> None:
+    session = visits(VISITS)
+    sql = DAYS.format("2026-03-05", "").replace("'day'", "'week'")
+    answer = session.sql(sql)
+    words = "WHERE cuts the first week (2026-02-23) and the last week (2026-03-02)"
+    assert answer.bound_note == words
+    assert words in answer.notes()
+    assert dict(session.explain(sql).facts())["cut"] == words
+    assert session.sql(sql).bound_note == words
+    assert session.sql(f"SELECT day, n FROM ({sql}) AS x").bound_note == words
+    bounded = session.sql(sql.replace("epsilon = 1", "epsilon = 1, max_groups_contributed = 1"))
+    assert bounded.bound_note == f"each user counted in at most 1 group: true counts can be higher; {words}"
+    assert "Counts are bounded: each user counted in at most 1 group" in bounded.statement()
+    assert "WHERE cuts" not in bounded.statement()
+    assert session.sql(DAYS.format("2026-03-05", "")).bound_note == ""
+
+
+def test_the_policy_says_the_days_of_a_series() -> None:
+    days = {"ts": {"first": date(2026, 2, 27), "last": date(2026, 3, 2)}}
+    tables = {"visits": dpsql.PrivateTable("user_id", calendar=days)}
+    session = session_on(filled(TIMES, VISITS), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables, implicit=True))
+    sql = "SELECT ts::DATE AS day, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY day"
+    answer = session.sql(f"{sql} ALL PRIVATE WITH (epsilon = 1)")
+    assert [day.isoformat() for day, _ in answer] == ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
+    assert all(abs(n - exact) < 20 for (_, n), exact in zip(answer, (0, 0, 1000, 1000), strict=True))
+    assert answer.bound_note == ""
+    assert session.sql(sql).receipt.read_as == "ALL PRIVATE"
+    for column, code in (("user_id", "policy-calendar"), ("nobody", "policy-no-column")):
+        wrong = {"visits": dpsql.PrivateTable("user_id", calendar={column: days["ts"]})}
+        with pytest.raises(dpsql.PolicyError, match=code):
+            session_on(filled(TIMES), dpsql.Policy(dpsql.Budget(1, "1e-6"), wrong))
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ("epoch(ts)", "domain"),
+        ("EXTRACT(year FROM ts)", "domain"),
+        ("user_id % 3", "domain"),
+        ("EXTRACT(doy FROM ts), EXTRACT(week FROM ts) AS w", "domain"),
+        ("user_id % 3, ts IS NULL", "keys"),
+        ("width_bucket(user_id, 5, 1, 3)", "function-arguments"),
+    ],
+)
+def test_keys_of_untold_values_are_refused_and_nothing_is_charged(key: str, code: str) -> None:
+    session = visits(VISITS)
+    with pytest.raises(Error) as refused:
+        session.sql(f"SELECT {key}, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY ALL ALL PRIVATE")
+    assert refused.value.code == code
+    assert refused.value.hint
+    assert session.budget.refunded.spent == 0

@@ -42,7 +42,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def analyses() -> AnalysisCache:
-    return AnalysisCache(CATALOG, accepts_pattern, clock=moments().__next__)
+    return AnalysisCache(CATALOG, accepts_pattern, clock=moments().__next__, default_k=10)
 
 
 @pytest.mark.parametrize("text", [PLAIN, f"EXPLAIN {PLAIN}", "SELECT country FROM countries", "SHOW TABLES"])

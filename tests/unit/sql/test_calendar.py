@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from functools import partial
 
 import duckdb
 import pytest
@@ -12,6 +14,7 @@ from support.sql_reference import accepts_pattern, catalog_of
 
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
 
 CON = duckdb.connect()
@@ -22,10 +25,15 @@ UNITS = {"second": 60, "minute": 3600, "hour": 86_400, "day": 5_000_000, "week":
 UNITS |= {"quarter": 200_000_000, "year": 900_000_000}  # the longest time between bounds, in seconds
 
 
-def buckets(key: str, where: str) -> list[object]:
+def read(key: str, where: str, *, catalog: Catalog = CATALOG) -> PrivateQuery:
     text = f"SELECT {key} AS k, COUNT(DISTINCT user_id) AS n FROM reads WHERE {where} GROUP BY k ALL PRIVATE"
-    query = analyze(text, CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    query = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
     assert isinstance(query, PrivateQuery)
+    return query
+
+
+def buckets(key: str, where: str) -> list[object]:
+    query = read(key, where)
     assert isinstance(query.domain, LiteralDomain)
     assert {value.type for value in query.domain.values} == {query.keys[0].type}
     return [value.value for value in query.domain.values]  # type: ignore[attr-defined]
@@ -90,6 +98,83 @@ def test_a_calendar_ends_with_the_calendar_of_python() -> None:
         "9998-01-01 00:00:00",
         "9999-01-01 00:00:00",
     ]
+
+
+CUT = {
+    "date_trunc('day', ts)|ts >= '2026-01-01' AND ts < '2026-02-01'": "",
+    "date_trunc('day', ts)|ts >= '2026-01-01 00:00:00.000001' AND ts < '2026-01-03'": "the first day (2026-01-01)",
+    "date_trunc('day', ts)|ts >= '2026-01-01' AND ts <= '2026-01-03'": "the last day (2026-01-03)",
+    "date_trunc('day', ts)|ts > '2026-01-01' AND ts < '2026-01-03 12:00:00'": "the first day (2026-01-01) and the last "
+    "day (2026-01-03)",
+    "date_trunc('week', ts)|ts >= '2026-01-05' AND ts < '2026-02-01'": "the last week (2026-01-26)",
+    "date_trunc('week', ts)|ts >= '2026-01-01' AND ts < '2026-01-03'": "the only week (2025-12-29)",
+    "date_trunc('hour', ts)|ts >= '2026-01-01 10:30:00' AND ts < '2026-01-01 12:00:00'": "the first hour (2026-01-01 "
+    "10:00:00)",
+    "date_trunc('month', d)|d >= '2026-01-01' AND d <= '2026-01-31'": "",
+    "date_trunc('month', d)|d > '2025-12-31' AND d < '2026-02-01'": "",
+    "date_trunc('month', d)|d > '2026-01-01' AND d < '2026-02-01'": "the first month (2026-01-01)",
+    "date_trunc('month', d)|d >= '2026-01-01' AND d < '2026-01-31'": "the last month (2026-01-01)",
+    "d|d >= TIMESTAMP '2026-01-01 10:00:00' AND d <= TIMESTAMP '2026-01-05 10:00:00'": "",
+    "date_trunc('year', ts)|ts >= '9999-01-01' AND ts <= '9999-12-31 23:59:59.999999'": "",
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_the_buckets_that_a_bound_cuts_are_named(case: str) -> None:
+    key, _, where = case.partition("|")
+    assert read(key, where).cut == (f"WHERE cuts {CUT[case]}" if CUT[case] else "")
+
+
+def test_a_calendar_of_10000_buckets_is_the_longest() -> None:
+    where = "ts >= TIMESTAMP '2026-01-01 00:00:00' AND ts {} TIMESTAMP '2026-01-01 02:46:40'"
+    assert len(buckets("date_trunc('second', ts)", where.format("<"))) == 10_000
+    with pytest.raises(Refusal, match="more than 10,000 buckets"):
+        buckets("date_trunc('second', ts)", where.format("<="))
+
+
+JANUARY = (("ts", date(2026, 1, 10), date(2026, 1, 12)), ("d", date(2026, 1, 31), date(2026, 2, 1)))
+STATED = {
+    "ts::DATE|TRUE": ["2026-01-10", "2026-01-11", "2026-01-12"],
+    "ts::DATE|ts >= '2026-01-11 05:00:00'": ["2026-01-11", "2026-01-12"],
+    "ts::DATE|ts >= '2026-01-08' AND ts < '2026-01-09'": ["2026-01-08"],
+    "ts::DATE|ts < '2026-01-11'": ["2026-01-10"],
+    "date_trunc('month', d)|TRUE": ["2026-01-01 00:00:00", "2026-02-01 00:00:00"],
+    "EXTRACT(year FROM ts)|TRUE": [2026, None],
+}
+
+
+@pytest.mark.parametrize("case", STATED)
+def test_the_days_of_the_policy_count_where_where_has_no_bound(case: str) -> None:
+    key, _, where = case.partition("|")
+    catalog = replace(CATALOG, tables=tuple(replace(table, calendar=JANUARY) for table in CATALOG.tables))
+    query = read(key, where, catalog=catalog)
+    assert isinstance(query.domain, LiteralDomain)
+    assert [value.value for value in query.domain.values] == STATED[case]  # type: ignore[attr-defined]
+    assert ("first day" in query.cut) == ("05:00" in case)
+    inside = (
+        f"SELECT day, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, {{}} AS day FROM reads) AS v WHERE {where}"
+    )
+    text = f"{inside} GROUP BY day ALL PRIVATE"
+    if case.startswith("ts::DATE|TRUE"):
+        for column, known in (("d", True), ("d + 1", False)):
+            asked = partial(analyze, text.format(column), catalog, accepts_pattern=accepts_pattern)
+            if known:
+                assert asked().domain is not None  # type: ignore[union-attr]
+                continue
+            with pytest.raises(Refusal, match="a first and a last time"):  # a column of another meaning
+                asked()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("bound", ["TRUE", "ts >= TIMESTAMP '2027-05-05 01:00:00'", "ts < '2020-01-01'"])
+def test_the_hint_adds_the_bounds_that_are_missing(unit: str, bound: str) -> None:
+    key = f"date_trunc('{unit}', ts)"
+    with pytest.raises(Refusal) as refused:
+        buckets(key, bound)
+    hint = str(refused.value.hint)
+    added = hint.removeprefix("Add to WHERE, for example: ").partition(". Or name")[0]
+    assert 1 <= len(buckets(key, f"{bound} AND {added}")) <= 10_000
+    assert "[tables.reads.calendar] ts = {first = 2026-01-01, last = 2026-12-31}" in hint
 
 
 REFUSED = {

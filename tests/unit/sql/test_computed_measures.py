@@ -36,7 +36,7 @@ def texts(text: str, *keys: str) -> tuple[str, str]:
         else token.text
         for token in found.tokens
     ]
-    outer = write_parts(statement, list(statement.tokens), found.write(keys, source="released"))
+    outer = write_parts(statement, list(statement.tokens), found.write(keys, source="released")[0])
     return " ".join(inner), " ".join(outer.replace('"released"', "released").split())
 
 

@@ -1,0 +1,224 @@
+"""SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, ...)]: a private query in the words of GoogleSQL.
+
+The words are taken off the tokens. What is left is standard SQL, which is read as private whatever the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.statements import Option, OptionValue, QueryTerms
+from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.options import read_value, split_options
+from dpsql.sql.syntax.parameters import Parameter
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["PrivacyHeader", "extract_header"]
+
+_HINT = "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, delta = 1e-8) ..."
+_NAMES = (
+    "delta",
+    "domain",
+    "epsilon",
+    "group_selection_strategy",
+    "max_groups_contributed",
+    "min_privacy_units_per_group",
+    "privacy_unit_column",
+)
+_EXAMPLES = {
+    "delta": "1e-8",
+    "domain": "['DE', 'FR']",
+    "epsilon": "1",
+    "group_selection_strategy": "PUBLIC_GROUPS",
+    "max_groups_contributed": "3",
+    "min_privacy_units_per_group": "50",
+    "privacy_unit_column": "user_id",
+}
+_OWN_NAMES = frozenset(["domain", "max_groups_contributed"])  # which are options of the clause, too
+_STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
+    "public_groups": "public",
+    "laplace_threshold": "threshold",
+}
+_OLD_AGGREGATES = frozenset("anon_avg anon_count anon_percentile_cont anon_quantiles anon_sum anon_var_pop".split())
+_RELEASED = frozenset("avg count sum".split())
+_BOUNDS = frozenset("contribution_bounds_per_group contribution_bounds_per_row".split())
+_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyHeader:
+    """Words after the token `select` of a private query, and where they are.
+
+    `options` are those of the clause, and `terms` those of the whole query. `groups` says whether they are "public",
+    are to pass a "threshold", or are read as in standard SQL, which is "".
+    """
+
+    select: Token
+    place: Place
+    options: Mapping[str, Option]
+    terms: QueryTerms
+    groups: Literal["", "public", "threshold"]
+
+
+def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statement, PrivacyHeader | None]:
+    """Return the statement without WITH DIFFERENTIAL_PRIVACY and its options, and these; None if it has none."""
+    tokens = list(statement.tokens)
+    _refuse_old_words(statement, tokens)
+    starts = [at for at in range(len(tokens) - _PAIR) if _begins(tokens, at, word="differential_privacy")]
+    if not starts:
+        return statement, None
+    if len(starts) > 1:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY once, at the SELECT that aggregates private rows."
+        place = statement.place(tokens[starts[1] + 1], tokens[starts[1] + _PAIR])
+        raise Refusal("clause", "The statement has more than one private query.", hint=hint, place=place)
+    start, end = starts[0], starts[0] + _PAIR + 1
+    items: list[list[Token]] = []
+    if _is(tokens, end, word="options"):
+        close = _find_close(tokens, end + 1)
+        if close is None:
+            raise Refusal(
+                "option", "The options are not closed with ).", hint=_HINT, place=statement.place(tokens[end])
+            )
+        inside = tokens[end + 2 : close]
+        items = split_options(statement, inside, start=tokens[end], hint=_HINT) if inside else []
+        end = close + 1
+    place = statement.place(tokens[start + 1], tokens[end - 1])
+    found = _read_items(statement, items, parameter=parameter)
+    rest, rows = _extract_bounds(statement, tokens[end:])
+    options: dict[str, Option] = {name: option for name, option in found.items() if name in _OWN_NAMES}
+    if rows is not None:
+        options["max_rows_contributed"] = rows
+    header = PrivacyHeader(
+        tokens[start],
+        place,
+        MappingProxyType(options),
+        QueryTerms(
+            found.get("epsilon"),
+            found.get("delta"),
+            found.get("min_privacy_units_per_group"),
+            found.get("privacy_unit_column"),
+            place,
+        ),
+        _read_strategy(found.get("group_selection_strategy")),
+    )
+    return replace(statement, tokens=(*tokens[: start + 1], *rest)), header
+
+
+def _read_items(statement: Statement, items: list[list[Token]], *, parameter: Parameter) -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for item in items:
+        name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
+        if item[0].token_type.name == "IDENTIFIER" or name not in _NAMES:
+            hint = f"{propose_name(name, _NAMES)}The options of DIFFERENTIAL_PRIVACY are {', '.join(_NAMES)}."
+            raise Refusal("option", "There is no such option.", hint=hint, place=place)
+        if name in found:
+            raise Refusal("option", f"The option {name} is set twice.", hint="Set it once.", place=place)
+        value, word = None, False
+        if len(item) > _PAIR and item[1].token_type.name == "EQ":
+            value, word = _read_value(statement, item[_PAIR:], name=name, parameter=parameter)
+        if value is None or (name != "domain" and isinstance(value, tuple)):
+            hint = f"Write it as in {name} = {_EXAMPLES[name]}."
+            raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+        found[name] = Option(value, place, word=word)
+    return found
+
+
+def _read_value(
+    statement: Statement, tokens: list[Token], *, name: str, parameter: Parameter
+) -> tuple[OptionValue | None, bool]:
+    """Return the value, None if it is not valid, and whether it is a name or a bare word."""
+    if name == "privacy_unit_column" and [token.token_type.name for token in tokens] == ["IDENTIFIER"]:
+        return tokens[0].text, True
+    return read_value(statement, tokens, parameter=parameter)
+
+
+def _read_strategy(option: Option | None) -> Literal["", "public", "threshold"]:
+    if option is None:
+        return ""
+    value = ascii_lower(option.value) if isinstance(option.value, str) else ""
+    if value not in _STRATEGIES:
+        hint = "Write group_selection_strategy = LAPLACE_THRESHOLD, or PUBLIC_GROUPS where the groups are known."
+        raise Refusal("option", "There is no such strategy.", hint=hint, place=option.place)
+    return _STRATEGIES[value]
+
+
+def _extract_bounds(statement: Statement, tokens: list[Token]) -> tuple[list[Token], Option | None]:
+    """Take the bounds of COUNT(*, contribution_bounds_per_group => (0, 5)) off; refuse those of other aggregates."""
+    rows: Option | None = None
+    while True:
+        at = next((at for at in range(1, len(tokens)) if _is_bounds(tokens, at)), None)
+        if at is None:
+            return tokens, rows
+        close = _find_close(tokens, at + 2)
+        end = len(tokens) - 1 if close is None else close
+        place = statement.place(tokens[at], tokens[end])
+        kinds = [token.token_type.name for token in tokens[at : end + 1]]
+        calls = [token.token_type.name for token in tokens[max(0, at - 3) : at]]
+        is_rows = calls == ["L_PAREN", "STAR", "COMMA"] and _is(tokens, at - 4, word="count")
+        if not is_rows or not _is(tokens, at, word="contribution_bounds_per_group"):
+            hint = "Leave it out. To limit the values of rows, write SUM(LEAST(amount, 100))."
+            reason = "The bounds of a sum are the policy's."
+            raise Refusal("option", reason, hint=hint, place=place)
+        limit = tokens[end - 1].text
+        shape = ["VAR", "FARROW", "L_PAREN", "NUMBER", "COMMA", "NUMBER", "R_PAREN"]
+        if kinds != shape or tokens[at + 3].text != "0" or not (limit.isdecimal() and int(limit)):
+            hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
+            reason = "The bounds of a count of rows are 0 and a whole number of at least 1."
+            raise Refusal("option", reason, hint=hint, place=place)
+        if rows is not None and rows.value != Decimal(limit):
+            hint = "Write the same bounds at each COUNT(*)."
+            raise Refusal("option", "One query has one bound of the rows.", hint=hint, place=place)
+        rows = Option(Decimal(limit), place)
+        tokens = [*tokens[: at - 1], *tokens[end + 1 :]]
+
+
+def _is_bounds(tokens: list[Token], at: int) -> bool:
+    """Say whether tokens[at] begins the bounds of an aggregate."""
+    named = any(_is(tokens, at, word=name) for name in _BOUNDS)
+    return named and _kind(tokens, at - 1) == "COMMA" and _kind(tokens, at + 1) == "FARROW"
+
+
+def _refuse_old_words(statement: Statement, tokens: list[Token]) -> None:
+    """Refuse what GoogleSQL had before DIFFERENTIAL_PRIVACY."""
+    for at, token in enumerate(tokens):
+        if _begins(tokens, at, word="anonymization"):
+            place = statement.place(tokens[at + 1], tokens[at + _PAIR])
+            raise Refusal("clause", "WITH ANONYMIZATION is not supported.", hint=_HINT, place=place)
+        name = ascii_lower(token.text)
+        if name in _OLD_AGGREGATES and _is(tokens, at, word=name) and _kind(tokens, at + 1) == "L_PAREN":
+            plain = name.removeprefix("anon_")
+            hint = "Count or add: COUNT(*), COUNT(DISTINCT unit), SUM and AVG are released."
+            if plain in _RELEASED:
+                hint = f"Write {plain.upper()}(...) in its place."
+            raise Refusal("aggregate", f"{name.upper()} is not supported.", hint=hint, place=statement.place(token))
+
+
+def _begins(tokens: list[Token], at: int, *, word: str) -> bool:
+    """Say whether tokens[at] is a SELECT with WITH and a word behind it."""
+    return [_kind(tokens, at), _kind(tokens, at + 1)] == ["SELECT", "WITH"] and _is(tokens, at + _PAIR, word=word)
+
+
+def _find_close(tokens: list[Token], start: int) -> int | None:
+    """Return where the parenthesis at tokens[start] closes; None if there is none, or it does not close."""
+    depth = 0
+    for at in range(start, len(tokens)):
+        depth += (_kind(tokens, at) == "L_PAREN") - (_kind(tokens, at) == "R_PAREN")
+        if not depth:
+            return at if at > start else None
+    return None
+
+
+def _is(tokens: list[Token], at: int, *, word: str) -> bool:
+    return _kind(tokens, at) not in {"", "IDENTIFIER"} and ascii_lower(tokens[at].text) == word
+
+
+def _kind(tokens: list[Token], at: int) -> str:
+    return tokens[at].token_type.name if 0 <= at < len(tokens) else ""

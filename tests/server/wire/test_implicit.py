@@ -1,0 +1,136 @@
+"""Standard SQL read as private over PostgreSQL's wire: the setting, and the statements of chart builders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import psycopg
+import pytest
+from support.chart_kit import CREATE, DEFAULT_K, POLICY, PUBLIC, ROWS, Chart, read_charts
+from support.server_kit import ACCOUNTS, Served, serving
+
+CHARTS = read_charts(Path(__file__).parents[2] / "unit" / "session" / "fixtures" / "charts.sql")
+TOTAL = "SELECT COUNT(*) AS n FROM orders"
+READ_AS = "read as PRIVATE"
+
+
+def make_charts(folder: Path) -> Path:
+    with duckdb.connect(str(folder / "events.duckdb")) as connection:
+        for statement in (CREATE, ROWS, PUBLIC):
+            connection.execute(statement)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("support.server_kit.make_data", make_charts)
+        accounts = ACCOUNTS.replace("epsilon = 1.0\n", "epsilon = 95\n")
+        policy = POLICY.format(implicit="false") + accounts
+        with serving(tmp_path_factory.mktemp("implicit"), policy=policy) as found:
+            yield found
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        yield connection
+
+
+def shown(client: psycopg.Connection) -> object:
+    return client.execute("SHOW dpsql.implicit").fetchone()
+
+
+def is_refused(client: psycopg.Connection, text: str = TOTAL) -> bool:
+    try:
+        client.execute(text)
+    except psycopg.Error as error:
+        assert "[not-private]" in str(error.diag.message_primary)  # noqa: PT017 - whether it is refused is the answer
+        return True
+    return False
+
+
+@pytest.mark.parametrize("text", ["= on", "TO on", "= true", "TO 'ON'", "= yes"])
+def test_the_setting_is_turned_on_and_off(text: str, client: psycopg.Connection) -> None:
+    assert shown(client) == ("off",)
+    assert is_refused(client)
+    client.execute(f"SET dpsql.implicit {text}")
+    assert shown(client) == ("on",)
+    notices = list[str]()
+    client.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+    assert len(client.execute(TOTAL).fetchall()) == 1
+    assert any(READ_AS in notice for notice in notices)
+    client.execute("SET dpsql.implicit = off")
+    assert is_refused(client)
+    client.execute("SET dpsql.implicit = on; RESET dpsql.implicit")
+    assert shown(client) == ("off",)
+    assert is_refused(client)
+
+
+def test_the_setting_is_one_of_the_connection(served: Served, client: psycopg.Connection) -> None:
+    client.execute("SET dpsql.implicit = on")
+    with psycopg.connect(served.conninfo(), autocommit=True) as other:
+        assert is_refused(other)
+    client.execute("BEGIN; SET LOCAL dpsql.implicit = off")
+    assert is_refused(client)
+    client.execute("ROLLBACK")
+    assert not is_refused(client)
+
+
+def test_setting_it_is_free(served: Served, client: psycopg.Connection) -> None:
+    before = served.charges()
+    client.execute("SET dpsql.implicit = on")
+    client.execute("SHOW ALL")
+    assert served.charges() == before
+
+
+def test_another_value_is_refused(client: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        client.execute("SET dpsql.implicit = maybe")
+    assert caught.value.sqlstate == "22023"
+    hint = caught.value.diag.message_hint
+    assert hint == "SET dpsql.implicit = on"
+    client.execute(hint)
+    assert shown(client) == ("on",)
+
+
+def test_a_url_turns_it_on(served: Served) -> None:
+    for url in (
+        f"{served.url()}?options=-c%20dpsql.implicit%3Don",
+        f"{served.url()}?options=--dpsql.implicit%3Dtrue",
+    ):
+        with psycopg.connect(url, autocommit=True) as client:
+            assert shown(client) == ("on",)
+            assert not is_refused(client)
+            client.execute("DISCARD ALL")
+    with pytest.raises(psycopg.Error):
+        psycopg.connect(f"{served.url()}?options=-c%20dpsql.implicit%3Dmaybe")
+
+
+def test_a_prepared_statement_has_its_parameters(client: psycopg.Connection) -> None:
+    client.execute("SET dpsql.implicit = on")
+    text = "SELECT product, COUNT(*) AS n FROM orders WHERE amount > %s GROUP BY product ORDER BY n DESC LIMIT %s"
+    for _ in range(2):
+        assert len(client.execute(text, [10.0, 2], prepare=True).fetchall()) == 2
+
+
+def test_differential_privacy_needs_no_setting(client: psycopg.Connection) -> None:
+    text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, delta = 1e-8) COUNT(*) AS n FROM orders"
+    assert len(client.execute(text).fetchall()) == 1
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_a_chart_is_read_as_the_file_says(chart: Chart, client: psycopg.Connection) -> None:
+    client.execute("SET dpsql.implicit = on")
+    notices = list[str]()
+    client.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+    if chart.refused:
+        with pytest.raises(psycopg.Error):
+            client.execute(chart.sql)
+        assert not notices
+        return
+    rows = client.execute(chart.sql).fetchall()
+    assert len(rows) == chart.rows if chart.rows is not None else len(rows) <= DEFAULT_K
+    assert any(f"read as {chart.reading}" in notice for notice in notices)

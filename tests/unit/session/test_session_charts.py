@@ -1,0 +1,45 @@
+"""Statements of chart builders, sent unchanged, are read as what their charts show, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.chart_kit import CREATE, DEFAULT_K, PUBLIC, ROWS, TABLES, Chart, read_charts
+from support.session_kit import filled
+
+import dpsql
+from dpsql.errors import Error
+from dpsql.session import Session
+
+CHARTS = read_charts(Path(__file__).parent / "fixtures" / "charts.sql")
+
+
+@pytest.fixture
+def session() -> Session:
+    policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), TABLES, implicit=True, limits=dpsql.Limits(default_k=DEFAULT_K))
+    return dpsql.connect(filled(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:")
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_a_chart_is_read_as_the_file_says(chart: Chart, session: Session) -> None:
+    if chart.refused:
+        with pytest.raises(Error) as refused:
+            session.sql(chart.sql)
+        assert refused.value.code == chart.refused
+        assert refused.value.hint
+        assert session.budget.refunded.spent == 0
+        return
+    schema = session.describe(chart.sql)
+    answer = session.sql(chart.sql)
+    assert answer.receipt.read_as == chart.reading
+    assert answer.columns == schema.names
+    assert len(answer) == chart.rows if chart.rows is not None else len(answer) <= DEFAULT_K
+    assert session.sql(chart.sql).receipt.replayed
+
+
+def test_the_file_has_every_kind_of_chart() -> None:
+    names = " ".join(chart.name for chart in CHARTS)
+    for kind in ("big number", "line", "bar", "table", "pie", "filter", "samples", "PostgreSQL"):
+        assert kind in names
+    assert {"PRIVATE", "ALL PRIVATE", "TOP 3 PRIVATE", "TOP 5 PRIVATE", ""} == {chart.reading for chart in CHARTS}
