@@ -273,6 +273,7 @@ def _read_surrounded(
     except (Refusal, Unsupported) as error:
         other = error
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
+    is_better = is_better or (bool(computed) and other.code == "syntax" and refused.code not in {"aggregate", "syntax"})
     raise refused if is_better else other
 
 
@@ -301,7 +302,12 @@ def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> _Fou
         return _Found(span, _read_plain(asked, statement, lifted))
     except (Refusal, Unsupported) as error:
         refused = error
-    computed = split_measures(statement, lifted.tokens)
+    computed = None
+    try:
+        computed = split_measures(statement, lifted.tokens)
+    except Unsupported as error:
+        if refused.code == "aggregate":
+            refused = error
     if computed is None:
         raise refused
     if asked.is_lenient:

@@ -92,8 +92,11 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
     ),
     (
         PLAIN,
-        f"SELECT product, SUM(amount) / COUNT(*) AS m, COUNT(*) AS n {BOTH} HAVING COUNT(*) * 2 > 5200 AND 9 < n ORDER BY COUNT(*) DESC LIMIT 4",
-        lambda rows: [(p, s / n, n) for p, n, s in rows if 2 * n > 5200],
+        (
+            f"SELECT product, COUNT(*) AS n, SUM(amount) / COUNT(*) {BOTH} HAVING COUNT(*) * 2 > 5200 AND 9 < n "
+            "ORDER BY n DESC LIMIT 4"
+        ),
+        lambda rows: [(p, n, s / n) for p, n, s in rows if 2 * n > 5200],
     ),
     (
         PLAIN,
@@ -110,6 +113,11 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
             f"{BOTH} ORDER BY COUNT(*) DESC LIMIT 4"
         ),
         lambda rows: [(p, n + 1, s) for p, n, s in rows],
+    ),
+    (
+        PLAIN,
+        f"SELECT SUM(amount) AS s {BOTH} ORDER BY COUNT(*) + 0 DESC LIMIT 4",
+        lambda rows: [(s,) for _, _, s in rows],
     ),
     (DAYS, DAYS.replace("COUNT(*)", "COUNT(*) * 2"), lambda rows: [(day, 2 * n) for day, n in rows]),
     (
