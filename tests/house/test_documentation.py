@@ -9,6 +9,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -280,6 +281,8 @@ def test_what_the_reference_calls_the_same_release_is_replayed() -> None:
 
 
 def test_sql_reference_examples_are_read() -> None:
+    from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
+    from dpsql.plan import EvaluatorParser
     from dpsql.sql.analysis.analyze import analyze
     from dpsql.sql.ir.catalog import Catalog, Link, Table
     from dpsql.sql.ir.types import parse_type
@@ -306,8 +309,10 @@ def test_sql_reference_examples_are_read() -> None:
     )
     statements = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
     assert len(statements) > 60
-    for statement in statements:
-        analyze(statement, Catalog(tables), accepts_pattern=lambda _: True, clock=system_clock)
+    with closing(DuckDBEvaluator()) as evaluator:
+        parser = EvaluatorParser(evaluator)
+        for statement in statements:
+            analyze(statement, Catalog(tables), accepts_pattern=lambda _: True, clock=system_clock, parser=parser)
 
 
 def test_the_lock_pins_every_dependency() -> None:

@@ -212,7 +212,7 @@ def _find_implied(asked: _Request, standard: StandardSQL) -> list[ImpliedClause]
 
 
 def _check_explicit(
-    asked: _Request, found: PrivateQuery | WrappedQuery, computed: ComputedSelect | None = None
+    asked: _Request, found: PrivateQuery | WrappedQuery, *, computed: ComputedSelect | None = None
 ) -> PrivateQuery | WrappedQuery:
     """Return a query whose clause is written; refuse an order that it cannot have, and groups that nothing tells."""
     check_implied(found, computed)
@@ -243,9 +243,9 @@ def _read_surrounded(
     spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
     if spans:
         _check_header(asked)
-        found = [_read_span(asked, statement, span) for span in spans]
+        found = [_read_span(asked, span, statement=statement) for span in spans]
         for each in found:
-            _check_explicit(asked, each.query, each.computed)
+            _check_explicit(asked, each.query, computed=each.computed)
     else:
         implied = _find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
@@ -255,8 +255,10 @@ def _read_surrounded(
         if len(found) > 1:
             raise several_queries(statement, mains[0].span.tokens[mains[0].span.clause])
         return None
-    computed = {at: _write_computed(asked, each, at, parser=parser) for at, each in enumerate(found) if each.computed}
-    around = cut_private_queries(statement, tokens, [each.span for each in found], computed=computed)
+    computed = {
+        at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
+    }
+    around = cut_private_queries(statement, tokens, spans=[each.span for each in found], computed=computed)
     for number, each in enumerate(found, 1):
         if f'"{name_released(number)}"' not in around.text:  # it stands in another private query
             raise several_queries(statement, each.span.tokens[each.span.clause])
@@ -292,14 +294,14 @@ class _Found:
         return self.query if self.computed is None else replace(self.query, order=(), limit=None)
 
 
-def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> _Found:
+def _read_span(asked: _Request, span: PrivateSpan, *, statement: Statement) -> _Found:
     """Return the private query that stands somewhere in a statement."""
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
     lifted = _set_terms(lifted, asked.header)
     try:
         if asked.is_lenient:
             check_tokens(statement, span.tokens)
-        return _Found(span, _read_plain(asked, statement, lifted))
+        return _Found(span, _read_plain(asked.sources(statement), lifted))
     except (Refusal, Unsupported) as error:
         refused = error
     computed = None
@@ -312,12 +314,12 @@ def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> _Fou
         raise refused
     if asked.is_lenient:
         check_tokens(statement, computed.copied)
-    query = _read_plain(asked, statement, replace(lifted, tokens=computed.tokens))
+    query = _read_plain(asked.sources(statement), replace(lifted, tokens=computed.tokens))
     return _Found(span, query, computed, refused)
 
 
-def _read_plain(asked: _Request, statement: Statement, lifted: SplitStatement) -> PrivateQuery:
-    found = _private(asked.sources(statement), lifted)
+def _read_plain(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
+    found = _private(sources, lifted)
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
     return found
 
@@ -335,7 +337,7 @@ def _read_implied_span(
         if not spans:  # what the clause would end is no query
             raise refused
         try:
-            read_spans[:] = [_read_span(asked, explicit, spans[0])]
+            read_spans[:] = [_read_span(asked, spans[0], statement=explicit)]
         except Refusal as error:
             if error.code != "nothing-private":
                 raise
@@ -350,26 +352,26 @@ def _read_implied_span(
     return replace(read_spans[0], query=query)
 
 
-def _write_computed(asked: _Request, found: _Found, at: int, *, parser: SelectParser) -> Parts:
+def _write_computed(asked: _Request, found: _Found, *, number: int, parser: SelectParser) -> Parts:
     """Return the SELECT around a private query that computes with its measures."""
     computed, statement = found.computed, asked.statement
     assert computed is not None  # noqa: S101 - of the caller
     outputs = [output.name for output in found.query.outputs]
-    parts, written = computed.write(outputs, source=name_released(at + 1))
+    parts, written = computed.write(outputs, source=name_released(number))
     names = [ascii_lower(name) for name in written]
     if len(set(names)) < len(names):
         hint, where = "Give each output its own alias.", statement.place(computed.words[0])
         raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
     tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
     columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
-    text = write_parts(statement, list(statement.tokens), parts)
+    text = write_parts(statement, parts)
     strangers = find_strangers(text, names, columns=columns, parser=parser)
     if strangers:
-        raise _refuse_stranger(statement, found, strangers)
+        raise _refuse_stranger(statement, found, strangers=strangers)
     return parts if found.span.is_main else ["(", *parts, ")"]
 
 
-def _refuse_stranger(statement: Statement, found: _Found, strangers: Collection[str]) -> Refusal | Unsupported:
+def _refuse_stranger(statement: Statement, found: _Found, *, strangers: Collection[str]) -> Refusal | Unsupported:
     """Return the refusal of a column that is neither a key nor in a measure."""
     refused, computed = found.refused, found.computed
     assert refused is not None and computed is not None  # noqa: S101, PT018 - of a computed SELECT

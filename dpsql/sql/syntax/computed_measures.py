@@ -26,6 +26,7 @@ from dpsql.sql.syntax.token_scan import (
     CLOSINGS,
     OPENINGS,
     Call,
+    Span,
     Spelling,
     find_calls,
     find_closing,
@@ -207,7 +208,7 @@ class _Block:
         return self.sections.get(name, (0, 0))
 
     def _split(self, name: str) -> list[tuple[int, int]]:
-        return split_commas(self.tokens, *self._section(name)) if name in self.sections else []
+        return split_commas(self.tokens, self._section(name)) if name in self.sections else []
 
     def _list_calls(self) -> list[Call] | None:
         """Return the measures of all clauses, in their order; None where an aggregate is no measure."""
@@ -215,11 +216,12 @@ class _Block:
         for start, end in [(item.start, item.end) for item in self.items] + [
             self._section(name) for name in ("HAVING", "WINDOW", "QUALIFY", "ORDER_BY")
         ]:
-            for call in find_calls(self.tokens, start, end):
+            for call in find_calls(self.tokens, (start, end)):
                 token = self.tokens[call.start]
                 inside = range(call.start + 2, call.end)
                 nested = any(
-                    is_word(self.tokens, at, AGGREGATES) and kind_of(self.tokens, at + 1) == "L_PAREN" for at in inside
+                    is_word(self.tokens, at, words=AGGREGATES) and kind_of(self.tokens, at + 1) == "L_PAREN"
+                    for at in inside
                 )
                 is_plain = ascii_lower(token.text) in _HOISTED and token.token_type.name != "IDENTIFIER"
                 if nested or not is_plain or kind_of(self.tokens, call.start - 1) == "DOT":
@@ -231,7 +233,7 @@ class _Block:
         return [(call.start, call.end) for call in item.calls] == [(item.start, item.end)]
 
     def _is_window(self, item: _Item) -> bool:
-        return any(kind_of(self.tokens, at) == "OVER" for at in _list_outside(self.tokens, item.start, item.end))
+        return any(kind_of(self.tokens, at) == "OVER" for at in _list_outside(self.tokens, (item.start, item.end)))
 
     def _find_keys(self) -> bool:
         """Mark the items that are group keys, and list the keys that are no item; return whether all can be read."""
@@ -243,7 +245,7 @@ class _Block:
             return True
         for start, end in group:
             grouped = self._find_grouped(start, end)
-            if is_word(self.tokens, start, _GROUPING_SETS) or (grouped is not None and grouped not in plain):
+            if is_word(self.tokens, start, words=_GROUPING_SETS) or (grouped is not None and grouped not in plain):
                 return False
             if grouped is not None:
                 grouped.is_key = True
@@ -282,7 +284,7 @@ class _Block:
         key = next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None)
         if key is not None:
             return key, falls
-        found = find_direction(self.tokens, start, end)
+        found = find_direction(self.tokens, (start, end))
         if found is None:
             return None, falls
         call, rises = found
@@ -303,7 +305,7 @@ class _Block:
     def _cut_direction(self, term: tuple[int, int]) -> tuple[int, int, bool]:
         """Return a term of ORDER BY without ASC, DESC and NULLS FIRST or LAST, and whether it falls."""
         start, end = term
-        if is_word(self.tokens, end - 2, {"nulls"}):
+        if is_word(self.tokens, end - 2, words={"nulls"}):
             end -= 2
         falls = kind_of(self.tokens, end - 1) == "DESC"
         return start, end - (kind_of(self.tokens, end - 1) in {"ASC", "DESC"}), falls
@@ -378,12 +380,12 @@ class _Block:
             return True
         if kind_of(self.tokens, start) == "L_PAREN" and find_closing(self.tokens, start) == end:
             return self._asks_for_large(start + 1, end - 1)
-        kinds = {at: kind_of(self.tokens, at) for at in _list_outside(self.tokens, start, end)}
-        parts = split_at(self.tokens, start, end, {"AND"})
+        kinds = {at: kind_of(self.tokens, at) for at in _list_outside(self.tokens, (start, end))}
+        parts = split_at(self.tokens, (start, end), kinds={"AND"})
         if len(parts) > 1:
             return "BETWEEN" not in kinds.values() and all(self._asks_for_large(*part) for part in parts)
         for signs, is_left in (({"GT", "GTE"}, True), ({"LT", "LTE"}, False)):
-            sides = split_at(self.tokens, start, end, signs)
+            sides = split_at(self.tokens, (start, end), kinds=signs)
             if len(sides) == _SIDES:
                 value, number = sides if is_left else reversed(sides)
                 return self._is_number(*number) and self._rises(*value)
@@ -396,7 +398,7 @@ class _Block:
     def _rises(self, start: int, end: int) -> bool:
         """Say whether an expression, or what an alias stands for, rises with the measure that ranks."""
         item = None if self._is_number(start, end) else self._find_ordered(start, end)
-        found = find_direction(self.tokens, *((start, end) if item is None else (item.start, item.end)))
+        found = find_direction(self.tokens, (start, end) if item is None else (item.start, item.end))
         return found is not None and found[1] and self._spell(found[0].start, found[0].end) == self.measures[0]
 
     def _has_key(self, part: Slice) -> bool:
@@ -436,7 +438,7 @@ class _Block:
 
     def _match(self, at: int, *, start: int, end: int) -> tuple[int, int]:
         """Return how many tokens from `at` on are a measure or key, and the column that it is; 0 tokens for none."""
-        for call in find_calls(self.tokens, at, at + 1, limit=end):
+        for call in find_calls(self.tokens, (at, at + 1), limit=end):
             if call.start == at:
                 return call.end - at, len(self.keys) + self.measures.index(self._spell(call.start, call.end))
         before = kind_of(self.tokens, at - 1) if at > start else ""
@@ -455,7 +457,7 @@ class _Block:
             while at + width + 1 < end and kind_of(self.tokens, at + width) == "DOT":
                 width += _CHAIN
             after = kind_of(self.tokens, at + width) if at + width < end else ""
-            is_unit = is_word(self.tokens, at - 2, {"extract"}) and after == "FROM"
+            is_unit = is_word(self.tokens, at - 2, words={"extract"}) and after == "FROM"
             if before in _NOT_A_COLUMN_AFTER or after in _NOT_A_COLUMN_BEFORE or is_unit:
                 return 0
             return width if _is_same(self._spell(at, at + width), key.spelling) else 0
@@ -549,10 +551,10 @@ def _is_same(one: Sequence[Spelling], other: Sequence[Spelling]) -> bool:
     return tuple(one[-shorter:]) == tuple(other[-shorter:])
 
 
-def _list_outside(tokens: list[Token], start: int, end: int) -> Iterator[int]:
+def _list_outside(tokens: list[Token], span: Span) -> Iterator[int]:
     """Yield the positions that are in no subquery."""
-    at = start
-    while at < end:
+    at = span[0]
+    while at < span[1]:
         if is_subquery(tokens, at):
             at = find_closing(tokens, at)
             continue
@@ -584,20 +586,21 @@ def _read_block(statement: Statement, tokens: list[Token]) -> _Block | None:
         return None
     ends = [*(at for _, at in starts[1:]), len(tokens)]
     sections = {name: (at + 1, end) for (name, at), end in zip(starts, ends, strict=True)}
-    items = [_read_item(tokens, *part) for part in split_commas(tokens, select + 1, starts[0][1])]
+    items = [_read_item(tokens, part) for part in split_commas(tokens, (select + 1, starts[0][1]))]
     if any(item.start >= item.end for item in items) or any(start >= end for start, end in sections.values()):
         return None
     return _Block(statement, tokens, select, sections, items)
 
 
-def _read_item(tokens: list[Token], start: int, end: int) -> _Item:
+def _read_item(tokens: list[Token], span: Span) -> _Item:
     """Return an item of the select list, with its alias, with AS or without."""
+    start, end = span
     expression, alias = end, ""
     last, before = kind_of(tokens, end - 1), kind_of(tokens, end - 2)
     if end - start > _CHAIN and before == "ALIAS":
         expression, alias = end - 2, tokens[end - 1].text
     elif end - start > 1 and last in {"VAR", "IDENTIFIER"} and before in _ENDS_OPERAND:
-        is_unit = is_word(tokens, end - 3, {"interval"}) or is_word(tokens, end - 1, _NO_ALIAS)
+        is_unit = is_word(tokens, end - 3, words={"interval"}) or is_word(tokens, end - 1, words=_NO_ALIAS)
         if not is_unit:
             expression, alias = end - 1, tokens[end - 1].text
-    return _Item(start, expression, alias, end, list(find_calls(tokens, start, expression)))
+    return _Item(start, expression, alias, end, list(find_calls(tokens, (start, expression))))

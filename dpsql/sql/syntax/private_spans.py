@@ -87,20 +87,20 @@ def find_private_spans(
 
 
 def cut_private_queries(
-    statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan], *, computed: Mapping[int, Parts]
+    statement: Statement, tokens: list[Token], *, spans: Sequence[PrivateSpan], computed: Mapping[int, Parts]
 ) -> SurroundingText:
     """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
 
     A private query that is in `computed`, numbered from 0, has that SELECT in its place.
     """
     text = _Text(statement, tokens, spans, computed)
-    text.copy(_find_start(statement, tokens), _find_end(statement, tokens), ())
+    text.copy(Slice(_find_start(statement, tokens), _find_end(statement, tokens), ()))
     return SurroundingText("".join(text.parts), tuple(text.values))
 
 
-def write_parts(statement: Statement, tokens: list[Token], parts: Parts) -> str:
-    """Return the text of a SELECT for a look at its names alone, without the private queries in it."""
-    text = _Text(statement, tokens, (), {})
+def write_parts(statement: Statement, parts: Parts) -> str:
+    """Return the text of a SELECT, in which private queries are as they are written."""
+    text = _Text(statement, list(statement.tokens), (), {})
     text.add(parts)
     return "".join(text.parts)
 
@@ -121,11 +121,12 @@ class _Text:
             if isinstance(part, str):
                 self.parts.append(part)
             else:
-                self.copy(part.start, part.end, part.replaced)
+                self.copy(part)
 
-    def copy(self, start: int, end: int, replaced: Sequence[tuple[int, int, str]]) -> None:
-        """Add characters `start` to `end` of the statement."""
-        pieces: list[tuple[int, int, str | int | Value]] = list(replaced)
+    def copy(self, part: Slice) -> None:
+        """Add a part of the statement."""
+        start, end = part.start, part.end
+        pieces: list[tuple[int, int, str | int | Value]] = list(part.replaced)
         pieces += [
             (span.start, span.end, number)
             for number, span in enumerate(self.spans)

@@ -99,7 +99,7 @@ def find_implied_clauses(
         if not _names_any(tokens, range(block.start, block.end), names=private):
             continue
         inner = [other for other in found if block.start < other.start and other.end <= block.end]
-        if inner and not _reads_beside(tokens, block, inner, names=private):
+        if inner and not _reads_beside(tokens, block, inner=inner, names=private):
             continue  # around a private query
         if _is_aggregate_of_many(tokens, block, units=names.units):
             found.append(block)
@@ -154,7 +154,7 @@ def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:
         yield _Block(start, end, tuple(own))
 
 
-def _reads_beside(tokens: list[Token], block: _Block, inner: list[_Block], *, names: Collection[str]) -> bool:
+def _reads_beside(tokens: list[Token], block: _Block, *, inner: list[_Block], names: Collection[str]) -> bool:
     """Say whether a SELECT reads a private table itself, with private queries neither in FROM nor in WHERE."""
     kinds = {at: tokens[at].token_type.name for at in block.own}
     first = next((at for at in block.own if kinds[at] == "FROM" and kinds.get(at - 1) != "DISTINCT"), block.end)

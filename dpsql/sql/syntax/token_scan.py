@@ -16,6 +16,7 @@ __all__ = [
     "CLOSINGS",
     "OPENINGS",
     "Call",
+    "Span",
     "Spelling",
     "find_calls",
     "find_closing",
@@ -27,6 +28,7 @@ __all__ = [
     "split_commas",
 ]
 
+Span = tuple[int, int]  # positions of the first token, and of the one behind the last
 OPENINGS = frozenset(["L_PAREN", "L_BRACKET", "L_BRACE"])
 CLOSINGS = frozenset(["R_PAREN", "R_BRACKET", "R_BRACE"])
 _NAMES = frozenset(["VAR", "IDENTIFIER"])
@@ -64,7 +66,7 @@ def kind_of(tokens: list[Token], at: int) -> str:
     return tokens[at].token_type.name if 0 <= at < len(tokens) else ""
 
 
-def is_word(tokens: list[Token], at: int, words: Collection[str]) -> bool:
+def is_word(tokens: list[Token], at: int, *, words: Collection[str]) -> bool:
     """Say whether a token is one of some words, quoted or not."""
     return 0 <= at < len(tokens) and ascii_lower(tokens[at].text) in words
 
@@ -94,34 +96,34 @@ def is_subquery(tokens: list[Token], at: int) -> bool:
     return kind_of(tokens, at) == "L_PAREN" and kind_of(tokens, at + 1) in {"SELECT", "WITH", "FROM"}
 
 
-def split_commas(tokens: list[Token], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the parts of tokens[start:end] between the commas outside of parentheses."""
-    return split_at(tokens, start, end, {"COMMA"})
+def split_commas(tokens: list[Token], span: Span) -> list[Span]:
+    """Return the parts of some tokens between the commas outside of parentheses."""
+    return split_at(tokens, span, kinds={"COMMA"})
 
 
-def split_at(tokens: list[Token], start: int, end: int, kinds: Collection[str]) -> list[tuple[int, int]]:
-    """Return the parts of tokens[start:end] between tokens of these types outside of parentheses."""
-    parts, depth, first = list[tuple[int, int]](), 0, start
-    for at in range(start, end):
+def split_at(tokens: list[Token], span: Span, *, kinds: Collection[str]) -> list[Span]:
+    """Return the parts of some tokens between tokens of these types outside of parentheses."""
+    parts, depth, first = list[Span](), 0, span[0]
+    for at in range(*span):
         kind = tokens[at].token_type.name
         depth += (kind in OPENINGS) - (kind in CLOSINGS)
         if kind in kinds and not depth:
             parts.append((first, at))
             first = at + 1
-    return [*parts, (first, end)]
+    return [*parts, (first, span[1])]
 
 
-def find_calls(tokens: list[Token], start: int, end: int, *, limit: int | None = None) -> Iterator[Call]:
-    """Yield the calls of aggregates that begin in tokens[start:end], but no windows and none of a subquery.
+def find_calls(tokens: list[Token], span: Span, *, limit: int | None = None) -> Iterator[Call]:
+    """Yield the calls of aggregates that begin in some tokens, but no windows and none of a subquery.
 
     Those in the arguments of a window are found, those in the arguments of another call are not.
     """
-    at = start
-    while at < end:
+    at = span[0]
+    while at < span[1]:
         if is_subquery(tokens, at):
             at = find_closing(tokens, at)
             continue
-        if not is_word(tokens, at, AGGREGATES) or kind_of(tokens, at + 1) != "L_PAREN":
+        if not is_word(tokens, at, words=AGGREGATES) or kind_of(tokens, at + 1) != "L_PAREN":
             at += 1
             continue
         close = find_closing(tokens, at + 1)

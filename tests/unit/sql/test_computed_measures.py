@@ -36,7 +36,7 @@ def texts(text: str, *keys: str) -> tuple[str, str]:
         else token.text
         for token in found.tokens
     ]
-    outer = write_parts(statement, list(statement.tokens), found.write(keys, source="released")[0])
+    outer = write_parts(statement, found.write(keys, source="released")[0])
     return " ".join(inner), " ".join(outer.replace('"released"', "released").split())
 
 
@@ -182,7 +182,7 @@ DIRECTIONS = {
 def test_an_order_is_that_of_a_measure_by_its_form_alone(text: str) -> None:
     tokens = list(scan(f"SELECT {text} FROM t").tokens)
     end = max(at for at, token in enumerate(tokens) if token.token_type.name == "FROM")
-    found = find_direction(tokens, 1, end)
+    found = find_direction(tokens, (1, end))
     assert (None if found is None else found[1]) is DIRECTIONS[text]
 
 
