@@ -84,6 +84,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "read_as": receipt.read_as,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
+        "parts": [encode_receipt(part) for part in receipt.parts],
         "words": str(receipt),
     }
 

@@ -7,10 +7,12 @@ that it cannot bind is said over empty tables, so it holds no value of the data.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
@@ -24,27 +26,56 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["EvaluatedView", "EvaluatorParser"]
+__all__ = ["Columns", "EvaluatedView", "EvaluatorParser"]
 
 Path = tuple[str, str, str]
+Columns = tuple[tuple[str, str], ...]  # names and types, as DuckDB names them
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+_QUOTED_OR_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([0-9]+)""")
+_PLAIN_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER DOUBLE DATE TIMESTAMP VARCHAR".split()
+)
+_SHOWN_AS = {"FLOAT": "DOUBLE", "UBIGINT": "DECIMAL(20, 0)"} | {
+    f"TIMESTAMP_{unit}": "TIMESTAMP" for unit in ("S", "MS", "NS")
+}
+_MAX_KNOWN = 64  # statements that are remembered
+_MAX_KNOWN_LENGTH = 256 * 1024  # characters of one, or of its syntax tree
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorParser:
-    """Parser and printer of the DuckDB in the evaluator, where an analyst's text can reach nothing."""
+    """Parser and printer of the DuckDB in the evaluator, where an analyst's text can reach nothing.
+
+    It remembers short texts, at most 64: a dashboard repeats statements with other parameters.
+    """
 
     evaluator: ResultEvaluator
+    _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False, compare=False)
 
     def parse(self, text: str) -> str:
-        """Return the syntax trees of the statements of a text as JSON, or why there are none, in the same form."""
+        """Return the syntax trees of the statements of a text as JSON, or why there are none, in the same form.
+
+        Raises `Refusal` for a text that DuckDB cannot take in.
+        """
         return self._ask("SELECT json_serialize_sql(CAST($1 AS VARCHAR))", text)
 
     def write(self, tree: str) -> str:
-        """Return the statement of a syntax tree."""
+        """Return the statement of a syntax tree; raise `Refusal` for one that DuckDB cannot print."""
         return self._ask("SELECT json_deserialize_sql(CAST($1 AS JSON))", tree)
 
     def _ask(self, question: str, text: str) -> str:
-        return str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+        found = self._known.get((question, text))
+        if found is not None:
+            return found
+        with suppress(EngineError):
+            found = str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+        if found is None:
+            hint = "Write a shorter one, with fewer levels of subqueries and functions."
+            raise Refusal("too-large", "The SELECT around the private query is too large to be read.", hint=hint)
+        if len(text) <= _MAX_KNOWN_LENGTH:
+            _remember(self._known, (question, text), found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +83,7 @@ class EvaluatedView:
     """View of the releases of a statement: the table that its SELECT computes from them, once it is bound."""
 
     query: EvaluatedQuery
-    schema: pa.Schema | None = None
+    columns: Columns | None = None
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
 
@@ -97,25 +128,44 @@ class EvaluatedView:
         """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""
         return replace(self, tables={path: fetch(query) for path, query in self.query.beside})
 
-    def bind(self, columns: Callable[[PublicQuery], pa.Table], evaluator: ResultEvaluator) -> EvaluatedView:
+    def bind(
+        self,
+        columns: Callable[[PublicQuery], pa.Table],
+        evaluator: ResultEvaluator,
+        *,
+        known: dict[object, Columns] | None = None,
+    ) -> EvaluatedView:
         """Return the view with the columns of its answer; raise `Refusal` where DuckDB cannot bind the SELECT.
 
-        `columns` returns an empty table with the columns of a query over a public table.
+        `columns` returns an empty table with the columns of a query over a public table. Columns that were found are
+        remembered in `known`.
         """
+        released = self._place([empty_result(inner) for inner in self.inners])
+        known = {} if known is None else known
+        types = tuple(table.schema.to_string() for table in released.values())
+        key = (self.query.sql, repr(self.query.parameters), repr(self.query.beside), types)
+        if key in known:
+            return replace(self, columns=known[key])
         tables = {path: columns(query) for path, query in self.query.beside}
-        tables |= self._place([empty_result(inner) for inner in self.inners])
-        schema = None
-        probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
+        tables |= released
+        found: pa.Table | None = None
         with suppress(EngineError):
-            schema = evaluator.compute(tables, probe, stop=self.stop).schema
-        if schema is None:
+            probe = Statement(_describe(self.query.sql), self.query.parameters)
+            found = evaluator.compute(tables, probe, stop=self.stop)
+        if found is None:
             raise self._refuse(tables, evaluator)
-        return replace(self, schema=schema)
+        bound = tuple(
+            (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
+        )
+        if len(self.query.sql) <= _MAX_KNOWN_LENGTH:
+            _remember(known, key, bound)
+        return replace(self, columns=bound)
 
     def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
         """Return the refusal of a SELECT that cannot be bound, with DuckDB's reason: its tables were empty."""
         reason = "it cannot be computed"
-        ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (self.query.sql,))
+        text = _write_values(self.query.sql, self.query.parameters)
+        ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (text,))
         with suppress(EngineError):
             found = json.loads(str(evaluator.compute(tables, ask).column(0)[0].as_py()))
             reason = " ".join(str(found.get("error_message", reason)).split()).rstrip(".!")
@@ -137,9 +187,9 @@ class EvaluatedView:
 
     def table(self, released: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
         """Return what the SELECT makes of the released tables, in types that the text alone decides."""
-        assert self.schema is not None  # noqa: S101 - bound before anything is released
-        columns = [_cast(f"c{at}", each.type) for at, each in enumerate(self.schema, start=1)]
-        sql = _read_from(self.query.sql, columns, limit=MOST_PUBLIC_ROWS + 1)
+        assert self.columns is not None  # noqa: S101 - bound before anything is released
+        shown = [_cast(f"c{at}", type_) for at, (_, type_) in enumerate(self.columns, start=1)]
+        sql = _read_from(self.query.sql, shown, limit=MOST_PUBLIC_ROWS + 1)
         tables = {**self.tables, **self._place(released)}
         found: pa.Table | None = None
         with suppress(EngineError):
@@ -152,30 +202,50 @@ class EvaluatedView:
         if found.num_rows > MOST_PUBLIC_ROWS:
             hint = f"The private answer is stored: add LIMIT {MOST_PUBLIC_ROWS}, at no further cost."
             raise EngineError("wrapping-failed", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
-        return _narrow_texts(found).rename_columns(self.schema.names)
+        return _narrow_texts(found).rename_columns([name for name, _ in self.columns])
+
+
+def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
+    """Add a value; forget the oldest one when there are too many."""
+    known[key] = value
+    if len(known) > _MAX_KNOWN:
+        with suppress(KeyError, StopIteration, RuntimeError):  # another thread may have
+            del known[next(iter(known))]
 
 
 def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     """Return a SELECT of columns of a query, which are c1, c2 and so on."""
     names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
-    relation = alias(subquery(sql), "t" if columns == ["*"] else f"t{subquery(names)}")
-    return order_by(select(columns, relation), "", limit=limit)
+    return order_by(select(columns, alias(subquery(sql), f"t{subquery(names)}")), "", limit=limit)
 
 
-def _cast(column: str, type_: pa.DataType) -> str:
+def _describe(sql: str) -> str:
+    """Return a SELECT of the names and types of the columns of a query."""
+    return select(["column_name", "column_type"], subquery(f"DESCRIBE {sql}"))
+
+
+def _write_values(sql: str, values: Sequence[object]) -> str:
+    """Return a text of DuckDB's printer with values in place of $1, $2, ...: its plans are of texts without any."""
+
+    def write(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0]
+        value = values[int(found[1]) - 1]
+        if value is None or isinstance(value, bool):
+            return str(value)
+        if isinstance(value, int | Decimal):
+            return f"({value})"
+        text = str(value).replace("'", "''")
+        return f"CAST('{text}' AS {'DOUBLE' if isinstance(value, float) else 'VARCHAR'})"
+
+    return _QUOTED_OR_PARAMETER.sub(write, sql)
+
+
+def _cast(column: str, type_: str) -> str:
     """Return a column in a type that every surface shows: a number, boolean, date or time stamp, all else as text."""
-    import pyarrow as pa
-
-    types = pa.types
-    if types.is_boolean(type_) or types.is_decimal(type_) or types.is_date32(type_) or types.is_float64(type_):
+    if type_ in _PLAIN_TYPES or type_.startswith("DECIMAL("):
         return column
-    if types.is_integer(type_):
-        return column if type_ != pa.uint64() else f"CAST({column} AS DECIMAL(20, 0))"
-    if types.is_floating(type_):
-        return f"CAST({column} AS DOUBLE)"
-    if types.is_timestamp(type_) and type_.tz is None:
-        return f"CAST({column} AS TIMESTAMP)"
-    return f"CAST({column} AS VARCHAR)"
+    return f"CAST({column} AS {_SHOWN_AS.get(type_, 'VARCHAR')})"
 
 
 def _narrow_texts(table: pa.Table) -> pa.Table:

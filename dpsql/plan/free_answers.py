@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.public_pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.evaluated_select import EvaluatedView
+from dpsql.plan.evaluated_select import Columns, EvaluatedView
 from dpsql.plan.outer_select import ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
@@ -59,6 +59,7 @@ class FreeAnswers:
     catalog: Catalog
     terms: Terms
     public: PublicStatements | None = None
+    _bound: dict[object, Columns] = field(default_factory=dict, repr=False, compare=False)
 
     def answer(self, statement: FreeStatement, stop: Stop | None = None) -> pa.Table:
         """Return the answer. Raises `EngineError`, also soon after `stop` returns True, and `Unsupported`."""
@@ -105,7 +106,7 @@ class FreeAnswers:
         view = result_view(statement)
         if isinstance(view, ResultView):
             return view
-        return view.bind(lambda query: self.answer(remove_rows(query)), self.evaluator)
+        return view.bind(lambda query: self.answer(remove_rows(query)), self.evaluator, known=self._bound)
 
     def schema(self, statement: Statement) -> pa.Schema:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""

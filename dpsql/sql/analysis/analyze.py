@@ -53,8 +53,8 @@ from dpsql.sql.ir.statements import (
     WrappedQuery,
 )
 from dpsql.sql.ir.statements import Statement as Asked
-from dpsql.sql.ir.tree import Cast, Expression, FromWhere
-from dpsql.sql.ir.types import Family, find_read_type
+from dpsql.sql.ir.tree import Cast, Expression, FromWhere, Literal
+from dpsql.sql.ir.types import NULL, Family, find_read_type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens, scan
@@ -258,7 +258,15 @@ def _read_surrounded(
     computed = {
         at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
     }
-    around = cut_private_queries(statement, tokens, spans=[each.span for each in found], computed=computed)
+
+    def make_outer(value: Value) -> Literal:
+        bound = asked.bound[value]
+        if isinstance(bound, UnboundParameter):
+            bound.otherwise = NULL  # DuckDB decides what it may be
+        return make_literal(bound, value.place)
+
+    spans = [each.span for each in found]
+    around = cut_private_queries(statement, tokens, spans=spans, computed=computed, literal=make_outer)
     for number, each in enumerate(found, 1):
         if f'"{name_released(number)}"' not in around.text:  # it stands in another private query
             raise several_queries(statement, each.span.tokens[each.span.clause])
@@ -266,7 +274,7 @@ def _read_surrounded(
         return read_evaluated(
             around.text,
             tuple(replace(each.released, explained=explained) for each in found),
-            parameters=tuple(make_literal(asked.bound[value], value.place) for value in around.values),
+            parameters=around.literals,
             parser=parser,
             catalog=asked.catalog,
             place=statement.place(tokens[0]),

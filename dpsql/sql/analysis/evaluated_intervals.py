@@ -76,15 +76,16 @@ def add_interval_ends(
 
 def _calls(value: object) -> Iterator[Tree]:
     """Yield the calls in an expression, but for those in its subqueries."""
-    if isinstance(value, list):
-        for each in value:
-            yield from _calls(each)
-    elif isinstance(value, dict):
-        if value.get("type") == "FUNCTION" and ascii_lower(str(value["function_name"])) in INTERVAL_ENDS:
-            yield value
-        elif not str(value.get("type", "")).endswith("_NODE"):
-            for each in value.values():
-                yield from _calls(each)
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        below = list(each) if isinstance(each, list) else []
+        if isinstance(each, dict):
+            if each.get("type") == "FUNCTION" and ascii_lower(str(each["function_name"])) in INTERVAL_ENDS:
+                yield each
+            elif not str(each.get("type", "")).endswith("_NODE"):
+                below = list(each.values())
+        pending += reversed(below)
 
 
 def _list_sources(slot: Tree, key: str, find_released: Callable[[Tree], int | None]) -> Iterator[_Source]:

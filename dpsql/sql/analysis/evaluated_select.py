@@ -8,10 +8,11 @@ is a CTE, a released answer, a public table of the policy or one of a few table 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
@@ -29,9 +30,13 @@ Tree = dict[str, object]
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])
 _RELATIONS = frozenset(["BASE_TABLE", "SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST", "TABLE_FUNCTION", "PIVOT"])
 _TABLE_FUNCTIONS = frozenset(["unnest", "range", "generate_series", "repeat", "json_each", "json_tree"])
-_FORBIDDEN_FUNCTIONS = frozenset("current_setting getenv getvariable nextval currval query query_table".split())
+_FORBIDDEN_FUNCTIONS = frozenset(
+    "current_setting getenv getvariable nextval currval setval query query_table current_query write_log sleep_ms "
+    "pg_sleep json_serialize_plan json_serialize_sql json_deserialize_sql".split()
+)
+_CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")
 _COLUMN_OF_SCHEMA = 3
-_MAX_LEVELS = 200
+_MAX_LEVELS = 500  # of JSON: a function in a function is two
 
 
 class SelectParser(Protocol):
@@ -54,6 +59,7 @@ class _Walk:
     inners: Sequence[PrivateQuery]
     place: Place | None
     public: dict[str, Table] = field(default_factory=dict)  # by the name under which the evaluator has it
+    released: list[tuple[int, Tree]] = field(default_factory=list)  # tables that stand for private queries, from 1
     names: set[str] = field(default_factory=set)  # words that may be columns
     takes_all: bool = False
 
@@ -70,16 +76,28 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
 ) -> EvaluatedQuery:
     """Return a SELECT that reads the answers of private queries by `name_released`; raise `Refusal` or `Unsupported`.
 
-    `parameters` are the values of $1, $2 and so on.
+    `parameters` are the values of $1, $2 and so on. A private query in a CTE that nothing reads is left out.
     """
     node = _parse(text, parser, place=place)
     walk = _Walk(catalog, inners, place)
+    for each in _iterate(node):
+        if _kind(each).endswith("_NODE"):
+            _check_query(walk, each)
     _drop_unused_ctes(node)
-    _visit_query(walk, node, ctes=frozenset(), level=0)
+    _visit(walk, node)
+    read = sorted({number for number, _ in walk.released})
+    for number, table in walk.released:
+        _set_path(table, released_path(read.index(number) + 1))
+    inners = tuple(inners[number - 1] for number in read)
+    if explained and not inners:
+        hint = "Leave EXPLAIN out: it costs nothing."
+        raise Refusal("not-a-query", "This SELECT reads no private query, so it has no plan.", hint=hint, place=place)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
+    values = tuple(each.value for each in parameters)
     measures = tuple(_find_measures(node, inners))
+    is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
-    for select in list(_list_selects(node)):
+    for select in [each for each in _iterate(node) if _kind(each) == "SELECT_NODE"]:
         ctes = _map_ctes(select)
         inners = add_interval_ends(
             select,
@@ -88,15 +106,14 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             path=lambda at: released_path(at + 1, with_ends=True),
             place=place,
         )
-    tree = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
     return EvaluatedQuery(
         inners=inners,
-        sql=parser.write(tree),
-        parameters=tuple(each.value for each in parameters),
+        sql=_write(node, parser, place=place),
+        parameters=values,
         beside=beside,
         measures=measures,
         visible=visible,
-        is_empty=_is_empty(node),
+        is_empty=is_empty,
         place=place,
         explained=explained,
     )
@@ -110,10 +127,12 @@ def find_strangers(
     An output that has the name of one of the `columns` of a table counts as that column, but where it is all of a term
     of ORDER BY. What is in a subquery or a lambda is left out.
     """
-    found = json.loads(parser.parse(text))
+    found: Tree = {"error": True}
+    with suppress(RecursionError):
+        found = json.loads(parser.parse(text))
     if found["error"]:
         return frozenset()
-    node = cast("Tree", found["statements"][0]["node"])
+    node = cast("Tree", cast("list[Tree]", found["statements"])[0]["node"])
     modifiers = cast("list[Tree]", node.get("modifiers") or [])
     terms = [
         cast("Tree", term["expression"])
@@ -144,26 +163,57 @@ def _list_bare(value: object) -> Iterator[str]:
 
 
 def _parse(text: str, parser: SelectParser, *, place: Place | None) -> Tree:
-    found = json.loads(parser.parse(text))
+    found: Tree | None = None
+    with suppress(RecursionError):
+        found = json.loads(parser.parse(text))
+    if found is None:
+        raise _refuse_depth(place)
     if found["error"]:
         reason = str(found.get("error_message", "")).split("\n", maxsplit=1)[0].rstrip(".!")
+        if "depth limit" in reason:
+            raise _refuse_depth(place)
         hint = "Around a private query write DuckDB's SQL: one SELECT."
         raise Refusal("syntax", f"DuckDB cannot read the SELECT: {reason}.", hint=hint, place=place)
-    statements = found["statements"]
+    statements = cast("list[Tree]", found["statements"])
     if len(statements) != 1:
         hint = "Send one statement at a time."
         raise Refusal("multiple", "There is more than one statement.", hint=hint, place=place)
-    return cast("Tree", statements[0]["node"])
+    node = cast("Tree", statements[0]["node"])
+    level: list[object] = [node]
+    for _ in range(_MAX_LEVELS):
+        level = [below for value in level for below in _values(value) if isinstance(below, dict | list)]
+        if not level:
+            return node
+    raise _refuse_depth(place)
 
 
-def _children(value: object) -> Iterator[Tree]:
-    """Yield the nodes directly below one."""
-    if isinstance(value, dict):
-        for each in value.values():
-            yield from [each] if isinstance(each, dict) else _children(each) if isinstance(each, list) else []
-    elif isinstance(value, list):
-        for each in value:
-            yield from [each] if isinstance(each, dict) else _children(each)
+def _write(node: Tree, parser: SelectParser, *, place: Place | None) -> str:
+    tree: str | None = None
+    with suppress(RecursionError):
+        tree = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
+    if tree is None:
+        raise _refuse_depth(place)
+    return parser.write(tree)
+
+
+def _kind(node: Tree) -> str:
+    """Return the type of a node; other parts of the tree have a `type` that is none."""
+    found = node.get("type")
+    return found if isinstance(found, str) else ""
+
+
+def _values(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _iterate(value: object) -> Iterator[Tree]:
+    """Yield every node of a tree, each before those below it."""
+    pending: list[object] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            yield each
+        pending += [below for below in _values(each) if isinstance(below, dict | list)]
 
 
 def _list_ctes(node: Tree) -> list[Tree]:
@@ -174,64 +224,62 @@ def _list_ctes(node: Tree) -> list[Tree]:
 
 def _drop_unused_ctes(node: Tree) -> None:
     """Take out the CTEs that nothing reads any more; those of the private queries may read private tables."""
-    for child in list(_children(node)):
-        _drop_unused_ctes(child)
-    ctes = _list_ctes(node)
-    if not ctes:
-        return
-    rest = {name: value for name, value in node.items() if name != "cte_map"}
-    wanted, pending = set[str](), _list_names(rest)
-    while pending:
-        wanted |= pending
-        read = [cte for cte in ctes if ascii_lower(str(cte["key"])) in pending]
-        pending = {name for cte in read for name in _list_names(cte)} - wanted
-    node["cte_map"] = {"map": [cte for cte in ctes if ascii_lower(str(cte["key"])) in wanted]}
+    for query in reversed([each for each in _iterate(node) if _list_ctes(each)]):
+        ctes = {ascii_lower(str(cte["key"])): cte for cte in _list_ctes(query)}
+        wanted = set[str]()
+        pending = _list_names({part: value for part, value in query.items() if part != "cte_map"})
+        while pending:
+            wanted |= pending
+            pending = {name for each in pending & ctes.keys() for name in _list_names(ctes[each])} - wanted
+        query["cte_map"] = {"map": [cte for name, cte in ctes.items() if name in wanted]}
 
 
 def _list_names(node: Tree) -> set[str]:
     """Return the bare names of all tables in a node."""
-    found = {ascii_lower(str(node["table_name"]))} if node.get("type") == "BASE_TABLE" else set[str]()
-    return found.union(*map(_list_names, _children(node)))
+    tables = (each for each in _iterate(node) if _kind(each) == "BASE_TABLE")
+    return {ascii_lower(str(table["table_name"])) for table in tables}
 
 
-def _visit_query(walk: _Walk, node: Tree, *, ctes: frozenset[str], level: int) -> None:
-    """Check a query node, and all below it, in which the names of `ctes` mean CTEs."""
-    if node.get("type") not in _NODES or level > _MAX_LEVELS:
+def _visit(walk: _Walk, node: Tree) -> None:
+    """Check a query, and all below it, where the names of CTEs in scope mean those."""
+    _check_query(walk, node)
+    pending: list[tuple[object, frozenset[str]]] = [(node, frozenset())]
+    while pending:
+        value, ctes = pending.pop()
+        if not isinstance(value, dict):
+            pending += [(below, ctes) for below in reversed(list(_values(value)))]
+            continue
+        kind = _kind(value)
+        parts = list(value.values())
+        if kind.endswith("_NODE"):
+            ctes = _enter_ctes(walk, value, pending, ctes=ctes)
+            parts = [below for part, below in value.items() if part != "cte_map"]
+        elif "class" in value:
+            _visit_expression(walk, value, kind=kind)
+        elif "sample" in value:
+            _visit_relation(walk, value, kind=kind, ctes=ctes)
+        pending += [(below, ctes) for below in reversed(parts)]
+
+
+def _check_query(walk: _Walk, node: Tree) -> None:
+    if _kind(node) not in _NODES:
         raise _refuse_node(walk)
-    seen = set(ctes)
+
+
+def _enter_ctes(
+    walk: _Walk, node: Tree, pending: list[tuple[object, frozenset[str]]], *, ctes: frozenset[str]
+) -> frozenset[str]:
+    """Add the CTEs of a query to what is `pending`; return the names in scope behind them."""
+    seen = ctes
     for cte in _list_ctes(node):
-        value = cast("Tree", cte["value"])
+        inner = cast("Tree", cast("Tree", cte["value"])["query_node"])
+        _check_query(walk, inner)
         name = ascii_lower(str(cte["key"]))
-        inner = cast("Tree", value["query_node"])
-        recursive = inner.get("type") == "RECURSIVE_CTE_NODE"
-        _visit_query(walk, inner, ctes=frozenset(seen | {name} if recursive else seen), level=level + 1)
-        seen.add(name)
-    if node.get("type") in {"CTE_NODE", "RECURSIVE_CTE_NODE"}:
-        seen.add(ascii_lower(str(node.get("ctename") or node.get("cte_name") or "")))
-    for part, child in node.items():
-        if part != "cte_map":
-            _visit(walk, child, ctes=frozenset(seen), level=level + 1)
-
-
-def _visit(walk: _Walk, value: object, *, ctes: frozenset[str], level: int) -> None:
-    if isinstance(value, list):
-        for each in value:
-            _visit(walk, each, ctes=ctes, level=level + 1)
-        return
-    if not isinstance(value, dict):
-        return
-    if level > _MAX_LEVELS:
-        raise _refuse_node(walk)
-    kind = str(value.get("type", ""))
-    if kind.endswith("_NODE"):
-        _visit_query(walk, value, ctes=ctes, level=level)
-        return
-    if "class" in value:
-        _visit_expression(walk, value, kind=kind)
-    elif "sample" in value:
-        _visit_relation(walk, value, kind=kind, ctes=ctes)
-    for each in value.values():
-        _visit(walk, each, ctes=ctes, level=level + 1)
+        pending.append((inner, seen | {name} if _kind(inner) == "RECURSIVE_CTE_NODE" else seen))
+        seen |= {name}
+    if _kind(node) in {"CTE_NODE", "RECURSIVE_CTE_NODE"}:
+        seen |= {ascii_lower(str(node.get("ctename") or node.get("cte_name") or ""))}
+    return seen
 
 
 def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
@@ -242,10 +290,10 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
             node["column_names"] = names[1:]
     elif kind in {"STAR", "POSITIONAL_REFERENCE"}:
         walk.takes_all = True
-    elif kind == "FUNCTION" and ascii_lower(str(node["function_name"])) in _FORBIDDEN_FUNCTIONS:
+    elif ascii_lower(str(node.get("function_name", ""))) in _FORBIDDEN_FUNCTIONS:
         reason = f"{str(node['function_name']).upper()} is not computed around a private query."
-        hint = "Leave it out: there are no settings and no other tables."
-        raise Refusal("function", reason, hint=hint, place=walk.place)
+        hint = "Leave it out: there are no settings and no other tables, and nothing waits."
+        raise Unsupported("function", reason, hint=hint, place=walk.place)
 
 
 def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str]) -> None:
@@ -259,7 +307,7 @@ def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str])
         if function not in _TABLE_FUNCTIONS:
             reason = f"The table function {function} is not run around a private query."
             hint = f"Those that are: {', '.join(sorted(_TABLE_FUNCTIONS))}."
-            raise Refusal("function", reason, hint=hint, place=walk.place)
+            raise Unsupported("function", reason, hint=hint, place=walk.place)
     elif kind == "BASE_TABLE":
         _rename(walk, node, ctes=ctes)
 
@@ -269,21 +317,25 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
     name, schema = str(node["table_name"]), str(node["schema_name"])
     if not schema and ascii_lower(name) in ctes:
         return
-    path = next(
-        (released_path(at) for at in range(1, len(walk.inners) + 1) if name == name_released(at) and not schema), None
-    )
-    if path is None:
-        table = walk.catalog.find(name, "" if schema == "main" else schema)
-        if table is None:
-            hint = "SHOW TABLES lists the tables of the policy."
-            raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)
-        if table.privacy_unit is not None:
-            reason = "A SELECT over the answer of a private query may read no private table besides."
-            hint = "Ask about the table inside, where TOP k PRIVATE is, or in a statement of its own."
-            raise Refusal("wrapping", reason, hint=hint, place=walk.place)
-        walk.public[table.name] = table
-        path = _public_path(table.name)
     node["alias"] = node["alias"] or name
+    numbers = range(1, len(walk.inners) + 1)
+    number = next((at for at in numbers if name == name_released(at) and not schema), None)
+    if number is not None:
+        walk.released.append((number, node))
+        return
+    table = None if node["catalog_name"] else walk.catalog.find(name, "" if schema == "main" else schema)
+    if table is None:
+        hint = "SHOW TABLES lists the tables of the policy."
+        raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)
+    if table.privacy_unit is not None:
+        reason = "A SELECT over the answer of a private query may read no private table besides."
+        hint = "Ask about the table inside, where TOP k PRIVATE is, or in a statement of its own."
+        raise Refusal("wrapping", reason, hint=hint, place=walk.place)
+    walk.public[table.name] = table
+    _set_path(node, _public_path(table.name))
+
+
+def _set_path(node: Tree, path: tuple[str, str, str]) -> None:
     node["catalog_name"], node["schema_name"], node["table_name"] = path
     node["qualified_name"] = {"path": list(path)}
 
@@ -321,7 +373,7 @@ def _fetch(table: Table, walk: _Walk) -> PublicQuery:
 
 def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[OutputMeasure]:
     """Yield which columns are released ones, unchanged: those of a SELECT that only chooses columns and rows."""
-    if node.get("type") != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
+    if _kind(node) != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
         return
     source = _find_released(cast("Tree", node["from_table"]), ctes=_map_ctes(node), number=len(inners))
     if source is None:
@@ -329,13 +381,13 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
     names = [output.name for output in inners[source].outputs]
     at = 0
     for item in cast("list[Tree]", node["select_list"]):
-        if item.get("type") == "STAR":
-            if item.get("expr") or item.get("exclude_list") or item.get("columns"):
+        if _kind(item) == "STAR":
+            if not _is_plain_star(item):
                 return
             yield from (OutputMeasure(at + each, source, each) for each in range(len(names)))
             at += len(names)
             continue
-        named = cast("list[str]", item["column_names"])[-1:] if item.get("type") == "COLUMN_REF" else []
+        named = cast("list[str]", item["column_names"])[-1:] if _kind(item) == "COLUMN_REF" else []
         wanted = [ascii_lower(name) for name in named]
         for each in (each for each, name in enumerate(names) if ascii_lower(name) in wanted):
             yield OutputMeasure(at, source, each)
@@ -347,43 +399,101 @@ def _map_ctes(node: Tree) -> dict[str, Tree]:
     return {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
 
 
-def _list_selects(node: Tree) -> Iterator[Tree]:
-    """Yield every SELECT in a tree, outer ones first."""
-    if node.get("type") == "SELECT_NODE":
-        yield node
-    for child in _children(node):
-        yield from _list_selects(child)
-
-
 def _find_released(relation: Tree, *, ctes: Mapping[str, Tree], number: int) -> int | None:
     """Return the number, from 0, of the answer that FROM reads as its only relation; None for anything else."""
     inner: Tree | None = None
-    if relation.get("type") == "SUBQUERY":
+    if _kind(relation) == "SUBQUERY":
         inner = cast("Tree", cast("Tree", relation["subquery"])["node"])
-    elif relation.get("type") == "BASE_TABLE" and not relation["schema_name"]:
+    elif _kind(relation) == "BASE_TABLE" and not relation["schema_name"]:
         cte = ctes.get(ascii_lower(str(relation["table_name"])), {})
         inner = None if cte.get("aliases") else cast("Tree | None", cte.get("query_node"))
-    elif relation.get("type") == "BASE_TABLE":
+    elif _kind(relation) == "BASE_TABLE" and not relation.get("column_name_alias"):
         return next((at for at in range(number) if relation["table_name"] == released_path(at + 1)[-1]), None)
-    if inner is None or inner.get("type") != "SELECT_NODE" or relation.get("column_name_alias"):
+    if inner is None or _kind(inner) != "SELECT_NODE" or relation.get("column_name_alias"):
         return None
     stars = cast("list[Tree]", inner["select_list"])
-    is_plain = [each.get("type") for each in stars] == ["STAR"] and not stars[0].get("exclude_list")
+    is_plain = [_kind(each) for each in stars] == ["STAR"] and _is_plain_star(stars[0])
     return _find_released(cast("Tree", inner["from_table"]), ctes={}, number=number) if is_plain else None
 
 
-def _is_empty(node: Tree) -> bool:
-    """Say whether the text alone shows that no row is selected: LIMIT 0, or WHERE 1 = 0, without an aggregate."""
-    for modifier in cast("list[Tree]", node.get("modifiers") or []):
-        limit = modifier.get("limit")
-        if modifier.get("type") == "LIMIT_MODIFIER" and isinstance(limit, dict) and _read_constant(limit) == "0":
-            return True
+def _is_plain_star(star: Tree) -> bool:
+    """Say whether * stands for all columns as they are."""
+    return not any(star.get(part) for part in ("expr", "columns", *(f"{what}_list" for what in _CHANGES_OF_STAR)))
+
+
+def _reads_released(root: Tree, values: Sequence[object], *, number: int) -> bool:
+    """Say whether the answer can depend on released rows; not where LIMIT 0, or WHERE 1 = 0, is around all of them."""
+    paths = {released_path(at) for at in range(1, number + 1)}
+    pending: list[tuple[object, dict[str, tuple[object, dict[str, object]]]]] = [(root, {})]
+    visited = set[int]()
+    while pending:
+        value, ctes = pending.pop()
+        if not isinstance(value, dict):
+            pending += [(below, ctes) for below in _values(value)]
+            continue
+        if id(value) in visited:
+            continue
+        visited.add(id(value))
+        kind, parts = _kind(value), dict(value)
+        if kind == "BASE_TABLE":
+            if (value["catalog_name"], value["schema_name"], value["table_name"]) in paths:
+                return True
+            read = None if value["schema_name"] else ctes.get(ascii_lower(str(value["table_name"])))
+            pending += [] if read is None else [cast("tuple[object, dict[str, Any]]", read)]
+        elif kind in _NODES:
+            if _selects_none(value, values):
+                continue
+            for cte in _list_ctes(value):
+                seen = cast("dict[str, object]", ctes)
+                ctes = {**ctes, ascii_lower(str(cte["key"])): (cast("Tree", cte["value"])["query_node"], seen)}
+            parts.pop("cte_map", None)
+            if _is_true(parts.get("where_clause")) is False:
+                del parts["where_clause"], parts["from_table"]
+        pending += [(below, ctes) for below in parts.values()]
     return False
 
 
-def _read_constant(node: Tree) -> str | None:
+def _selects_none(node: Tree, values: Sequence[object]) -> bool:
+    """Say whether a query ends in LIMIT 0."""
+    for modifier in cast("list[Tree]", node.get("modifiers") or []):
+        limit = modifier.get("limit") if _kind(modifier) == "LIMIT_MODIFIER" else None
+        if not isinstance(limit, dict):
+            continue
+        if limit.get("class") == "PARAMETER":
+            value = values[int(str(limit["identifier"])) - 1]
+            return type(value) is int and value == 0
+        return _read_constant(limit) == ("INTEGER", "0")
+    return False
+
+
+def _is_true(node: object) -> bool | None:
+    """Return the truth of a condition that the text alone decides; None for any other."""
+    if not isinstance(node, dict):
+        return None
+    kind = _kind(node)
+    if kind == "VALUE_CONSTANT":
+        return {("BOOLEAN", "true"): True, ("BOOLEAN", "false"): False}.get(_read_constant(node) or ("", ""))
+    if kind == "OPERATOR_NOT":
+        found = _is_true(cast("list[object]", node["children"])[0])
+        return None if found is None else not found
+    if kind == "CONJUNCTION_AND":
+        return False if any(_is_true(child) is False for child in cast("list[object]", node["children"])) else None
+    if kind in {"COMPARE_EQUAL", "COMPARE_NOTEQUAL"}:
+        left, right = (_read_constant(cast("Tree", node[side])) for side in ("left", "right"))
+        if left is not None and right is not None and left[0] == right[0] == "INTEGER":
+            return (int(left[1]) == int(right[1])) is (kind == "COMPARE_EQUAL")
+    return None
+
+
+def _read_constant(node: Tree) -> tuple[str, str] | None:
+    """Return kind and text of a literal."""
     literal = node.get("literal")
-    return str(literal.get("text")) if isinstance(literal, dict) else None
+    return (str(literal.get("kind")), str(literal.get("text"))) if isinstance(literal, dict) else None
+
+
+def _refuse_depth(place: Place | None) -> Refusal:
+    hint = "Nest fewer subqueries and functions in each other, and shorten long sums."
+    return Refusal("too-large", "The SELECT around the private query nests too deeply.", hint=hint, place=place)
 
 
 def _refuse_node(walk: _Walk) -> Unsupported:

@@ -44,7 +44,9 @@ def prepare_statement(
             hole.fill(hole.otherwise)
     found = tuple(hole.type for hole in holes.values())
     for hole in unknown:
-        hole.fill(TEXT)  # a parameter without a known type is a text, as in PostgreSQL
+        hole.fill(
+            TEXT if hole.otherwise != NULL else NULL
+        )  # a parameter without a known type is a text, as in PostgreSQL
     return found, read(holes), any(hole.is_option for hole in holes.values())
 
 

@@ -276,7 +276,9 @@ def _check_select(statement: Statement, tokens: list[Token]) -> None:
 def _is_combined(tokens: list[Token]) -> bool:
     """Say whether a statement begins with a SELECT in parentheses, which a set operation combines with another."""
     kinds = [token.token_type.name for token in tokens]
-    return kinds[:2] == ["L_PAREN", "SELECT"] and not {"UNION", "INTERSECT", "EXCEPT"}.isdisjoint(kinds)
+    first = next((kind for kind in kinds if kind != "L_PAREN"), "")
+    is_select = kinds[0] == "L_PAREN" and first in {"SELECT", "WITH"}
+    return is_select and not {"UNION", "INTERSECT", "EXCEPT"}.isdisjoint(kinds)
 
 
 def _find(statement: Statement, tokens: list[Token]) -> list[int]:

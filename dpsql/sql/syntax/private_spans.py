@@ -9,11 +9,13 @@ this grammar: DuckDB reads it, over released and public rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dpsql.sql.lexer import Statement, Value
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
 from dpsql.sql.syntax.split_statement import find_visible_ctes
 
 if TYPE_CHECKING:
@@ -63,10 +65,10 @@ Parts = Sequence[str | Slice]
 
 @dataclass(frozen=True, slots=True)
 class SurroundingText:
-    """Text around private queries, which stand in it under `name_released`; `values` are those of $1, $2, ..."""
+    """Text around private queries, which stand in it under `name_released`; `literals` are those of $1, $2, ..."""
 
     text: str
-    values: tuple[Value, ...]
+    literals: tuple[Literal, ...]
 
 
 def name_released(number: int) -> str:
@@ -87,34 +89,41 @@ def find_private_spans(
 
 
 def cut_private_queries(
-    statement: Statement, tokens: list[Token], *, spans: Sequence[PrivateSpan], computed: Mapping[int, Parts]
+    statement: Statement,
+    tokens: list[Token],
+    *,
+    spans: Sequence[PrivateSpan],
+    computed: Mapping[int, Parts],
+    literal: Callable[[Value], Literal],
 ) -> SurroundingText:
     """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
 
-    A private query that is in `computed`, numbered from 0, has that SELECT in its place.
+    A private query that is in `computed`, numbered from 0, has that SELECT in its place. `literal` returns what is
+    bound to a parameter.
     """
-    text = _Text(statement, tokens, spans, computed)
+    text = _Text(statement, tokens, spans, computed, literal)
     text.copy(Slice(_find_start(statement, tokens), _find_end(statement, tokens), ()))
-    return SurroundingText("".join(text.parts), tuple(text.values))
+    return SurroundingText("".join(text.parts), tuple(text.literals))
 
 
 def write_parts(statement: Statement, parts: Parts) -> str:
     """Return the text of a SELECT, in which private queries are as they are written."""
-    text = _Text(statement, list(statement.tokens), (), {})
+    text = _Text(statement, list(statement.tokens), (), {}, lambda _: Literal(None, NULL))
     text.add(parts)
     return "".join(text.parts)
 
 
 @dataclass(slots=True)
 class _Text:
-    """A text that is written part by part, with the values of its parameters."""
+    """A text that is written part by part, with what is bound to its parameters."""
 
     statement: Statement
     tokens: list[Token]
     spans: Sequence[PrivateSpan]
     computed: Mapping[int, Parts]
+    literal: Callable[[Value], Literal]
     parts: list[str] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
+    literals: list[Literal] = field(default_factory=list)
 
     def add(self, parts: Parts) -> None:
         for part in parts:
@@ -153,8 +162,10 @@ class _Text:
             self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
             self.parts.append(" ")
         else:
-            self.values.append(piece)
-            self.parts.append(f" ${len(self.values)} ")
+            self.literals.append(self.literal(piece))
+            mark, type_ = f"${len(self.literals)}", self.literals[-1].type
+            is_time = type_.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+            self.parts.append(f" CAST({mark} AS {type_.name}) " if is_time else f" {mark} ")
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:
@@ -176,7 +187,8 @@ def _find_span(statement: Statement, tokens: list[Token], clause: int, *, privat
     seen = find_visible_ctes(tokens, clause if opening < 0 else opening)
     if opening < 0 and not first:  # the main SELECT, behind the CTEs
         first = len(seen)
-    inner = _add_ctes(tokens[first:last], _drop_private(seen, private))
+    query = tokens[first:last]
+    inner = _add_ctes(query, _select_ctes(seen, query, private=private))
     return PrivateSpan(
         start=tokens[first - 1].end + 1 if first else _find_start(statement, tokens),
         end=tokens[last].start if last < len(tokens) else _find_end(statement, tokens),
@@ -202,20 +214,43 @@ def _find_part(tokens: list[Token], clause: int, *, within: tuple[int, int]) -> 
     return first, _cut_ending(tokens, clause, end=last) if combined else last
 
 
-def _drop_private(seen: list[Token], private: Collection[int]) -> list[Token]:
-    """Return WITH and its CTEs without those that are private queries."""
+def _select_ctes(seen: list[Token], query: list[Token], *, private: Collection[int]) -> list[Token]:
+    """Return WITH and those of its CTEs that a query may read: others may be in SQL that only DuckDB reads."""
+    words = {_read_word(token) for token in query}
     kept: list[Token] = []
-    depth, start = 0, 1
-    for at, token in enumerate(seen):
+    is_recursive = False
+    for cte in reversed(_split_ctes(seen)):  # each sees those before it
+        if _read_word(cte[0]) not in words or any(token.start in private for token in cte):
+            continue
+        inside = {_read_word(token) for token in cte[1:]}
+        is_recursive |= _is_recursive(seen) and _read_word(cte[0]) in inside
+        words |= inside
+        kept = [*cte, _like(cte[0], "COMMA", text=","), *kept] if kept else cte
+    return [*seen[: 1 + is_recursive], *kept] if kept else []
+
+
+def _split_ctes(seen: list[Token]) -> list[list[Token]]:
+    """Return the CTEs behind WITH that are complete."""
+    ctes: list[list[Token]] = [[]]
+    depth = 0
+    for token in seen[1 + _is_recursive(seen) :]:
         kind = token.token_type.name
         depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if depth or not at or (kind != "COMMA" and at + 1 < len(seen)):
-            continue
-        cte = seen[start : at + (kind != "COMMA")]
-        if not any(each.start in private for each in cte):
-            kept += [_like(token, "COMMA", text=","), *cte] if kept else cte
-        start = at + 1
-    return [seen[0], *kept] if kept else []
+        if not depth and kind == "COMMA":
+            ctes.append([])
+        else:
+            ctes[-1].append(token)
+    if depth or (ctes[-1] and ctes[-1][-1].token_type.name != "R_PAREN"):
+        ctes.pop()  # the beginning of the one that is the private query
+    return [cte for cte in ctes if cte]
+
+
+def _read_word(token: Token) -> str:
+    return ascii_lower(token.text.removeprefix(FUNCTION_PREFIX))
+
+
+def _is_recursive(seen: list[Token]) -> bool:
+    return [token.token_type.name for token in seen[1:2]] == ["RECURSIVE"]
 
 
 def _cut_ending(tokens: list[Token], clause: int, *, end: int) -> int:

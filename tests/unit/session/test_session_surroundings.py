@@ -1,0 +1,530 @@
+"""DuckDB's own SQL around private queries, through a session: what it means, what it charges and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import duckdb
+import pyarrow as pa
+import pytest
+from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, values_rows
+
+import dpsql
+from dpsql.answer_json import encode_receipt
+from dpsql.engines import Exact, Statement
+from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
+from dpsql.session import Session
+
+GROUPS = {"b": 3000, "a": 2500, "d": 2000, "c": 1500}
+TOPICS = (
+    "CREATE TABLE topics AS SELECT * FROM (VALUES ('a', 'new', 0.5::FLOAT, ['x']), ('d', 'old', 0.25::FLOAT, ['y']), "
+    "('z', NULL, NULL, NULL)) AS t(article, topic, weight, tags)"
+)
+POLICY = dpsql.Policy(
+    dpsql.Budget(50, "1e-6"),
+    {
+        "reads": dpsql.PrivateTable("user_id", max_groups_contributed=9, min_units=3),
+        "topics": dpsql.PublicTable(),
+    },
+)
+OTHER = COUNTS.replace("0.05", "0.06")
+
+
+@pytest.fixture(scope="module", autouse=True, params=["in_process", "process"])
+def evaluated(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where released rows are computed with: every test runs with both."""
+    if request.param == "in_process":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patched, closing(WorkerEvaluator()) as workers:
+        patched.setattr(sys.modules["dpsql.connect"], "open_evaluator", lambda *_, **__: SharedEvaluator(workers))
+        yield
+
+
+@pytest.fixture
+def session() -> Session:
+    return session_on(filled(*values_rows(GROUPS), TOPICS), POLICY)
+
+
+@pytest.fixture(scope="module")
+def stored(evaluated: None) -> tuple[Session, duckdb.DuckDBPyConnection]:
+    """A session that has answered COUNTS, and a database with that answer as the table `released`."""
+    assert evaluated is None
+    session = session_on(filled(*values_rows(GROUPS), TOPICS), POLICY)
+    reference = filled(TOPICS)
+    reference.register("answer", session.sql(COUNTS).arrow())
+    reference.execute("CREATE TABLE released AS FROM answer")
+    return session, reference
+
+
+def refusing(_: Statement, __: object) -> Exact:
+    pytest.fail("a row was read")
+
+
+MEANT = [
+    "SELECT article, row_number() OVER (ORDER BY n DESC) AS r, n - lag(n) OVER (ORDER BY n) AS d FROM {} x ORDER BY r",
+    "SELECT n::DECIMAL(10, 2) AS d, (n::DECIMAL(10, 2) * 1.1)::DECIMAL(12, 3) AS e FROM {} x ORDER BY n",
+    "SELECT n::float / 7 AS f, CAST(n AS FLOAT) / 3 AS g, n / 2.5 AS h FROM {} x ORDER BY n",
+    "SELECT article FROM {} x UNION SELECT article FROM {} y ORDER BY 1",
+    "({}) UNION ALL ({}) ORDER BY n, article",
+    "((SELECT n, article FROM {} x)) UNION ALL SELECT -0.5, 'z' ORDER BY 1",
+    "(SELECT article FROM {} x EXCEPT SELECT article FROM topics) ORDER BY 1 LIMIT 1",
+    "WITH x AS {} SELECT a.article, a.n * 1.0 / b.n AS s FROM x AS a JOIN x AS b ON a.n <= b.n ORDER BY 1, 2",
+    "WITH x AS {}, t AS (SELECT SUM(n) AS s FROM x) SELECT article, round(100.0 * n / s, 2) FROM x, t ORDER BY 2",
+    "WITH x(a, k) AS {} SELECT a, k::DOUBLE FROM x ORDER BY k",
+    "WITH x AS MATERIALIZED {} SELECT max(n)::DOUBLE FROM x",
+    "SELECT article, n / (SELECT SUM(n) FROM {} y) AS share FROM {} x ORDER BY 1",
+    "SELECT topic FROM topics WHERE article IN (SELECT article FROM {} x) ORDER BY 1",
+    "SELECT topic FROM topics AS t WHERE EXISTS (SELECT 1 FROM {} x WHERE x.article = t.article) ORDER BY 1",
+    "SELECT string_agg(article, ', ' ORDER BY n DESC) AS s FROM {} x",
+    "SELECT strftime(DATE '2026-01-01' + n::INT, '%Y-%m') AS m FROM {} x ORDER BY 1",
+    "SELECT regexp_replace(article, '[a-c]', 'z') AS z FROM {} x WHERE article ~ '^[ab]'",
+    "SELECT article, n FROM {} x QUALIFY row_number() OVER (ORDER BY n DESC) <= 2 ORDER BY n",
+    "SELECT n > 2 AS b, article, SUM(n)::BIGINT AS s FROM {} x GROUP BY GROUPING SETS ((1), (1, 2), ()) ORDER BY ALL",
+    "SELECT n > 2 AS big, SUM(n)::BIGINT AS s, GROUPING(n > 2) AS g FROM {} x GROUP BY ROLLUP (n > 2) ORDER BY ALL",
+    "SELECT * FROM (PIVOT (SELECT * FROM {} x) ON article IN ('a', 'b') USING MAX(n))",
+    "WITH x AS {} SELECT * FROM (UNPIVOT (SELECT MIN(n) AS low, MAX(n) AS high FROM x) ON low, high) ORDER BY 1",
+    (
+        "WITH RECURSIVE t(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM t WHERE i < 4), x AS {} "
+        "SELECT i, MIN(n) FROM t, x GROUP BY i ORDER BY i"
+    ),
+    "SELECT x.article, y.v FROM {} x, LATERAL (SELECT x.n * 2.5 AS v) AS y ORDER BY 1",
+    "SELECT list_aggregate(list(n ORDER BY n), 'max') AS m FROM {} x",
+    "SELECT x.* EXCLUDE (n), n AS readers FROM {} x ORDER BY ALL",
+    "SELECT COUNT(*) FILTER (n > 2200) AS c, median(n) AS m, quantile_cont(n, 0.5) AS q FROM {} x",
+    "SELECT article FROM {} x WHERE n > ALL (SELECT 2200) ORDER BY 1",
+    "SELECT t.topic, x.n FROM topics t ASOF JOIN {} x ON x.article <= t.article ORDER BY ALL",
+]
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_it_means_what_duckdb_means_of_the_released_rows(
+    stored: tuple[Session, duckdb.DuckDBPyConnection], text: str
+) -> None:
+    session, reference = stored
+    released = "(SELECT * FROM released)" if "({})" not in text else "SELECT * FROM released"
+    private = f"({COUNTS})" if "({})" not in text else COUNTS
+    answer = session.sql(text.replace("{}", private))
+    expected = reference.execute(text.replace("{}", released))
+    assert answer.fetchall() == expected.fetchall()
+    assert answer.fetchall()
+    assert answer.arrow().column_names == [column[0] for column in expected.description]
+    assert answer.receipt.replayed
+    assert session.describe(text.replace("{}", private)) == answer.arrow().schema
+
+
+TYPES = {
+    "[1, 2]": ("[1, 2]", pa.string()),
+    "{'a': 1, 'b': 'x'}": ("{'a': 1, 'b': x}", pa.string()),
+    "MAP {'a': 1}": ("{a=1}", pa.string()),
+    "list_transform([1, 2], lambda v: v + 1)": ("[2, 3]", pa.string()),
+    "INTERVAL 1 DAY": ("1 day", pa.string()),
+    "TIME '01:02:03'": ("01:02:03", pa.string()),
+    "'x'::BLOB": ("x", pa.string()),
+    "TIMESTAMPTZ '2026-01-01 00:00:00+00'": ("2026-01-01 00:00:00+00", pa.string()),
+    "UUID '00000000-0000-0000-0000-000000000001'": ("00000000-0000-0000-0000-000000000001", pa.string()),
+    "NULL": (None, pa.string()),
+    "1::UBIGINT": (Decimal(1), pa.decimal128(20, 0)),
+    "1::HUGEINT": (Decimal(1), pa.decimal128(38, 0)),
+    "1::TINYINT": (1, pa.int8()),
+    "0.5::FLOAT": (0.5, pa.float64()),
+    "1.25": (Decimal("1.25"), pa.decimal128(3, 2)),
+    "DATE '2026-01-02'": (date(2026, 1, 2), pa.date32()),
+    "TIMESTAMP_S '2026-01-02 03:04:05' = TIMESTAMP '2026-01-02 03:04:05'": (True, pa.bool_()),
+}
+
+
+@pytest.mark.parametrize("expression", TYPES)
+def test_other_types_come_back_as_text(stored: tuple[Session, duckdb.DuckDBPyConnection], expression: str) -> None:
+    session, _ = stored
+    value, type_ = TYPES[expression]
+    text = f"SELECT {expression} AS v FROM ({COUNTS}) AS x QUALIFY row_number() OVER () = 1"
+    answer = session.sql(text)
+    assert answer.fetchall() == [(value,)]
+    assert answer.arrow().schema == pa.schema([("v", type_)]) == session.describe(text)
+    assert session.sql(f"SELECT {expression} AS v, [1] AS l").fetchall() == [(value, "[1]")]
+
+
+def test_statements_without_a_private_table_are_free(session: Session) -> None:
+    session = rebuilt(session, engine=None)
+    for text, rows in {
+        "SELECT topic[1:2] AS t, [weight] AS w FROM topics WHERE weight > 0.3": [("ne", "[0.5]")],
+        "SELECT unnest([1, 2]) AS v": [(1,), (2,)],
+        "WITH RECURSIVE t(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM t WHERE i < 3) SELECT MAX(i) FROM t": [(3,)],
+        "SELECT 1.5 UNION ALL SELECT 2": [(Decimal("1.5"),), (Decimal(2),)],
+        "SELECT * FROM range(2)": [(0,), (1,)],
+    }.items():
+        answer = session.sql(text)
+        assert answer.fetchall() == rows
+        assert answer.receipt.mechanism == "none"
+        assert session.describe(text) == answer.arrow().schema
+    assert session.history.num_rows == 0
+
+
+PRIVATE_WITH = (
+    "(SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE article <> {} GROUP BY article TOP {} PRIVATE)"
+)
+BOUND = {
+    f"SELECT article, ?::FLOAT AS f FROM {PRIVATE_WITH.format('?', '?')} AS x WHERE article <> ? LIMIT ?": (
+        0.5,
+        "a",
+        3,
+        "b",
+        1,
+    ),
+    f"SELECT article, $5::FLOAT AS f FROM {PRIVATE_WITH.format('$4', '$2')} AS x WHERE article <> $1 LIMIT $3": (
+        "b",
+        3,
+        1,
+        "a",
+        0.5,
+    ),
+    f"SELECT article, :f::FLOAT AS f FROM {PRIVATE_WITH.format(':no', ':k')} AS x WHERE article <> :neither LIMIT :m": {
+        "m": 1,
+        "no": "a",
+        "k": 3,
+        "neither": "b",
+        "f": 0.5,
+    },
+}
+
+
+@pytest.mark.parametrize("text", BOUND)
+def test_parameters_stand_inside_and_outside_in_any_order(session: Session, text: str) -> None:
+    values = BOUND[text]
+    answer = session.sql(text, values)
+    assert answer.fetchall() == [("d", 0.5)]
+    assert session.describe(text, values) == answer.arrow().schema
+    found = session.prepare(text)
+    assert len(found.parameters) == 5
+    assert found.schema.names == ["article", "f"]
+    assert found.fitted(answer.arrow()).schema == found.schema
+    assert session.sql(text, values).receipt.replayed
+
+
+def test_a_value_that_is_bound_is_a_value_and_no_sql(session: Session) -> None:
+    hostile = "'); SELECT 1; --"
+    answer = session.sql(f"SELECT ? || '' AS v, [1] AS l FROM ({COUNTS}) AS x LIMIT 1", [hostile])
+    assert answer.fetchall() == [(hostile, "[1]")]
+    assert session.sql("SELECT ? AS v, [?] AS l", [True, 1]).fetchall() == [(True, "[1]")]
+    day = session.sql(
+        "SELECT ? + 1 AS d, [?] AS l, ? - INTERVAL 1 HOUR AS h",
+        [date(2026, 1, 1), 2, datetime.fromisoformat("2026-01-01 00:00")],
+    )
+    assert day.fetchall() == [(date(2026, 1, 2), "[2]", datetime.fromisoformat("2025-12-31 23:00"))]
+    assert session.sql("SELECT ? AS v, [?] AS l", [1, True]).fetchall() == [(1, "[true]")]  # 1 = True in Python
+
+
+EMPTY = [
+    ("SELECT n::FLOAT AS f FROM ({}) AS x LIMIT 0", [], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x LIMIT ?", [0], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x LIMIT $1 OFFSET $2", [0, 3], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x WHERE 1 = 0", [], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x WHERE (0 = 1) LIMIT 1000", [], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x WHERE FALSE", [], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x WHERE 1 <> 1 AND n > 2", [], []),
+    ("SELECT n::FLOAT AS f FROM ({}) AS x WHERE NOT TRUE ORDER BY 1", [], []),
+    ("SELECT * FROM (SELECT n::FLOAT AS f FROM ({}) AS x) AS y WHERE 1 = 0", [], []),
+    ("SELECT * FROM (SELECT n::FLOAT AS f FROM ({}) AS x LIMIT 0) AS y", [], []),
+    ("WITH x AS ({}) SELECT n::FLOAT AS f FROM x WHERE 1 = 0", [], []),
+    ("WITH x AS ({}), y AS (SELECT n::FLOAT AS f FROM x) SELECT f FROM y LIMIT 0", [], []),
+    ("({}) UNION ALL SELECT 'x', 1.5 LIMIT 0", [], []),
+    ("SELECT COUNT(*)::FLOAT AS c FROM ({}) AS x WHERE 1 = 0", [], [(0.0,)]),
+    ("WITH x AS ({}) SELECT topic, [1] AS l FROM topics WHERE topic = 'new'", [], [("new", "[1]")]),
+]
+
+
+@pytest.mark.parametrize(("text", "values", "rows"), EMPTY)
+def test_what_needs_no_released_row_releases_none(
+    session: Session, text: str, values: list[object], rows: list[object]
+) -> None:
+    asked = text.format(COUNTS)
+    charged = session.sql(asked, values)
+    assert charged.fetchall() == rows
+    assert charged.receipt.mechanism == "none"
+    assert session.history.num_rows == 0
+    assert session.describe(asked, values) == charged.arrow().schema
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT n::FLOAT FROM ({}) AS x LIMIT 1",
+        "SELECT n::FLOAT FROM ({}) AS x WHERE 1 = 1",
+        "SELECT n::FLOAT FROM ({}) AS x WHERE 1 = 0 OR n > 0",
+        "SELECT (SELECT MAX(n)::FLOAT FROM ({}) AS x) AS m WHERE 1 = 1",
+        "SELECT (SELECT MAX(n) FROM ({}) AS x), COUNT(*)::FLOAT FROM topics WHERE 1 = 0",
+        "SELECT n::FLOAT FROM ({}) AS x UNION ALL SELECT 1 WHERE 1 = 0",
+        "WITH x AS ({}) SELECT n::FLOAT FROM x UNION ALL (SELECT n FROM x LIMIT 0)",
+    ],
+)
+def test_what_needs_one_releases_it(session: Session, text: str) -> None:
+    assert session.sql(text.format(COUNTS)).receipt.items_charged == 9
+    assert session.history.num_rows == 1
+
+
+def test_each_private_query_is_charged_once_and_replayed_by_itself(session: Session) -> None:
+    both = f"SELECT a.article, a.n::FLOAT / b.n AS q FROM ({COUNTS}) AS a JOIN ({OTHER}) AS b USING (article)"
+    first = session.sql(both)
+    assert first.receipt.items_charged == 18
+    assert not first.receipt.replayed
+    assert [part.items_charged for part in first.receipt.parts] == [9, 9]
+    assert sum((part.used for part in first.receipt.parts), Fraction(0)) == first.receipt.used
+    left = session.budget.remaining
+    for text in (both, COUNTS, OTHER, f"WITH x AS ({OTHER}) SELECT median(n) FROM x", f"({OTHER}) EXCEPT ({COUNTS})"):
+        again = session.sql(text)
+        assert again.receipt.replayed
+        assert again.receipt.items_charged == 0
+    assert session.sql(both).fetchall() == first.fetchall()
+    assert session.budget.remaining == left
+    assert session.history.num_rows == 2
+
+
+def test_one_that_is_stored_is_not_charged_beside_another_that_is_not(session: Session) -> None:
+    session.sql(COUNTS)
+    answer = session.sql(f"SELECT a.n::FLOAT FROM ({COUNTS}) AS a, ({OTHER}) AS b")
+    assert [part.replayed for part in answer.receipt.parts] == [True, False]
+    assert not answer.receipt.replayed
+    assert answer.receipt.items_charged == 9
+    assert session.history.num_rows == 2
+
+
+def test_identical_private_queries_of_one_statement_are_one_charge(session: Session) -> None:
+    answer = session.sql(f"SELECT a.n - b.n AS d FROM ({COUNTS}) AS a JOIN ({COUNTS}) AS b USING (article)")
+    assert answer.fetchall() == [(0,)] * 4
+    assert answer.receipt.items_charged == 9
+    assert session.history.num_rows == 1
+
+
+def test_a_private_query_in_a_cte_that_nothing_reads_is_not_charged(session: Session) -> None:
+    answer = session.sql(f"WITH a AS ({COUNTS}), b AS ({OTHER}) SELECT n::FLOAT FROM b ORDER BY 1")
+    assert len(answer) == 4
+    assert answer.receipt.parts == ()
+    assert session.sql(OTHER).receipt.replayed
+    assert session.history.num_rows == 1
+
+
+def test_the_sum_of_the_worst_cases_fits_or_nothing_is_charged() -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    session = session_on(filled(*values_rows(GROUPS)), policy)
+    queries = [COUNTS.replace("TOP 5", f"TOP {k}") for k in range(20, 80)]
+    query, other = [text for text in queries if session.forecast(text).at_worst == 1][-2:]
+    with pytest.raises(dpsql.BudgetExceeded) as caught:
+        rebuilt(session, engine=refusing).sql(f"SELECT a.n::FLOAT FROM ({query}) AS a, ({other}) AS b")
+    assert caught.value.code == "budget-exceeded"
+    assert session.history.num_rows == 0
+    assert session.budget.rho.spent == session.budget.rho.reserved == 0
+    same = session.sql(f"SELECT a.n::FLOAT FROM ({query}) AS a JOIN ({query}) AS b USING (article)")
+    assert len(same) == 4  # two that are equal need room for one
+    assert session.history.num_rows == 1
+
+
+def test_explain_of_two_has_the_plan_of_each(session: Session) -> None:
+    text = f"SELECT a.n::FLOAT FROM ({COUNTS}) AS a, ({OTHER}) AS b"
+    rows = session.sql(f"EXPLAIN {text}").fetchall()
+    assert [value for name, value in rows if name == "private query"] == ["1 of 2", "2 of 2"]
+    assert len([value for name, value in rows if name == "items at most"]) == 2
+    assert session.describe(f"EXPLAIN {text}").names == session.sql(f"EXPLAIN {text}").arrow().column_names
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.explain(text)
+    assert caught.value.code == "not-a-query"
+    assert session.history.num_rows == 0
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(f"EXPLAIN WITH x AS ({COUNTS}) SELECT [1] AS l FROM topics")
+    assert caught.value.code == "not-a-query"
+
+
+def test_the_receipt_has_the_parts_as_json_too(session: Session) -> None:
+    receipt = session.sql(f"SELECT article FROM ({NAMES}) AS a INTERSECT SELECT article FROM ({COUNTS}) AS b").receipt
+    assert str(receipt).startswith("2 private queries; ")
+    encoded = encode_receipt(receipt)
+    assert encoded["parts"] == [encode_receipt(part) for part in receipt.parts]
+    assert [part["items_charged"] for part in encoded["parts"]] == [5, 9]  # type: ignore[attr-defined]
+    assert encoded["items_charged"] == 14
+    assert {name for name, _ in receipt.details()} >= {"query 1: charged", "query 2: charged", "remaining"}
+    assert encode_receipt(session.sql(COUNTS).receipt)["parts"] == []
+
+
+UNCHANGED = {
+    "SELECT article, n, n::FLOAT AS f FROM ({}) AS x": (1,),
+    "SELECT n AS readers, [1] AS l, n FROM ({}) AS x WHERE n > 3 ORDER BY n LIMIT 3": (0, 2),
+    "WITH x AS ({}) SELECT x.*, [1] AS l FROM x": (1,),
+    "SELECT * FROM (SELECT * FROM ({}) AS x) AS y QUALIFY row_number() OVER () < 3": (1,),
+    "SELECT article, SUM(n)::BIGINT AS n, [1] AS l FROM ({}) AS x GROUP BY article": None,
+    "SELECT * REPLACE (n + 1 AS n) FROM ({}) AS x": None,
+    "SELECT * FROM (SELECT * REPLACE (n + 1 AS n) FROM ({}) AS x) AS y": None,
+    "SELECT * FROM (SELECT COLUMNS(*) + '1' FROM (SELECT n FROM ({}) AS x)) AS y": None,
+    "SELECT a AS n, [1] AS l FROM ({}) AS x(a, n)": None,
+    "SELECT -n AS n, article, [1] AS l FROM ({}) AS x": None,
+    "({}) UNION ALL ({})": None,
+}
+
+
+@pytest.mark.parametrize("text", UNCHANGED)
+def test_counts_are_of_columns_that_are_passed_on_unchanged(
+    stored: tuple[Session, duckdb.DuckDBPyConnection], text: str
+) -> None:
+    session, _ = stored
+    answer = session.sql(text.replace("{}", COUNTS))
+    columns = UNCHANGED[text]
+    assert (None if answer.counts is None else answer.counts.columns) == columns
+    if columns is not None:
+        assert len(answer.intervals()) == len(answer)
+
+
+def test_fresh_noise_is_charged_each_time(session: Session) -> None:
+    fresh = COUNTS.replace("0.05)", "0.05, fresh = true)")
+    for _ in range(2):
+        answer = session.sql(f"SELECT MAX(n)::FLOAT FROM ({fresh}) AS x")
+        assert answer.receipt.items_charged == 9
+        assert not answer.receipt.replayed
+    assert session.history.num_rows == 2
+
+
+FAILING = [
+    "SELECT CAST(article AS INTEGER) AS i, [1] AS l FROM ({}) AS x",
+    "SELECT error(article) FROM ({}) AS x",
+    "SELECT (repeat('9', n) || article)::BIGINT AS c, [1] AS l FROM ({}) AS x",
+]
+
+
+@pytest.mark.parametrize("text", FAILING)
+def test_a_select_that_fails_on_a_released_value_leaves_the_private_answer_stored(session: Session, text: str) -> None:
+    with pytest.raises(dpsql.EngineError) as caught:
+        session.sql(text.format(COUNTS))
+    assert caught.value.code == "wrapping-failed"
+    assert "cost nothing again" in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert session.history.num_rows == 1
+    again = session.sql(f"SELECT TRY_CAST(article AS INTEGER) AS i, [1] AS l FROM ({COUNTS}) AS x")
+    assert again.receipt.replayed
+    assert again.fetchall() == [(None, "[1]")] * 4
+
+
+REFUSED = {
+    "SELECT foo, [1] AS l FROM ({}) AS x": ("outer-select", '"foo"'),
+    "SELECT n + $1 + foo::FLOAT FROM ({}) AS x": ("outer-select", '"foo"'),
+    "SELECT foo_bar(n) FROM ({}) AS x": ("outer-select", "foo_bar"),
+    "SELECT article, SUM(n)::FLOAT FROM ({}) AS x": ("outer-select", "GROUP BY"),
+    "SELECT n::NOTYPE FROM ({}) AS x": ("outer-select", "NOTYPE"),
+    "SELECT [n, FROM ({}) AS x": ("syntax", ""),
+    "SELECT n::FLOAT FROM ({}) AS x; SELECT 1": ("multiple", ""),
+    "SELECT n::FLOAT FROM ({}) AS x, nowhere": ("unknown-table", "nowhere"),
+    "SELECT n::FLOAT FROM ({}) AS x, reads": ("wrapping", "private table"),
+    "SELECT n::FLOAT FROM ({}) AS x, read_csv('a.csv')": ("function", "read_csv"),
+    "SELECT current_setting('threads'), [1] AS l FROM ({}) AS x": ("function", "CURRENT_SETTING"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_be_bound_charges_nothing_and_says_why(session: Session, text: str) -> None:
+    session = rebuilt(session, engine=refusing)
+    code, reason = REFUSED[text]
+    with pytest.raises((dpsql.Refusal, dpsql.Unsupported)) as caught:
+        session.sql(text.format(COUNTS), [1] if "$1" in text else [])
+    assert caught.value.code == code
+    assert reason in str(caught.value)
+    assert session.history.num_rows == 0
+
+
+NESTED = [
+    f"SELECT {'abs(' * 400}n{')' * 400}::FLOAT AS v FROM ({COUNTS}) AS x",
+    f"SELECT {'[' * 450}1{']' * 450} AS v FROM ({COUNTS}) AS x",
+    f"SELECT {' + '.join(['n::FLOAT'] * 1500)} AS v FROM ({COUNTS}) AS x",
+    f"SELECT {'NOT ' * 2000} TRUE AS v, [1] AS l FROM ({COUNTS}) AS x",
+    "SELECT a FROM (" * 900 + f"SELECT n::FLOAT AS a FROM ({COUNTS}) AS x" + ") AS q" * 900,
+    "SELECT (SELECT MAX(a) FROM (" * 300 + f"SELECT n::FLOAT AS a FROM ({COUNTS}) AS x" + ") AS q) AS a" * 300,
+]
+
+
+@pytest.mark.parametrize("text", NESTED, ids=range(len(NESTED)))
+def test_what_nests_too_deeply_is_refused(session: Session, text: str) -> None:
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(text)
+    assert caught.value.code == "too-large"
+    assert session.history.num_rows == 0
+    nested = f"SELECT {'abs(' * 100}n{')' * 100}::FLOAT AS v FROM ({COUNTS}) AS x"
+    assert len(session.sql(nested)) == 4
+
+
+SHARED = "WITH late AS (SELECT user_id, article FROM reads WHERE user_id >= 100), "
+READS_LATE = (
+    "SELECT article, COUNT(DISTINCT user_id) AS n FROM late GROUP BY article TOP {} PRIVATE WITH (epsilon = 0.1)"
+)
+
+
+def test_private_queries_share_ctes_of_private_rows(session: Session) -> None:
+    text = f"{SHARED}a AS ({READS_LATE.format(3)}), b AS ({READS_LATE.format(4)}) SELECT COUNT(*)::FLOAT FROM a, b"
+    answer = session.sql(text)
+    assert answer.fetchall() == [(12.0,)]
+    assert session.history.num_rows == 2
+    alone = session.sql(
+        READS_LATE.format(3).replace("late", "(SELECT user_id, article FROM reads WHERE user_id >= 100)")
+    )
+    assert len(alone) == 3
+    derived = f"{SHARED}d AS (SELECT [1, 2] AS l) SELECT x.n, d.l FROM d, ({READS_LATE.format(3)}) AS x LIMIT 1"
+    assert session.sql(derived).receipt.replayed  # a CTE of DuckDB's SQL beside it is no part of the private query
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(f"{SHARED}a AS ({READS_LATE.format(3)}) SELECT a.n::FLOAT FROM a, late")
+    assert caught.value.code == "wrapping"
+
+
+def test_a_private_query_reads_no_answer_of_another(session: Session) -> None:
+    inner = COUNTS.replace("GROUP BY", "WHERE article IN (SELECT article FROM x) GROUP BY")
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(f"WITH x AS ({NAMES}), y AS ({inner}) SELECT n::FLOAT FROM x, y")
+    assert caught.value.code == "unknown-table"
+    assert session.history.num_rows == 0
+
+
+@pytest.mark.parametrize("name", ['"Late"', "late", "LATE"])
+def test_a_cte_means_itself_however_it_is_written(session: Session, name: str) -> None:
+    inner = READS_LATE.format(3).replace("late", name)
+    text = f"WITH \"late\" AS (SELECT user_id, article FROM reads WHERE article = 'a'), x AS ({inner}) "
+    assert session.sql(f"{text} SELECT article, [n > 0] AS l FROM x").fetchall() == [("a", "[true]")]
+
+
+def test_a_repeated_statement_is_parsed_and_bound_once(session: Session) -> None:
+    evaluator = session._dependencies.evaluator
+    asked: list[str] = []
+
+    class Counting:
+        def compute(self, tables: object, statement: Statement, **more: object) -> pa.Table:
+            asked.append(statement.sql)
+            return evaluator.compute(tables, statement, **more)  # type: ignore[arg-type]
+
+        def close(self) -> None: ...
+
+    counted = Session(replace(session._dependencies, evaluator=Counting()))
+    for text, values in (
+        (f"SELECT n::FLOAT FROM ({COUNTS}) AS x", []),
+        (f"SELECT n::FLOAT + ? FROM ({COUNTS}) AS x", [1]),
+    ):
+        first = counted.sql(text, values)
+        asked.clear()
+        assert counted.sql(text, values).fetchall() == first.fetchall()
+        assert len(asked) == 1
+    for at in range(70):
+        counted.sql(f"SELECT n::FLOAT + {at} FROM ({COUNTS}) AS x LIMIT 0")
+    assert len(counted._free_answers._bound) == 64
+
+
+def test_implicit_statements_have_duckdbs_sql_around_them() -> None:
+    policy = dpsql.Policy(
+        dpsql.Budget(50, "1e-6"),
+        {"reads": dpsql.PrivateTable("user_id", max_groups_contributed=9), "topics": dpsql.PublicTable()},
+        implicit=True,
+    )
+    session = session_on(filled(*values_rows(GROUPS), TOPICS), policy)
+    inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article"
+    answer = session.sql(f"SELECT article, rank() OVER (ORDER BY n DESC) AS r, n::FLOAT AS f FROM ({inner}) AS x")
+    assert [row[:2] for row in answer.fetchall()] == [("b", 1), ("a", 2), ("d", 3), ("c", 4)]
+    assert "TOP 10 PRIVATE" in answer.receipt.read_as
+    assert session.sql(f"SELECT max(n)::FLOAT FROM ({inner}) AS x").receipt.replayed
