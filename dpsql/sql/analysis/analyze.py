@@ -14,7 +14,7 @@ from dpsql.sql.analysis.assumption import read_assumption
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
-from dpsql.sql.analysis.evaluated_select import SelectParser, read_evaluated
+from dpsql.sql.analysis.evaluated_select import SelectParser, find_strangers, read_evaluated
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.group_domains import check_groups_known, needs_bounds, read_group_domain
@@ -66,10 +66,18 @@ from dpsql.sql.syntax.clause import (
     several_queries,
     split_clause,
 )
+from dpsql.sql.syntax.computed_measures import ComputedSelect, split_measures
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader, extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind, make_literal
-from dpsql.sql.syntax.private_spans import PrivateSpan, cut_private_queries, find_private_spans
+from dpsql.sql.syntax.private_spans import (
+    Parts,
+    PrivateSpan,
+    cut_private_queries,
+    find_private_spans,
+    name_released,
+    write_parts,
+)
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
 from dpsql.sql.syntax.standard_sql import (
     EXPLICIT,
@@ -203,9 +211,11 @@ def _find_implied(asked: _Request, standard: StandardSQL) -> list[ImpliedClause]
     return found
 
 
-def _check_explicit(asked: _Request, found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
+def _check_explicit(
+    asked: _Request, found: PrivateQuery | WrappedQuery, *, computed: ComputedSelect | None = None
+) -> PrivateQuery | WrappedQuery:
     """Return a query whose clause is written; refuse an order that it cannot have, and groups that nothing tells."""
-    check_implied(found)
+    check_implied(found, computed)
     if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
     return found
@@ -233,18 +243,21 @@ def _read_surrounded(
     spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
     if spans:
         _check_header(asked)
-        found = [(span, _read_span(asked, statement, span)) for span in spans]
-        for _, query in found:
-            _check_explicit(asked, query)
+        found = [_read_span(asked, span, statement=statement) for span in spans]
+        for each in found:
+            _check_explicit(asked, each.query, computed=each.computed)
     else:
         implied = _find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
         found = [_read_implied_span(asked, clause, marks=marks, refused=refused) for clause in implied]
-    mains = [span for span, _ in found if span.is_main]
-    if mains and len(found) > 1:
-        raise several_queries(statement, mains[0].tokens[mains[0].clause])
-    if mains:
+    mains = [each for each in found if each.span.is_main]
+    if mains and mains[0].computed is None:
+        if len(found) > 1:
+            raise several_queries(statement, mains[0].span.tokens[mains[0].span.clause])
         return None
+    computed = {
+        at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
+    }
 
     def make_outer(value: Value) -> Literal:
         bound = asked.bound[value]
@@ -252,11 +265,15 @@ def _read_surrounded(
             bound.otherwise = NULL  # DuckDB decides what it may be
         return make_literal(bound, value.place)
 
-    around = cut_private_queries(statement, tokens, [span for span, _ in found], literal=make_outer)
+    spans = [each.span for each in found]
+    around = cut_private_queries(statement, tokens, spans=spans, computed=computed, literal=make_outer)
+    for number, each in enumerate(found, 1):
+        if f'"{name_released(number)}"' not in around.text:  # it stands in another private query
+            raise several_queries(statement, each.span.tokens[each.span.clause])
     try:
         return read_evaluated(
             around.text,
-            tuple(replace(inner, explained=explained) for _, inner in found),
+            tuple(replace(each.released, explained=explained) for each in found),
             parameters=around.literals,
             parser=parser,
             catalog=asked.catalog,
@@ -266,40 +283,117 @@ def _read_surrounded(
     except (Refusal, Unsupported) as error:
         other = error
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
+    is_better = is_better or (bool(computed) and other.code == "syntax" and refused.code not in {"aggregate", "syntax"})
     raise refused if is_better else other
 
 
-def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> PrivateQuery:
-    if asked.is_lenient:
-        check_tokens(statement, span.tokens)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A private query of a statement; where it computes with measures, with that, and why it was refused as a whole."""
+
+    span: PrivateSpan
+    query: PrivateQuery
+    computed: ComputedSelect | None = None
+    refused: Refusal | Unsupported | None = None
+
+    @property
+    def released(self) -> PrivateQuery:
+        """The private query without the order and limit that are those of the SELECT around it."""
+        return self.query if self.computed is None else replace(self.query, order=(), limit=None)
+
+
+def _read_span(asked: _Request, span: PrivateSpan, *, statement: Statement) -> _Found:
+    """Return the private query that stands somewhere in a statement."""
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
-    found = _private(asked.sources(statement), _set_terms(lifted, asked.header))
+    lifted = _set_terms(lifted, asked.header)
+    try:
+        if asked.is_lenient:
+            check_tokens(statement, span.tokens)
+        return _Found(span, _read_plain(asked.sources(statement), lifted))
+    except (Refusal, Unsupported) as error:
+        refused = error
+    computed = None
+    try:
+        computed = split_measures(statement, lifted.tokens)
+    except Unsupported as error:
+        if refused.code == "aggregate":
+            refused = error
+    if computed is None:
+        raise refused
+    if asked.is_lenient:
+        check_tokens(statement, computed.copied)
+    query = _read_plain(asked.sources(statement), replace(lifted, tokens=computed.tokens))
+    return _Found(span, query, computed, refused)
+
+
+def _read_plain(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
+    found = _private(sources, lifted)
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
     return found
 
 
 def _read_implied_span(
     asked: _Request, clause: ImpliedClause, *, marks: Collection[int], refused: Refusal | Unsupported
-) -> tuple[PrivateSpan, PrivateQuery]:
-    """Return where the private query of an implied clause stands, and the query; raise `refused` where it is none."""
-    spans = list[PrivateSpan]()
+) -> _Found:
+    """Return the private query of an implied clause; raise `refused` where it is none."""
+    read_spans = list[_Found]()
 
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit)
-        spans[:] = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        spans = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
         if not spans:  # what the clause would end is no query
             raise refused
         try:
-            return _read_span(asked, explicit, spans[0])
+            read_spans[:] = [_read_span(asked, spans[0], statement=explicit)]
         except Refusal as error:
             if error.code != "nothing-private":
                 raise
-        raise refused
+            raise refused from None
+        return read_spans[0].query
 
-    found = read_implied(clause, read, header=asked.header)
-    assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
-    return spans[0], found
+    def check(found: PrivateQuery | WrappedQuery) -> object:
+        return check_implied(found, read_spans[0].computed)
+
+    query = read_implied(clause, read, header=asked.header, check=check)
+    assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
+    return replace(read_spans[0], query=query)
+
+
+def _write_computed(asked: _Request, found: _Found, *, number: int, parser: SelectParser) -> Parts:
+    """Return the SELECT around a private query that computes with its measures."""
+    computed, statement = found.computed, asked.statement
+    assert computed is not None  # noqa: S101 - of the caller
+    outputs = [output.name for output in found.query.outputs]
+    parts, written = computed.write(outputs, source=name_released(number))
+    names = [ascii_lower(name) for name in written]
+    if len(set(names)) < len(names):
+        hint, where = "Give each output its own alias.", statement.place(computed.words[0])
+        raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
+    text = write_parts(statement, parts)
+    strangers = find_strangers(text, names, columns=columns, parser=parser)
+    if strangers:
+        raise _refuse_stranger(statement, found, strangers=strangers)
+    return parts if found.span.is_main else ["(", *parts, ")"]
+
+
+def _refuse_stranger(statement: Statement, found: _Found, *, strangers: Collection[str]) -> Refusal | Unsupported:
+    """Return the refusal of a column that is neither a key nor in a measure."""
+    refused, computed = found.refused, found.computed
+    assert refused is not None and computed is not None  # noqa: S101, PT018 - of a computed SELECT
+    if "*" in strangers:
+        hint, where = "Name the columns to group by.", statement.place(computed.words[0])
+        return Refusal("star", "* would release raw columns.", hint=hint, place=where)
+    named = [token for token in computed.words if ascii_lower(token.text) in strangers]
+    if refused.code != "aggregate" or not named:
+        return refused
+    hint = "Group by it: GROUP BY ALL groups by all that is selected."
+    if found.query.clause.shape == "total":
+        hint = "Leave it out, or write it in COUNT, SUM or AVG."
+    reason = "This is neither a group key nor in a count or sum."
+    return Refusal("not-a-key", reason, hint=hint, place=statement.place(named[0]))
 
 
 def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:

@@ -8,7 +8,7 @@ is a CTE, a released answer, a public table of the policy or one of a few table 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.private_spans import name_released
 
-__all__ = ["SelectParser", "read_evaluated", "released_path"]
+__all__ = ["SelectParser", "find_strangers", "read_evaluated", "released_path"]
 
 Tree = dict[str, object]
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])
@@ -117,6 +117,49 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
         place=place,
         explained=explained,
     )
+
+
+def find_strangers(
+    text: str, names: Collection[str], *, columns: Collection[str], parser: SelectParser
+) -> frozenset[str]:
+    """Return the bare columns of a SELECT that are none of its outputs, in lower case, and "*"; none without a tree.
+
+    An output that has the name of one of the `columns` of a table counts as that column, but where it is all of a term
+    of ORDER BY. What is in a subquery or a lambda is left out.
+    """
+    found: Tree = {"error": True}
+    with suppress(RecursionError):
+        found = json.loads(parser.parse(text))
+    if found["error"]:
+        return frozenset()
+    node = cast("Tree", cast("list[Tree]", found["statements"])[0]["node"])
+    modifiers = cast("list[Tree]", node.get("modifiers") or [])
+    terms = [
+        cast("Tree", term["expression"])
+        for modifier in modifiers
+        for term in cast("list[Tree]", modifier.get("orders") or [])
+    ]
+    alone = [term for term in terms if term.get("type") == "COLUMN_REF"]
+    others = [term for term in terms if term.get("type") != "COLUMN_REF"]
+    found_names = set(_list_bare([others, *(node.get(part) for part in ("select_list", "where_clause", "qualify"))]))
+    outputs = set(names) - {"*"}
+    return frozenset((found_names - (outputs - set(columns))) | (set(_list_bare(alone)) - outputs))
+
+
+def _list_bare(value: object) -> Iterator[str]:
+    """Yield the columns of an expression that are written without a table, and "*"."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _list_bare(each)
+    if not isinstance(value, dict) or value.get("class") in {"SUBQUERY", "LAMBDA"}:
+        return
+    if value.get("class") == "STAR":
+        yield "*"
+    if value.get("type") == "COLUMN_REF":
+        columns = cast("list[str]", value["column_names"])
+        yield from [ascii_lower(columns[-1])] if len(columns) == 1 else []
+    for each in value.values():
+        yield from _list_bare(each)
 
 
 def _parse(text: str, parser: SelectParser, *, place: Place | None) -> Tree:

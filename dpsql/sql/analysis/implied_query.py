@@ -6,11 +6,13 @@ frequent ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.syntax.computed_measures import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 
@@ -20,15 +22,18 @@ __all__ = ["check_implied", "read_implied"]
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 
 
+_Check = Callable[[PrivateQuery | WrappedQuery], object]
+
+
 class _Read(Protocol):
     def __call__(self, *, all_groups: bool) -> PrivateQuery | WrappedQuery:
         """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
 
 
 def read_implied(
-    clause: ImpliedClause, read: _Read, *, header: PrivacyHeader | None = None
+    clause: ImpliedClause, read: _Read, *, header: PrivacyHeader | None = None, check: _Check | None = None
 ) -> PrivateQuery | WrappedQuery:
-    """Return the private query that a statement implies, with the SELECT around it.
+    """Return the private query that a statement implies, with the SELECT around it; `check` refuses a ranking.
 
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
@@ -46,7 +51,7 @@ def read_implied(
         return every
     found = _mark(read(all_groups=False))
     try:
-        check_implied(found)
+        (check or check_implied)(found)
     except Refusal as error:
         every = None
         if error.code == "order" and groups != "threshold" and not clause.may_be_all:
@@ -72,16 +77,30 @@ def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
     return None if _inner(found).domain is None else _mark(found)
 
 
-def check_implied(found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
+def check_implied(
+    found: PrivateQuery | WrappedQuery, computed: ComputedSelect | None = None
+) -> PrivateQuery | WrappedQuery:
     """Return a statement; refuse a ranking whose number of keys LIMIT tells, and whose order is another.
 
-    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks.
+    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
+    `computed`, that has the order and HAVING of the query.
     """
     inner = _inner(found)
     if inner.clause.implied and inner.clause.shape == "top":
         _check_order(inner)
         _check_having(inner)
+        if computed is not None:
+            _check_computed(inner, computed)
     return found
+
+
+def _check_computed(query: PrivateQuery, computed: ComputedSelect) -> None:
+    if computed.is_other_order and query.limit is not None and query.limit < ROW_CAP:
+        reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
+        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if computed.tests_others:
+        raise _refuse_having(query)
 
 
 def _inner(found: PrivateQuery | WrappedQuery) -> PrivateQuery:
@@ -120,6 +139,10 @@ def _check_having(query: PrivateQuery) -> None:
         output = query.outputs[term.output]
         if term.operator in {">", ">="} and output.measure == 0 and output.divisor is None:
             continue
-        hint = "Write HAVING ... >= 100 of the measure that ranks, or put this query into FROM and filter outside."
-        reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
-        raise Unsupported("having", reason, hint=hint, place=query.clause.place)
+        raise _refuse_having(query)
+
+
+def _refuse_having(query: PrivateQuery) -> Unsupported:
+    hint = "Write HAVING ... >= 100 of the measure that ranks, or put this query into FROM and filter outside."
+    reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
+    return Unsupported("having", reason, hint=hint, place=query.clause.place)

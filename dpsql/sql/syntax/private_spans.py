@@ -9,19 +9,28 @@ this grammar: DuckDB reads it, over released and public rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.types import NULL, Family
 from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
 from dpsql.sql.syntax.split_statement import find_visible_ctes
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["PrivateSpan", "SurroundingText", "cut_private_queries", "find_private_spans", "name_released"]
+__all__ = [
+    "Parts",
+    "PrivateSpan",
+    "Slice",
+    "SurroundingText",
+    "cut_private_queries",
+    "find_private_spans",
+    "name_released",
+    "write_parts",
+]
 
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the last part of a set operation
@@ -40,6 +49,18 @@ class PrivateSpan:
     tokens: list[Token]
     clause: int
     is_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Characters `start` to `end` of the text, with other text for some of them: each with its start and end."""
+
+    start: int
+    end: int
+    replaced: tuple[tuple[int, int, str], ...]
+
+
+Parts = Sequence[str | Slice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +89,83 @@ def find_private_spans(
 
 
 def cut_private_queries(
-    statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan], *, literal: Callable[[Value], Literal]
+    statement: Statement,
+    tokens: list[Token],
+    *,
+    spans: Sequence[PrivateSpan],
+    computed: Mapping[int, Parts],
+    literal: Callable[[Value], Literal],
 ) -> SurroundingText:
     """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
 
-    `literal` returns what is bound to a parameter.
+    A private query that is in `computed`, numbered from 0, has that SELECT in its place. `literal` returns what is
+    bound to a parameter.
     """
-    pieces = [(span.start, span.end, f'FROM "{name_released(number)}"') for number, span in enumerate(spans, 1)]
-    literals: list[Literal] = []
-    for token in tokens:
-        value = statement.value(token.text)
-        if value is None or value.kind != "parameter" or any(span.start <= token.start < span.end for span in spans):
-            continue
-        literals.append(literal(value))
-        mark, type_ = f"${len(literals)}", literals[-1].type
-        is_time = type_.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
-        pieces.append((token.start, token.end + 1, f"CAST({mark} AS {type_.name})" if is_time else mark))
-    text, at = "", _find_start(statement, tokens)
-    for start, end, piece in sorted(pieces):
-        text += f"{statement.text[at:start]} {piece} "
-        at = end
-    return SurroundingText(text + statement.text[at : _find_end(statement, tokens)], tuple(literals))
+    text = _Text(statement, tokens, spans, computed, literal)
+    text.copy(Slice(_find_start(statement, tokens), _find_end(statement, tokens), ()))
+    return SurroundingText("".join(text.parts), tuple(text.literals))
+
+
+def write_parts(statement: Statement, parts: Parts) -> str:
+    """Return the text of a SELECT, in which private queries are as they are written."""
+    text = _Text(statement, list(statement.tokens), (), {}, lambda _: Literal(None, NULL))
+    text.add(parts)
+    return "".join(text.parts)
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is written part by part, with what is bound to its parameters."""
+
+    statement: Statement
+    tokens: list[Token]
+    spans: Sequence[PrivateSpan]
+    computed: Mapping[int, Parts]
+    literal: Callable[[Value], Literal]
+    parts: list[str] = field(default_factory=list)
+    literals: list[Literal] = field(default_factory=list)
+
+    def add(self, parts: Parts) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                self.parts.append(part)
+            else:
+                self.copy(part)
+
+    def copy(self, part: Slice) -> None:
+        """Add a part of the statement."""
+        start, end = part.start, part.end
+        pieces: list[tuple[int, int, str | int | Value]] = list(part.replaced)
+        pieces += [
+            (span.start, span.end, number)
+            for number, span in enumerate(self.spans)
+            if start <= span.start and span.end <= end
+        ]
+        for token in self.tokens:
+            value = self.statement.value(token.text)
+            if value is not None and value.kind == "parameter" and start <= token.start < end:
+                pieces.append((token.start, token.end + 1, value))
+        at = start
+        for first, last, piece in sorted(pieces, key=lambda each: (each[0], -each[1])):
+            if first < at:
+                continue  # in one before
+            self.parts.append(self.statement.text[at:first])
+            self._replace(piece)
+            at = last
+        self.parts.append(self.statement.text[at:end])
+
+    def _replace(self, piece: str | int | Value) -> None:
+        if isinstance(piece, str):
+            self.parts.append(piece)
+        elif isinstance(piece, int):
+            self.parts.append(" ")
+            self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
+            self.parts.append(" ")
+        else:
+            self.literals.append(self.literal(piece))
+            mark, type_ = f"${len(self.literals)}", self.literals[-1].type
+            is_time = type_.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+            self.parts.append(f" CAST({mark} AS {type_.name}) " if is_time else f" {mark} ")
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:

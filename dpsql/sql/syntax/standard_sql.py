@@ -6,7 +6,8 @@
     SELECT DISTINCT key FROM ...                                SELECT DISTINCT key FROM ... TOP n PRIVATE
 
 The private query is the innermost aggregate over a private table that does not group by the privacy unit. What is
-around it is read as any SELECT around a private query.
+around it is read as any SELECT around a private query. One in the select list of another one, such as the total of a
+share, makes two of them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _SUMMARIES = _AGGREGATES | frozenset(
 )  # what makes one row of several around a private query
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
+_AFTER_ROWS = frozenset(["GROUP_BY", "HAVING", "WINDOW", "QUALIFY", *_AFTER_GROUPS])
 _CTE_HEAD = 3  # tokens before the SELECT of a CTE: its name, AS and a parenthesis
 
 
@@ -96,7 +98,8 @@ def find_implied_clauses(
     for block in blocks:  # what a SELECT reads comes before it
         if not _names_any(tokens, range(block.start, block.end), names=private):
             continue
-        if any(block.start < other.start and other.end <= block.end for other in found):
+        inner = [other for other in found if block.start < other.start and other.end <= block.end]
+        if inner and not _reads_beside(tokens, block, inner=inner, names=private):
             continue  # around a private query
         if _is_aggregate_of_many(tokens, block, units=names.units):
             found.append(block)
@@ -149,6 +152,15 @@ def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:
                 own.append(at)
             depth += kind == "L_PAREN"
         yield _Block(start, end, tuple(own))
+
+
+def _reads_beside(tokens: list[Token], block: _Block, *, inner: list[_Block], names: Collection[str]) -> bool:
+    """Say whether a SELECT reads a private table itself, with private queries neither in FROM nor in WHERE."""
+    kinds = {at: tokens[at].token_type.name for at in block.own}
+    first = next((at for at in block.own if kinds[at] == "FROM" and kinds.get(at - 1) != "DISTINCT"), block.end)
+    last = next((at for at in block.own if at > first and kinds[at] in _AFTER_ROWS), block.end)
+    is_apart = not any(first < other.start < last for other in inner)
+    return is_apart and _names_any(tokens, range(first, last), names=names)
 
 
 def _find_cte_name(tokens: list[Token], block: _Block) -> str:

@@ -233,7 +233,7 @@ REFUSED = {
     "SELECT product, SUM(pieces) AS s FROM orders GROUP BY product LIMIT 0 TOP 3 PRIVATE": "limit",
     "SELECT product, SUM(pieces) AS s FROM orders GROUP BY product TOP 1.5 PRIVATE": "k",
     "SELECT product, SUM(pieces) AS s FROM orders GROUP BY product TOP -1 PRIVATE": "clause",
-    "SELECT SUM(pieces) + 1 AS s FROM orders PRIVATE": "aggregate",
+    "SELECT SUM(pieces) + MAX(pieces) AS s FROM orders PRIVATE": "not-row-local",
     "SELECT SUM(amount * pieces) AS s FROM orders PRIVATE": "no-bounds",
     "SELECT SUM(1) AS s FROM orders PRIVATE": "no-bounds",
     "SELECT product, AVG(pieces) AS s FROM orders GROUP BY product TOP 3 PRIVATE": "aggregate",

@@ -1,0 +1,606 @@
+"""A private SELECT that computes with its measures, split into a private query and a SELECT around it.
+
+    SELECT article, COUNT(*) * 1.5 AS m FROM reads GROUP BY article ORDER BY m DESC LIMIT 3
+
+    SELECT article, COUNT(*) AS "dpsql measure 1" FROM reads GROUP BY article ORDER BY "dpsql measure 1" DESC LIMIT 3
+    SELECT released.article, released."dpsql measure 1" * 1.5 AS m FROM <the answer> AS released ORDER BY m DESC LIMIT 3
+
+The private query consists of tokens of the statement, so that errors point into its text. It has the group keys and the
+measures, the one that ranks before the others. All else, with HAVING, ORDER BY and LIMIT, is copied into the SELECT
+around it, in which a qualified column is in place of each measure and each key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Unsupported
+from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.monotone_terms import find_direction
+from dpsql.sql.syntax.private_spans import Slice
+from dpsql.sql.syntax.token_scan import (
+    AGGREGATES,
+    CLOSINGS,
+    OPENINGS,
+    Call,
+    Span,
+    Spelling,
+    find_calls,
+    find_closing,
+    is_subquery,
+    is_word,
+    kind_of,
+    spell,
+    split_at,
+    split_commas,
+)
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["ComputedSelect", "name_measure", "split_measures"]
+
+_RELEASED = '"dpsql released"'
+_HOISTED = frozenset(["count", "sum", "avg"])
+_SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
+_SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+_LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
+_ENDS_OPERAND = frozenset(["R_PAREN", "R_BRACKET", "END", "IDENTIFIER", "VAR", "NUMBER", "STRING"])
+_NO_ALIAS = frozenset(["precision", "zone"])
+_NOT_A_COLUMN_AFTER = frozenset(["DOT", "DCOLON", "ALIAS", *_ENDS_OPERAND])
+_NOT_A_COLUMN_BEFORE = frozenset(["L_PAREN", "STRING"])
+_AROUND_ANY = (
+    frozenset(["", "L_PAREN", "COMMA", "ORDER_BY", "PARTITION_BY"]),
+    frozenset(["", "R_PAREN", "COMMA", "ASC", "DESC"]),
+)
+_GROUPING_SETS = frozenset(["rollup", "cube", "grouping"])
+_INTEGER = re.compile(r"[0-9]{1,4}")
+_CHAIN = 2  # tokens of a dot and a name
+_SIDES = 2  # of a comparison
+
+
+def name_measure(number: int) -> str:
+    """Return the name of a measure in the private query, numbered from 1."""
+    return f"dpsql measure {number}"
+
+
+@dataclass(slots=True)
+class _Item:
+    """An item of the select list: its expression is tokens[start:end]; `alias` is "" without one."""
+
+    start: int
+    end: int
+    alias: str
+    whole: int  # where it ends with its alias
+    calls: list[Call]
+    is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A group key: its words, and the item of the private query that it is."""
+
+    spelling: tuple[Spelling, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedSelect:
+    """A private query and the SELECT around it.
+
+    `tokens` are those of the private query; `copied` of them are the analyst's, the others added. The first
+    `number_of_keys` columns are keys. `items` are the columns of the SELECT around it: its text and name, which is None
+    for a key that is passed on under the name that it has. `rest` follows FROM. With `is_other_order`, LIMIT takes the
+    first rows in an order that is neither that of a measure nor of a key; `tests_others` says that HAVING asks for more
+    than large values of the measure that ranks.
+    """
+
+    tokens: list[Token]
+    copied: list[Token]
+    number_of_keys: int
+    number_of_measures: int
+    items: tuple[tuple[tuple[str | Slice, ...] | int, str | None], ...]
+    rest: tuple[str | Slice, ...]
+    is_other_order: bool
+    tests_others: bool
+    words: tuple[Token, ...] = field(repr=False)
+
+    def write(self, outputs: Sequence[str], *, source: str) -> tuple[tuple[str | Slice, ...], list[str]]:
+        """Return the SELECT around the private query, and its columns.
+
+        `source` is the answer of the private query, and `outputs` are the columns of that, with the ends of intervals.
+        """
+        measures = [name_measure(number) for number in range(1, self.number_of_measures + 1)]
+        columns = [*outputs[: self.number_of_keys], *measures]
+        refers = {at: _qualify(column) for at, column in enumerate(columns)}
+        shown: list[tuple[Sequence[str | Slice], str]] = []
+        for part, name in self.items:
+            if not isinstance(part, int):
+                shown.append(([_refer(each, refers) for each in part], str(name)))
+                continue
+            shown.append(([refers[part]], columns[part] if name is None else name))
+            ends = [end for end in ("_low", "_high") if f"{columns[part]}{end}" in outputs and name is not None]
+            shown += [([_qualify(f"{columns[part]}{end}")], f"{name}{end}") for end in ends]
+        found: list[str | Slice] = ["SELECT "]
+        for parts, column in shown:
+            found += [*([", "] if len(found) > 1 else []), *parts, f" AS {_quote(column)}"]
+        found += [f" FROM {_quote(source)} AS {_RELEASED}", *(_refer(each, refers) for each in self.rest)]
+        return tuple(found), [column for _, column in shown]
+
+
+def _qualify(column: str) -> str:
+    return f" {_RELEASED}.{_quote(column)} "
+
+
+def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
+    """Return a part of the SELECT with the columns that it refers to by number."""
+    if isinstance(part, str):
+        return part
+    return Slice(part.start, part.end, tuple((start, end, refers[int(at)]) for start, end, at in part.replaced))
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def split_measures(statement: Statement, tokens: list[Token]) -> ComputedSelect | None:
+    """Return the parts of a SELECT that computes with measures, without its clause; None for any other."""
+    block = _read_block(statement, tokens)
+    return None if block is None else block.split()
+
+
+@dataclass(slots=True)
+class _Block:
+    """The outermost SELECT of `tokens`, at position `select`, and where each of its clauses is."""
+
+    statement: Statement
+    tokens: list[Token]
+    select: int
+    sections: dict[str, tuple[int, int]]
+    items: list[_Item]
+    measures: list[tuple[Spelling, ...]] = field(default_factory=list)  # by their words
+    calls: list[Call] = field(default_factory=list)  # where they stand
+    keys: list[_Key] = field(default_factory=list)
+    hidden: list[tuple[int, int]] = field(default_factory=list)  # keys that are not selected
+
+    def split(self) -> ComputedSelect | None:
+        every = self._list_calls()
+        if every is None or not self._find_keys():
+            return None
+        for call in every:
+            words = self._spell(call.start, call.end)
+            if words not in self.measures:
+                self.measures.append(words)
+                self.calls.append(call)
+        outside = [item for item in self.items if not item.is_key and not self._is_measure(item)]
+        terms = self._split("ORDER_BY")
+        if not self.measures or not (outside or self.hidden or "HAVING" in self.sections or terms):
+            return None
+        shown = [item for item in self.items if item.is_key]
+        spans = [*((item.start, item.end) for item in shown), *self.hidden]
+        self.keys = [_Key(self._spell(*span), at) for at, span in enumerate(spans)]
+        orders = [self._find_order(term) for term in terms]
+        self._rank(next((column for column, _ in orders if column is not None and column < 0), None))
+        ordering = orders[0] if orders else (None, False)
+        items, rest = self._copy_items(shown), self._copy_rest(terms)
+        if items is None or rest is None:
+            return None
+        inner = self._write_inner(shown, order=ordering)
+        return ComputedSelect(
+            tokens=inner.found,
+            copied=inner.copied,
+            number_of_keys=len(spans),
+            number_of_measures=len(self.measures),
+            items=items,
+            rest=rest,
+            is_other_order=bool(terms) and ordering[0] is None and "LIMIT" in self.sections,
+            tests_others=not self._asks_for_large(*self._section("HAVING")),
+            words=tuple(self.tokens[self.select :]),
+        )
+
+    def _spell(self, start: int, end: int) -> tuple[Spelling, ...]:
+        return tuple(spell(self.statement, token) for token in self.tokens[start:end])
+
+    def _section(self, name: str) -> tuple[int, int]:
+        return self.sections.get(name, (0, 0))
+
+    def _split(self, name: str) -> list[tuple[int, int]]:
+        return split_commas(self.tokens, self._section(name)) if name in self.sections else []
+
+    def _list_calls(self) -> list[Call] | None:
+        """Return the measures of all clauses, in their order; None where an aggregate is no measure."""
+        found: list[Call] = []
+        for start, end in [(item.start, item.end) for item in self.items] + [
+            self._section(name) for name in ("HAVING", "WINDOW", "QUALIFY", "ORDER_BY")
+        ]:
+            for call in find_calls(self.tokens, (start, end)):
+                token = self.tokens[call.start]
+                inside = range(call.start + 2, call.end)
+                nested = any(
+                    is_word(self.tokens, at, words=AGGREGATES) and kind_of(self.tokens, at + 1) == "L_PAREN"
+                    for at in inside
+                )
+                is_plain = ascii_lower(token.text) in _HOISTED and token.token_type.name != "IDENTIFIER"
+                if nested or not is_plain or kind_of(self.tokens, call.start - 1) == "DOT":
+                    return None
+                found.append(call)
+        return found
+
+    def _is_measure(self, item: _Item) -> bool:
+        return [(call.start, call.end) for call in item.calls] == [(item.start, item.end)]
+
+    def _is_window(self, item: _Item) -> bool:
+        return any(kind_of(self.tokens, at) == "OVER" for at in _list_outside(self.tokens, (item.start, item.end)))
+
+    def _find_keys(self) -> bool:
+        """Mark the items that are group keys, and list the keys that are no item; return whether all can be read."""
+        plain = [item for item in self.items if not item.calls and not self._is_window(item)]
+        group = self._split("GROUP_BY")
+        if not group or (len(group) == 1 and kind_of(self.tokens, group[0][0]) == "ALL"):
+            for item in plain:
+                item.is_key = not self._is_literal(item)
+            return True
+        for start, end in group:
+            grouped = self._find_grouped(start, end)
+            if is_word(self.tokens, start, words=_GROUPING_SETS) or (grouped is not None and grouped not in plain):
+                return False
+            if grouped is not None:
+                grouped.is_key = True
+            elif kind_of(self.tokens, start) == "NUMBER":
+                return False
+            else:
+                self.hidden.append((start, end))
+        return True
+
+    def _find_grouped(self, start: int, end: int) -> _Item | None:
+        """Return the item that an element of GROUP BY means: a position, the same words, or an alias."""
+        first = self.tokens[start]
+        if end == start + 1 and first.token_type.name == "NUMBER":
+            at = int(first.text) if _INTEGER.fullmatch(first.text) else 0
+            return self.items[at - 1] if 0 < at <= len(self.items) else None
+        wanted = self._spell(start, end)
+        same = [item for item in self.items if _is_same(self._spell(item.start, item.end), wanted)]
+        if not same and end == start + 1:
+            same = [item for item in self.items if item.alias and ascii_lower(item.alias) == wanted[0].text]
+        return same[0] if same else None
+
+    def _is_literal(self, item: _Item) -> bool:
+        kinds = [kind_of(self.tokens, at) for at in range(item.start, item.end)]
+        return kinds[-1:] != [] and kinds[-1] in _LITERALS and kinds[:-1] in ([], ["DASH"])
+
+    def _find_order(self, term: tuple[int, int]) -> tuple[int | None, bool]:
+        """Return the column of the private query that the first term of ORDER BY follows, and whether it falls.
+
+        It is a key by its number, or a measure by its number below 0, -1 the first; None for any other order.
+        """
+        start, end, falls = self._cut_direction(term)
+        item = self._find_ordered(start, end)
+        if item is not None:
+            start, end = item.start, item.end
+        wanted = self._spell(start, end)
+        key = next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None)
+        if key is not None:
+            return key, falls
+        found = find_direction(self.tokens, (start, end))
+        if found is None:
+            return None, falls
+        call, rises = found
+        measure = self.measures.index(self._spell(call.start, call.end))
+        return -1 - measure, falls == rises
+
+    def _find_ordered(self, start: int, end: int) -> _Item | None:
+        """Return the item that a term of ORDER BY names, by its position or alias."""
+        if end != start + 1:
+            return None
+        text, kind = self.tokens[start].text, kind_of(self.tokens, start)
+        if kind == "NUMBER":
+            at = int(text) if _INTEGER.fullmatch(text) else 0
+            return self.items[at - 1] if 0 < at <= len(self.items) else None
+        named = [item for item in self.items if item.alias and ascii_lower(item.alias) == ascii_lower(text)]
+        return named[0] if named else None
+
+    def _cut_direction(self, term: tuple[int, int]) -> tuple[int, int, bool]:
+        """Return a term of ORDER BY without ASC, DESC and NULLS FIRST or LAST, and whether it falls."""
+        start, end = term
+        if is_word(self.tokens, end - 2, words={"nulls"}):
+            end -= 2
+        falls = kind_of(self.tokens, end - 1) == "DESC"
+        return start, end - (kind_of(self.tokens, end - 1) in {"ASC", "DESC"}), falls
+
+    def _rank(self, column: int | None) -> None:
+        """Put the measure that ranks before the others, and number the columns of all."""
+        order = list(range(len(self.measures)))
+        if column is not None and column < 0:
+            order.remove(-1 - column)
+            order.insert(0, -1 - column)
+        self.calls = [self.calls[at] for at in order]
+        self.measures = [self.measures[at] for at in order]
+
+    def _copy_items(self, shown: list[_Item]) -> tuple[tuple[tuple[str | Slice, ...] | int, str | None], ...] | None:
+        found: list[tuple[tuple[str | Slice, ...] | int, str | None]] = []
+        for item in self.items:
+            if item.is_key:
+                found.append((shown.index(item), None))
+                continue
+            part = self._copy(item.start, item.end)
+            if part is None:
+                return None
+            name = item.alias or self._name(item)
+            if self._is_measure(item):
+                found.append((int(part.replaced[0][2]), name))
+            else:
+                found.append(((part,), name))
+        return tuple(found)
+
+    def _name(self, item: _Item) -> str:
+        """Return the name of an item without an alias: a column, or its text as written."""
+        last = item.end - 1
+        chain = all(kind_of(self.tokens, at) == "DOT" for at in range(item.start + 1, last, _CHAIN))
+        if last == item.start or (chain and (last - item.start) % _CHAIN == 0):
+            return self.tokens[last].text if kind_of(self.tokens, last) in {"VAR", "IDENTIFIER"} else self._text(item)
+        return self._text(item)
+
+    def _text(self, item: _Item) -> str:
+        first, last = self.tokens[item.start], self.tokens[item.end - 1]
+        return " ".join(self.statement.text[first.start : last.end + 1].split())
+
+    def _copy_rest(self, terms: list[tuple[int, int]]) -> tuple[str | Slice, ...] | None:
+        """Return what follows FROM; None where a name could mean two things."""
+        found: list[str | Slice] = []
+        for name, word in (("HAVING", " WHERE "), ("WINDOW", " WINDOW "), ("QUALIFY", " QUALIFY ")):
+            if name in self.sections:
+                part = self._copy(*self._section(name))
+                if part is None:
+                    return None
+                if name == "HAVING" and self._has_key(part):
+                    start, end = self._section(name)
+                    where = self.statement.place(self.tokens[start], self.tokens[end - 1])
+                    hint = "Test keys in WHERE, and counts and sums in HAVING."
+                    raise Unsupported("having", "This HAVING tests a group key.", hint=hint, place=where)
+                found += [word, part]
+        for at, (start, end) in enumerate(terms):
+            first, last, _ = self._cut_direction((start, end))
+            whole = Slice(self.tokens[start].start, self.tokens[end - 1].end + 1, ())
+            part = whole if self._find_ordered(first, last) is not None else self._copy(start, end)
+            if part is None or (last > first + 1 and self._is_unclear(first, last)):
+                return None
+            found += [", " if at else " ORDER BY ", part]
+        if "LIMIT" in self.sections:
+            token = self.tokens[self._section("LIMIT")[0]]
+            is_number = token.token_type.name == "NUMBER"
+            found += [" LIMIT ", token.text if is_number else Slice(token.start, token.end + 1, ())]
+        return tuple(found)
+
+    def _asks_for_large(self, start: int, end: int) -> bool:
+        """Say whether a condition is true of all values above one of the measure that ranks."""
+        if end <= start:
+            return True
+        if kind_of(self.tokens, start) == "L_PAREN" and find_closing(self.tokens, start) == end:
+            return self._asks_for_large(start + 1, end - 1)
+        kinds = {at: kind_of(self.tokens, at) for at in _list_outside(self.tokens, (start, end))}
+        parts = split_at(self.tokens, (start, end), kinds={"AND"})
+        if len(parts) > 1:
+            return "BETWEEN" not in kinds.values() and all(self._asks_for_large(*part) for part in parts)
+        for signs, is_left in (({"GT", "GTE"}, True), ({"LT", "LTE"}, False)):
+            sides = split_at(self.tokens, (start, end), kinds=signs)
+            if len(sides) == _SIDES:
+                value, number = sides if is_left else reversed(sides)
+                return self._is_number(*number) and self._rises(*value)
+        return False
+
+    def _is_number(self, start: int, end: int) -> bool:
+        kinds = [kind_of(self.tokens, at) for at in range(start, end)]
+        return kinds in (["NUMBER"], ["DASH", "NUMBER"])
+
+    def _rises(self, start: int, end: int) -> bool:
+        """Say whether an expression, or what an alias stands for, rises with the measure that ranks."""
+        item = None if self._is_number(start, end) else self._find_ordered(start, end)
+        found = find_direction(self.tokens, (start, end) if item is None else (item.start, item.end))
+        return found is not None and found[1] and self._spell(found[0].start, found[0].end) == self.measures[0]
+
+    def _has_key(self, part: Slice) -> bool:
+        return any(int(column) < len(self.keys) for _, _, column in part.replaced)
+
+    def _is_unclear(self, start: int, end: int) -> bool:
+        """Say whether a word is an alias of one thing and a key of another one."""
+        aliases = self._list_aliases()
+        names = {key.spelling[-1].text for key in self.keys if len(key.spelling) == 1}
+        return any(ascii_lower(token.text) in aliases & names for token in self.tokens[start:end])
+
+    def _list_aliases(self) -> set[str]:
+        """Return the aliases that are not the name of the very column that they stand for."""
+        return {
+            ascii_lower(item.alias)
+            for item in self.items
+            if item.alias and ascii_lower(self.tokens[item.end - 1].text) != ascii_lower(item.alias)
+        }
+
+    def _copy(self, start: int, end: int) -> Slice | None:
+        """Return tokens[start:end] for the SELECT around the private query; None where a name could mean two things."""
+        replaced: list[tuple[int, int, str]] = []
+        at = start
+        while at < end:
+            if is_subquery(self.tokens, at):
+                close = find_closing(self.tokens, at)
+                words = {ascii_lower(token.text) for token in self.tokens[at:close] if token.text}
+                if words & self._list_aliases():
+                    return None
+                at = close
+                continue
+            width, column = self._match(at, start=start, end=end)
+            if width:
+                replaced.append((self.tokens[at].start, self.tokens[at + width - 1].end + 1, str(column)))
+            at += width or 1
+        return Slice(self.tokens[start].start, self.tokens[end - 1].end + 1, tuple(replaced))
+
+    def _match(self, at: int, *, start: int, end: int) -> tuple[int, int]:
+        """Return how many tokens from `at` on are a measure or key, and the column that it is; 0 tokens for none."""
+        for call in find_calls(self.tokens, (at, at + 1), limit=end):
+            if call.start == at:
+                return call.end - at, len(self.keys) + self.measures.index(self._spell(call.start, call.end))
+        before = kind_of(self.tokens, at - 1) if at > start else ""
+        found = [(width, key.at) for key in self.keys if (width := self._match_key(key, at, start=start, end=end))]
+        longest = max((width for width, _ in found), default=0)
+        best = {column for width, column in found if width == longest}
+        if len(best) != 1 or before in {"DOT", "DCOLON", "ALIAS"}:
+            return 0, 0
+        return longest, best.pop()
+
+    def _match_key(self, key: _Key, at: int, *, start: int, end: int) -> int:
+        """Return how many tokens from `at` on are a key, where no operator beside it can take a part of it."""
+        before = kind_of(self.tokens, at - 1) if at > start else ""
+        if _is_column(key.spelling):
+            width = 1
+            while at + width + 1 < end and kind_of(self.tokens, at + width) == "DOT":
+                width += _CHAIN
+            after = kind_of(self.tokens, at + width) if at + width < end else ""
+            is_unit = is_word(self.tokens, at - 2, words={"extract"}) and after == "FROM"
+            if before in _NOT_A_COLUMN_AFTER or after in _NOT_A_COLUMN_BEFORE or is_unit:
+                return 0
+            return width if _is_same(self._spell(at, at + width), key.spelling) else 0
+        width = len(key.spelling)
+        if at + width > end or self._spell(at, at + width) != key.spelling:
+            return 0
+        after = kind_of(self.tokens, at + width) if at + width < end else ""
+        if before in _AROUND_ANY[0] and after in _AROUND_ANY[1]:
+            return width
+        return width if self._is_closed(at, at + width) and after not in {"L_PAREN", "DOT"} else 0
+
+    def _is_closed(self, start: int, end: int) -> bool:
+        """Say whether tokens are one operand: a call, or in parentheses, with or without a cast."""
+        opening = start + (kind_of(self.tokens, start) != "L_PAREN")
+        if kind_of(self.tokens, opening) == "DCOLON":
+            return end == opening + 2
+        if kind_of(self.tokens, opening) != "L_PAREN":
+            return False
+        close = find_closing(self.tokens, opening)
+        return close == end or (kind_of(self.tokens, close) == "DCOLON" and close + 2 == end)
+
+    def _write_inner(self, shown: list[_Item], *, order: tuple[int | None, bool]) -> _Tokens:
+        """Return the private query; `order` is the column that it is ordered by, and whether that falls."""
+        found = _Tokens(self.tokens)
+        found.copy(0, self.select + 1)
+        columns = [(item.start, item.whole) for item in shown] + self.hidden
+        columns += [(call.start, call.end) for call in self.calls]
+        for at, span in enumerate(columns):
+            found.add(*([("COMMA", ",")] if at else []))
+            found.copy(*span)
+            if at >= len(self.keys):
+                found.add(("ALIAS", "AS"), ("IDENTIFIER", name_measure(at - len(self.keys) + 1)))
+        self._copy_clauses(found, "FROM", "WHERE")
+        for at, (start, end) in enumerate(self._split("GROUP_BY")):
+            if at:
+                found.add(("COMMA", ","))
+            else:
+                found.copy(start - 1, start)
+            item = self._find_grouped(start, end) if kind_of(self.tokens, start) == "NUMBER" else None
+            if item is None:
+                found.copy(start, end)
+            else:
+                found.add(("NUMBER", str(shown.index(item) + 1)))
+        column, falls = order
+        if column is not None:
+            number = column + 1 if column >= 0 else len(self.keys) + 1  # the measure that ranks is the first
+            found.add(("ORDER_BY", "ORDER BY"), ("NUMBER", str(number)), *([("DESC", "DESC")] if falls else []))
+        self._copy_clauses(found, "LIMIT", "OFFSET")
+        return found
+
+    def _copy_clauses(self, found: _Tokens, *names: str) -> None:
+        for name in names:
+            if name in self.sections:
+                start, end = self._section(name)
+                found.copy(start - 1, end)
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """Tokens of a query that is made of those of another one: `found` are all of them, `copied` the other one's."""
+
+    tokens: list[Token]
+    found: list[Token] = field(default_factory=list)
+    copied: list[Token] = field(default_factory=list)
+
+    def copy(self, start: int, end: int) -> None:
+        """Add tokens of the other query."""
+        self.found += self.tokens[start:end]
+        self.copied += self.tokens[start:end]
+
+    def add(self, *added: tuple[str, str]) -> None:
+        """Add tokens of a type and text at the place of the last one."""
+        from sqlglot import Token, TokenType
+
+        for kind, text in added:
+            beside = self.found[-1]
+            self.found.append(Token(TokenType[kind], text, beside.line, beside.col, beside.start, beside.end))
+
+
+def _is_column(spelling: Sequence[Spelling]) -> bool:
+    return all(each.kind == ("DOT" if at % _CHAIN else "name") for at, each in enumerate(spelling)) and (
+        len(spelling) % _CHAIN == 1
+    )
+
+
+def _is_same(one: Sequence[Spelling], other: Sequence[Spelling]) -> bool:
+    """Say whether two expressions are written alike; a column may be written with its table or without."""
+    if not (_is_column(one) and _is_column(other)):
+        return tuple(one) == tuple(other)
+    shorter = min(len(one), len(other))
+    return tuple(one[-shorter:]) == tuple(other[-shorter:])
+
+
+def _list_outside(tokens: list[Token], span: Span) -> Iterator[int]:
+    """Yield the positions that are in no subquery."""
+    at = span[0]
+    while at < span[1]:
+        if is_subquery(tokens, at):
+            at = find_closing(tokens, at)
+            continue
+        yield at
+        at += 1
+
+
+def _read_block(statement: Statement, tokens: list[Token]) -> _Block | None:
+    """Return the outermost SELECT with its clauses and items; None for one that has others, or DISTINCT."""
+    depth, select = 0, -1
+    starts: list[tuple[str, int]] = []
+    for at, token in enumerate(tokens):
+        kind = token.token_type.name
+        depth += (kind in OPENINGS) - (kind in CLOSINGS)
+        if depth:
+            continue
+        if kind in _SET_OPERATIONS:
+            return None
+        if kind == "SELECT":
+            if select >= 0:
+                return None
+            select = at
+        elif select >= 0 and kind in _SECTIONS and not (kind == "FROM" and kind_of(tokens, at - 1) == "DISTINCT"):
+            starts.append((kind, at))
+    names = [name for name, _ in starts]
+    if select < 0 or names[:1] != ["FROM"] or sorted(set(names), key=_SECTIONS.index) != names:
+        return None
+    if kind_of(tokens, select + 1) in {"DISTINCT", "ALL"}:
+        return None
+    ends = [*(at for _, at in starts[1:]), len(tokens)]
+    sections = {name: (at + 1, end) for (name, at), end in zip(starts, ends, strict=True)}
+    items = [_read_item(tokens, part) for part in split_commas(tokens, (select + 1, starts[0][1]))]
+    if any(item.start >= item.end for item in items) or any(start >= end for start, end in sections.values()):
+        return None
+    return _Block(statement, tokens, select, sections, items)
+
+
+def _read_item(tokens: list[Token], span: Span) -> _Item:
+    """Return an item of the select list, with its alias, with AS or without."""
+    start, end = span
+    expression, alias = end, ""
+    last, before = kind_of(tokens, end - 1), kind_of(tokens, end - 2)
+    if end - start > _CHAIN and before == "ALIAS":
+        expression, alias = end - 2, tokens[end - 1].text
+    elif end - start > 1 and last in {"VAR", "IDENTIFIER"} and before in _ENDS_OPERAND:
+        is_unit = is_word(tokens, end - 3, words={"interval"}) or is_word(tokens, end - 1, words=_NO_ALIAS)
+        if not is_unit:
+            expression, alias = end - 1, tokens[end - 1].text
+    return _Item(start, expression, alias, end, list(find_calls(tokens, (start, expression))))
