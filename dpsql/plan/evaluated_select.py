@@ -169,8 +169,8 @@ class EvaluatedView:
         with suppress(EngineError):
             found = json.loads(str(evaluator.compute(tables, ask).column(0)[0].as_py()))
             reason = " ".join(str(found.get("error_message", reason)).split()).rstrip(".!")
-        what = "around the private query; nothing was charged" if self.inners else "; it is free"
-        hint = f"Correct the SELECT {what}.".replace(" ;", ";")
+        what = "the SELECT around the private query; nothing was charged" if self.inners else "it; it is free"
+        hint = f"Correct {what}."
         return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}.", hint=hint, place=self.query.place)
 
     def _place(self, released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
