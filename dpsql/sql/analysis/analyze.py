@@ -230,10 +230,10 @@ def _read_surrounded(
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
     tokens, explained = list_select_tokens(statement)
-    spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
+    spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
     if spans:
         _check_header(asked)
-        found = [(span, _read_span(asked, statement, span)) for span in spans]
+        found = [(span, _read_span(asked, statement, span=span)) for span in spans]
         for _, query in found:
             _check_explicit(asked, query)
     else:
@@ -252,7 +252,7 @@ def _read_surrounded(
             bound.otherwise = NULL  # DuckDB decides what it may be
         return make_literal(bound, value.place)
 
-    around = cut_private_queries(statement, tokens, [span for span, _ in found], literal=make_outer)
+    around = cut_private_queries(statement, tokens, spans=[span for span, _ in found], literal=make_outer)
     try:
         return read_evaluated(
             around.text,
@@ -269,7 +269,7 @@ def _read_surrounded(
     raise refused if is_better else other
 
 
-def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> PrivateQuery:
+def _read_span(asked: _Request, statement: Statement, *, span: PrivateSpan) -> PrivateQuery:
     if asked.is_lenient:
         check_tokens(statement, span.tokens)
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
@@ -287,11 +287,11 @@ def _read_implied_span(
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit)
-        spans[:] = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        spans[:] = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
         if not spans:  # what the clause would end is no query
             raise refused
         try:
-            return _read_span(asked, explicit, spans[0])
+            return _read_span(asked, explicit, span=spans[0])
         except Refusal as error:
             if error.code != "nothing-private":
                 raise
