@@ -240,7 +240,7 @@ def _read_surrounded(
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
     tokens, explained = list_select_tokens(statement)
-    spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
+    spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
     if spans:
         _check_header(asked)
         found = [_read_span(asked, span, statement=statement) for span in spans]
@@ -341,7 +341,7 @@ def _read_implied_span(
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit)
-        spans = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
         if not spans:  # what the clause would end is no query
             raise refused
         try:

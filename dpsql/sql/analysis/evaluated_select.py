@@ -252,7 +252,7 @@ def _visit(walk: _Walk, node: Tree) -> None:
         kind = _kind(value)
         parts = list(value.values())
         if kind.endswith("_NODE"):
-            ctes = _enter_ctes(walk, value, pending, ctes=ctes)
+            ctes = _enter_ctes(walk, value, pending=pending, ctes=ctes)
             parts = [below for part, below in value.items() if part != "cte_map"]
         elif "class" in value:
             _visit_expression(walk, value, kind=kind)
@@ -267,7 +267,7 @@ def _check_query(walk: _Walk, node: Tree) -> None:
 
 
 def _enter_ctes(
-    walk: _Walk, node: Tree, pending: list[tuple[object, frozenset[str]]], *, ctes: frozenset[str]
+    walk: _Walk, node: Tree, *, pending: list[tuple[object, frozenset[str]]], ctes: frozenset[str]
 ) -> frozenset[str]:
     """Add the CTEs of a query to what is `pending`; return the names in scope behind them."""
     seen = ctes

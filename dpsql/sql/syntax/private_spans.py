@@ -77,7 +77,7 @@ def name_released(number: int) -> str:
 
 
 def find_private_spans(
-    statement: Statement, tokens: list[Token], clauses: Sequence[int], *, marks: Collection[int] = ()
+    statement: Statement, tokens: list[Token], *, clauses: Sequence[int], marks: Collection[int] = ()
 ) -> list[PrivateSpan]:
     """Return the private queries whose clauses begin at these positions, in the order of the text.
 
@@ -85,7 +85,7 @@ def find_private_spans(
     other one can read.
     """
     private = {tokens[clause].start for clause in clauses} | set(marks)
-    return [_find_span(statement, tokens, clause, private=private) for clause in clauses]
+    return [_find_span(statement, tokens, clause=clause, private=private) for clause in clauses]
 
 
 def cut_private_queries(
@@ -180,7 +180,7 @@ def _find_end(statement: Statement, tokens: list[Token]) -> int:
     return next((start for start in after if start > tokens[-1].end), len(statement.text))
 
 
-def _find_span(statement: Statement, tokens: list[Token], clause: int, *, private: Collection[int]) -> PrivateSpan:
+def _find_span(statement: Statement, tokens: list[Token], *, clause: int, private: Collection[int]) -> PrivateSpan:
     opening, closing = _find_opening(tokens, clause), _find_closing(tokens, clause)
     first, last = _find_part(tokens, clause, within=(opening + 1, closing))
     combined = (first, last) != (opening + 1, closing)
