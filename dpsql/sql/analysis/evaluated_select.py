@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.outer_select import HOME
+from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
@@ -294,6 +295,8 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
         reason = f"{str(node['function_name']).upper()} is not computed around a private query."
         hint = "Leave it out: there are no settings and no other tables, and nothing waits."
         raise Unsupported("function", reason, hint=hint, place=walk.place)
+    elif kind == "FUNCTION":
+        rewrite_to_char(node, walk.place)
 
 
 def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str]) -> None:
