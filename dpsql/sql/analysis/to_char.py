@@ -11,10 +11,10 @@ from typing import cast
 from dpsql.errors import Place, Unsupported
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["rewrite_to_char"]
+__all__ = ["PATTERNS", "rewrite_to_char", "translate_format"]
 
 Tree = dict[str, object]
-_PATTERNS = {
+PATTERNS = {
     "YYYY": "%Y",
     "YY": "%y",
     "MM": "%m",
@@ -37,7 +37,7 @@ _PATTERNS = {
     "IW": "%V",
     "ID": "%u",
 }
-_TOKEN = re.compile(f'({"|".join(sorted(_PATTERNS, key=len, reverse=True))})|"([^"]*)"|([^A-Za-z"])')
+_TOKEN = re.compile(f'({"|".join(sorted(PATTERNS, key=len, reverse=True))})|"([^"]*)"|([^A-Za-z"])')
 
 
 def rewrite_to_char(node: Tree, place: Place | None) -> None:
@@ -50,16 +50,16 @@ def rewrite_to_char(node: Tree, place: Place | None) -> None:
         return
     literal = cast("Tree", arguments[1]["expression"]).get("literal")
     text = literal.get("text") if isinstance(literal, dict) and literal.get("kind") == "STRING" else None
-    form = None if text is None else _translate(str(text))
+    form = None if text is None else translate_format(str(text))
     if form is None or not isinstance(literal, dict):
-        hint = f"Write strftime(x, '%Y-%m-%d'), or to_char with a literal of {', '.join(sorted(_PATTERNS))}."
+        hint = f"Write strftime(x, '%Y-%m-%d'), or to_char with a literal of {', '.join(sorted(PATTERNS))}."
         raise Unsupported("function", "This format of TO_CHAR is not known.", hint=hint, place=place)
     literal["text"] = form
     node["function_name"] = "strftime"
     node["qualified_name"] = {"path": ["strftime"]}
 
 
-def _translate(text: str) -> str | None:
+def translate_format(text: str) -> str | None:
     """Return a format of TO_CHAR as one of strftime; None for one that has no equal."""
     found, at = "", 0
     while at < len(text):
@@ -67,6 +67,6 @@ def _translate(text: str) -> str | None:
         if token is None:
             return None
         pattern, quoted, other = token.groups()
-        found += _PATTERNS[pattern] if pattern else (quoted if quoted is not None else other).replace("%", "%%")
+        found += PATTERNS[pattern] if pattern else (quoted if quoted is not None else other).replace("%", "%%")
         at = token.end()
     return found
