@@ -239,7 +239,7 @@ def _read_surrounded(
 ) -> EvaluatedQuery | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
-    tokens, explained = list_select_tokens(statement)
+    tokens, explained = list_select_tokens(statement, of_duckdb=True)
     spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
     if spans:
         _check_header(asked)
@@ -345,7 +345,7 @@ def _read_implied_span(
 
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-        tokens, _ = list_select_tokens(explicit)
+        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
         spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
         if not spans:  # what the clause would end is no query
             raise refused

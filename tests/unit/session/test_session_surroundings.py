@@ -99,6 +99,8 @@ MEANT = [
     "SELECT x.* EXCLUDE (n), n AS readers FROM {} x ORDER BY ALL",
     "SELECT COUNT(*) FILTER (n > 2200) AS c, median(n) AS m, quantile_cont(n, 0.5) AS q FROM {} x",
     "SELECT article FROM {} x WHERE n > ALL (SELECT 2200) ORDER BY 1",
+    "FROM {} AS x SELECT article, n::DOUBLE / 3 ORDER BY ALL",
+    "(FROM {} x) UNION ALL (VALUES ('z', 1)) ORDER BY ALL",
     "SELECT t.topic, x.n FROM topics t ASOF JOIN {} x ON x.article <= t.article ORDER BY ALL",
 ]
 
