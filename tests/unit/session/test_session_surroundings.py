@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,13 +10,15 @@ from fractions import Fraction
 import duckdb
 import pyarrow as pa
 import pytest
+from support.evaluator_kit import evaluated
 from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, values_rows
 
 import dpsql
 from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
-from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
 from dpsql.session import Session
+
+__all__ = ["evaluated"]  # a fixture for every test here
 
 GROUPS = {"b": 3000, "a": 2500, "d": 2000, "c": 1500}
 TOPICS = (
@@ -34,17 +33,6 @@ POLICY = dpsql.Policy(
     },
 )
 OTHER = COUNTS.replace("0.05", "0.06")
-
-
-@pytest.fixture(scope="module", autouse=True, params=["in_process", "process"])
-def evaluated(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where released rows are computed with: every test runs with both."""
-    if request.param == "in_process":
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patched, closing(WorkerEvaluator()) as workers:
-        patched.setattr(sys.modules["dpsql.connect"], "open_evaluator", lambda *_, **__: SharedEvaluator(workers))
-        yield
 
 
 @pytest.fixture
