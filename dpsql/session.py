@@ -434,7 +434,7 @@ class Session:
         return Answer(
             view.table([each.table for each in released], own.evaluator),
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-            counts=_describe_measures(view, plans, released),
+            counts=_describe_measures(view, plans, releases=released),
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
@@ -511,7 +511,7 @@ class Session:
 
 
 def _describe_measures(
-    view: _View, plans: Sequence[planning.Plan], releases: Sequence[planning.Release]
+    view: _View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release]
 ) -> CountColumns | AverageColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
     counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()

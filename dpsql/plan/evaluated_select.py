@@ -74,7 +74,7 @@ class EvaluatorParser:
             hint = "Write a shorter one, with fewer levels of subqueries and functions."
             raise Refusal("too-large", "The SELECT around the private query is too large to be read.", hint=hint)
         if len(text) <= _MAX_KNOWN_LENGTH:
-            _remember(self._known, (question, text), found)
+            _remember(self._known, (question, text), value=found)
         return found
 
 
@@ -158,7 +158,7 @@ class EvaluatedView:
             (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
         )
         if len(self.query.sql) <= _MAX_KNOWN_LENGTH:
-            _remember(known, key, bound)
+            _remember(known, key, value=bound)
         return replace(self, columns=bound)
 
     def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
@@ -206,7 +206,7 @@ class EvaluatedView:
         return _narrow_texts(found).rename_columns([name for name, _ in self.columns])
 
 
-def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
+def _remember(known: dict[Key, Value], key: Key, *, value: Value) -> None:
     """Add a value; forget the oldest one when there are too many."""
     known[key] = value
     if len(known) > _MAX_KNOWN:

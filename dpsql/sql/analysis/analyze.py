@@ -239,8 +239,8 @@ def _read_surrounded(
 ) -> EvaluatedQuery | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
-    tokens, explained = list_select_tokens(statement)
-    spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
+    tokens, explained = list_select_tokens(statement, of_duckdb=True)
+    spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
     if spans:
         _check_header(asked)
         found = [_read_span(asked, span, statement=statement) for span in spans]
@@ -283,8 +283,13 @@ def _read_surrounded(
     except (Refusal, Unsupported) as error:
         other = error
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
-    is_better = is_better or (bool(computed) and other.code == "syntax" and refused.code not in {"aggregate", "syntax"})
-    raise refused if is_better else other
+    raise refused if is_better or (computed and _explains_more(refused, other)) else other
+
+
+def _explains_more(refused: Refusal | Unsupported, other: Refusal | Unsupported) -> bool:
+    """Say whether the refusal of a private query explains more than that of the SELECT around its measures."""
+    is_arithmetic = refused.code in {"aggregate", "syntax"}
+    return other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +319,7 @@ def _read_span(asked: _Request, span: PrivateSpan, *, statement: Statement) -> _
         refused = error
     computed = None
     try:
-        computed = split_measures(statement, lifted.tokens)
+        computed = None if refused.code == "option" else split_measures(statement, lifted.tokens)
     except Unsupported as error:
         if refused.code == "aggregate":
             refused = error
@@ -340,8 +345,8 @@ def _read_implied_span(
 
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-        tokens, _ = list_select_tokens(explicit)
-        spans = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
+        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
         if not spans:  # what the clause would end is no query
             raise refused
         try:
@@ -387,7 +392,8 @@ def _refuse_stranger(statement: Statement, found: _Found, *, strangers: Collecti
         hint, where = "Name the columns to group by.", statement.place(computed.words[0])
         return Refusal("star", "* would release raw columns.", hint=hint, place=where)
     named = [token for token in computed.words if ascii_lower(token.text) in strangers]
-    if refused.code != "aggregate" or not named:
+    has_ends = any(ascii_lower(token.text) in INTERVAL_ENDS for token in computed.words)
+    if refused.code != "aggregate" or not named or has_ends:
         return refused
     hint = "Group by it: GROUP BY ALL groups by all that is selected."
     if found.query.clause.shape == "total":

@@ -49,7 +49,7 @@ def add_interval_ends(
     """
     found = tuple(inners)
     calls = [call for part, value in node.items() if part not in {"from_table", "cte_map"} for call in _calls(value)]
-    sources = list(_list_sources(node, "from_table", find_released)) if calls else []
+    sources = list(_list_sources(node, "from_table", find_released=find_released)) if calls else []
     used = list[_Source]()
     for call in calls:
         source, at = _find_measure(call, sources, inners=found, place=place)
@@ -88,12 +88,12 @@ def _calls(value: object) -> Iterator[Tree]:
         pending += reversed(below)
 
 
-def _list_sources(slot: Tree, key: str, find_released: Callable[[Tree], int | None]) -> Iterator[_Source]:
+def _list_sources(slot: Tree, key: str, *, find_released: Callable[[Tree], int | None]) -> Iterator[_Source]:
     """Yield the private queries that FROM reads as they are, each with the name that it has there."""
     relation = cast("Tree", slot[key])
     if relation.get("type") == "JOIN":
-        yield from _list_sources(relation, "left", find_released)
-        yield from _list_sources(relation, "right", find_released)
+        yield from _list_sources(relation, "left", find_released=find_released)
+        yield from _list_sources(relation, "right", find_released=find_released)
         return
     inner = find_released(relation)
     if inner is not None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.outer_select import HOME
+from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
@@ -252,7 +253,7 @@ def _visit(walk: _Walk, node: Tree) -> None:
         kind = _kind(value)
         parts = list(value.values())
         if kind.endswith("_NODE"):
-            ctes = _enter_ctes(walk, value, pending, ctes=ctes)
+            ctes = _enter_ctes(walk, value, pending=pending, ctes=ctes)
             parts = [below for part, below in value.items() if part != "cte_map"]
         elif "class" in value:
             _visit_expression(walk, value, kind=kind)
@@ -267,7 +268,7 @@ def _check_query(walk: _Walk, node: Tree) -> None:
 
 
 def _enter_ctes(
-    walk: _Walk, node: Tree, pending: list[tuple[object, frozenset[str]]], *, ctes: frozenset[str]
+    walk: _Walk, node: Tree, *, pending: list[tuple[object, frozenset[str]]], ctes: frozenset[str]
 ) -> frozenset[str]:
     """Add the CTEs of a query to what is `pending`; return the names in scope behind them."""
     seen = ctes
@@ -294,6 +295,8 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
         reason = f"{str(node['function_name']).upper()} is not computed around a private query."
         hint = "Leave it out: there are no settings and no other tables, and nothing waits."
         raise Unsupported("function", reason, hint=hint, place=walk.place)
+    elif kind == "FUNCTION":
+        rewrite_to_char(node, walk.place)
 
 
 def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str]) -> None:

@@ -54,6 +54,7 @@ _NO_NAMES = frozenset(
 _LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
 _BEFORE_RELATION = frozenset(["FROM", "JOIN", "ALIAS", "DOT", "WITH"])
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
+_BEGINS_OF_DUCKDB = frozenset(["FROM", "L_PAREN", "TABLE", "VALUES"])
 _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
 
@@ -89,17 +90,18 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
     return replace(split_clause(statement, tokens, start=start, parameter=parameter), explained=explained)
 
 
-def list_select_tokens(statement: Statement) -> tuple[list[Token], bool]:
+def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:
     """Return the tokens of a SELECT, without parentheses around all of it, and whether EXPLAIN stands before it.
 
-    Raises `Refusal` for any other statement.
+    Raises `Refusal` for any other statement; one `of_duckdb` may also begin with FROM, VALUES or TABLE.
     """
     tokens = type_date_calls(statement, normalize_row_limits(list(statement.tokens)))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     explained = bool(tokens) and _is(tokens[0], "explain")
     tokens = _bare(tokens[explained:])
-    _check_select(statement, tokens)
+    if not (of_duckdb and tokens and tokens[0].token_type.name in _BEGINS_OF_DUCKDB):
+        _check_select(statement, tokens)
     return tokens, explained
 
 

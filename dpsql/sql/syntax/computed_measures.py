@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Unsupported
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.monotone_terms import find_direction
 from dpsql.sql.syntax.private_spans import Slice
@@ -438,6 +439,9 @@ class _Block:
 
     def _match(self, at: int, *, start: int, end: int) -> tuple[int, int]:
         """Return how many tokens from `at` on are a measure or key, and the column that it is; 0 tokens for none."""
+        ended = self._find_ended(at)
+        if ended is not None:
+            return 1, len(self.keys) + self.measures.index(self._spell(ended.start, ended.end))
         for call in find_calls(self.tokens, (at, at + 1), limit=end):
             if call.start == at:
                 return call.end - at, len(self.keys) + self.measures.index(self._spell(call.start, call.end))
@@ -448,6 +452,14 @@ class _Block:
         if len(best) != 1 or before in {"DOT", "DCOLON", "ALIAS"}:
             return 0, 0
         return longest, best.pop()
+
+    def _find_ended(self, at: int) -> _Item | None:
+        """Return the measure whose alias is all that value_low or value_high is called with."""
+        around = [kind_of(self.tokens, at - 1), kind_of(self.tokens, at + 1)]
+        if around != ["L_PAREN", "R_PAREN"] or not is_word(self.tokens, at - 2, words=INTERVAL_ENDS):
+            return None
+        item = self._find_ordered(at, at + 1) if kind_of(self.tokens, at) != "NUMBER" else None
+        return item if item is not None and self._is_measure(item) else None
 
     def _match_key(self, key: _Key, at: int, *, start: int, end: int) -> int:
         """Return how many tokens from `at` on are a key, where no operator beside it can take a part of it."""

@@ -77,7 +77,7 @@ def name_released(number: int) -> str:
 
 
 def find_private_spans(
-    statement: Statement, tokens: list[Token], clauses: Sequence[int], *, marks: Collection[int] = ()
+    statement: Statement, tokens: list[Token], *, clauses: Sequence[int], marks: Collection[int] = ()
 ) -> list[PrivateSpan]:
     """Return the private queries whose clauses begin at these positions, in the order of the text.
 
@@ -85,7 +85,7 @@ def find_private_spans(
     at one of the `marks`, are private queries of their own, which no other one can read.
     """
     private = {tokens[clause].start for clause in clauses} | set(marks)
-    spans = (_find_span(statement, tokens, clause, private=private) for clause in clauses)
+    spans = (_find_span(statement, tokens, clause=clause, private=private) for clause in clauses)
     return [span for span in spans if span is not None]
 
 
@@ -182,7 +182,7 @@ def _find_end(statement: Statement, tokens: list[Token]) -> int:
 
 
 def _find_span(
-    statement: Statement, tokens: list[Token], clause: int, *, private: Collection[int]
+    statement: Statement, tokens: list[Token], *, clause: int, private: Collection[int]
 ) -> PrivateSpan | None:
     opening, closing = _find_opening(tokens, clause), _find_closing(tokens, clause)
     first, last = _find_part(tokens, clause, within=(opening + 1, closing))

@@ -132,7 +132,9 @@ def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool)
         )
         for word in words
     )
-    return replace(statement, tokens=(*clause.tokens[: clause.at], *added, *clause.tokens[clause.at :]))
+    end = clause.tokens[-1].end
+    ending = [token for token in statement.tokens if token.start > end and token.token_type.name == "SEMICOLON"]
+    return replace(statement, tokens=(*clause.tokens[: clause.at], *added, *clause.tokens[clause.at :], *ending))
 
 
 def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:

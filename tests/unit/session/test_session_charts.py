@@ -12,7 +12,9 @@ import dpsql
 from dpsql.errors import Error
 from dpsql.session import Session
 
-CHARTS = read_charts(Path(__file__).parent / "fixtures" / "charts.sql")
+FIXTURES = Path(__file__).parent / "fixtures"
+PLAIN, AROUND = (read_charts(FIXTURES / name) for name in ("charts.sql", "charts_around.sql"))
+CHARTS = [*PLAIN, *AROUND]  # the second compute around a private query
 
 
 @pytest.fixture
@@ -39,7 +41,10 @@ def test_a_chart_is_read_as_the_file_says(chart: Chart, session: Session) -> Non
 
 
 def test_the_file_has_every_kind_of_chart() -> None:
-    names = " ".join(chart.name for chart in CHARTS)
+    names = " ".join(chart.name for chart in PLAIN)
     for kind in ("big number", "line", "bar", "table", "pie", "filter", "samples", "PostgreSQL"):
         assert kind in names
-    assert {"PRIVATE", "ALL PRIVATE", "TOP 3 PRIVATE", "TOP 5 PRIVATE", ""} == {chart.reading for chart in CHARTS}
+    assert {"PRIVATE", "ALL PRIVATE", "TOP 3 PRIVATE", "TOP 5 PRIVATE", ""} == {chart.reading for chart in PLAIN}
+    texts = " ".join(chart.sql for chart in AROUND)
+    for what in ("* 1.5", "::float", "ROW_NUMBER()", "OVER ()", "FLOOR("):
+        assert what in texts

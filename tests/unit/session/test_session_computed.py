@@ -180,9 +180,12 @@ def test_a_measure_that_is_passed_on_keeps_its_interval_and_a_computed_one_has_n
 
 
 def test_the_ends_of_intervals_are_columns_beside_computed_ones(session: Session) -> None:
-    sql = "SELECT SUM(amount) / COUNT(*) AS m, COUNT(*) AS n, COUNT(*) - value_low(COUNT(*)) AS d FROM orders PRIVATE"
+    sql = "SELECT SUM(amount) / COUNT(*) AS m, COUNT(*) AS n, COUNT(*) - value_low(n) AS d FROM orders PRIVATE"
     ((_, n, distance),) = session.sql(sql).fetchall()
     assert 0 < distance < n
+    assert session.sql(sql.replace("value_low(n)", "value_low(COUNT(*))")).fetchall() == session.sql(sql).fetchall()
+    tested = f"SELECT product, COUNT(*) AS n {BOTH} HAVING value_low(n) > {{}} TOP 3 PRIVATE"
+    assert (len(session.sql(tested.format(5))), len(session.sql(tested.format(50_000)))) == (3, 0)
     answer = session.sql(f"{sql} WITH (intervals = true)")
     assert answer.columns == ["m", "n", "n_low", "n_high", "d"]
     ((_, n, low, high, distance),) = answer.fetchall()

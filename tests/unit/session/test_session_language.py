@@ -33,6 +33,7 @@ READS = "FROM reads GROUP BY article"
 NEWS = "SELECT article FROM articles WHERE topic = 'news'"
 
 ANSWERED = {
+    "having without the count": f"SELECT article FROM reads GROUP BY article HAVING {COUNT} > 100 TOP 3 PRIVATE",
     "basic": f"SELECT article, {COUNT} AS n FROM reads GROUP BY article TOP 3 PRIVATE",
     "order by ordinal": f"SELECT article, {COUNT} AS n FROM reads GROUP BY article TOP 3 PRIVATE ORDER BY 2 DESC",
     "order by expression": f"SELECT article, {COUNT} AS n {READS} ORDER BY {COUNT} DESC TOP 3 PRIVATE",
@@ -69,11 +70,6 @@ REFUSED = {
             "SELECT article FROM (SELECT user_id, article FROM reads UNION ALL SELECT user_id, article FROM likes) AS b"
             " GROUP BY article TOP 3 PRIVATE"
         ),
-    ),
-    "having without the count": (
-        f"SELECT article FROM reads GROUP BY article HAVING {COUNT} > 100 TOP 3 PRIVATE",
-        f"Select {COUNT} AS n and write HAVING n >= 100",
-        f"SELECT article, {COUNT} AS n FROM reads GROUP BY article HAVING n >= 100 TOP 3 PRIVATE",
     ),
     "having on a key": (
         "SELECT article FROM reads GROUP BY article HAVING article <> 'a1' TOP 3 PRIVATE",

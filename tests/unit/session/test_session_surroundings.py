@@ -99,6 +99,8 @@ MEANT = [
     "SELECT x.* EXCLUDE (n), n AS readers FROM {} x ORDER BY ALL",
     "SELECT COUNT(*) FILTER (n > 2200) AS c, median(n) AS m, quantile_cont(n, 0.5) AS q FROM {} x",
     "SELECT article FROM {} x WHERE n > ALL (SELECT 2200) ORDER BY 1",
+    "FROM {} AS x SELECT article, n::DOUBLE / 3 ORDER BY ALL",
+    "(FROM {} x) UNION ALL (VALUES ('z', 1)) ORDER BY ALL",
     "SELECT t.topic, x.n FROM topics t ASOF JOIN {} x ON x.article <= t.article ORDER BY ALL",
 ]
 
@@ -563,8 +565,8 @@ def test_implicit_statements_have_duckdbs_sql_around_them() -> None:
         implicit=True,
     )
     session = session_on(filled(*values_rows(GROUPS), TOPICS), policy)
-    inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article"
+    inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 9"
     answer = session.sql(f"SELECT article, rank() OVER (ORDER BY n DESC) AS r, n::FLOAT AS f FROM ({inner}) AS x")
     assert [row[:2] for row in answer.fetchall()] == [("b", 1), ("a", 2), ("d", 3), ("c", 4)]
-    assert "TOP 10 PRIVATE" in answer.receipt.read_as
+    assert "TOP 9 PRIVATE" in answer.receipt.read_as
     assert session.sql(f"SELECT max(n)::FLOAT FROM ({inner}) AS x").receipt.replayed
