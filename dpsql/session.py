@@ -128,11 +128,11 @@ class Session:
                 [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
             )
         settled = list[tuple[planning.Plan, bytes, bool]]()
-        for plan, known in parts:
-            found = known  # an answer of this very statement may be that to the same question, in other words
-            if settled and known is None and not plan.fresh:
-                found = self._find_stored(plan)
-            settled.append((plan, found, True) if found is not None else (plan, *self._release_query(plan, stop)))
+        for plan, stored in parts:
+            earlier = stored  # an answer of this very statement may be that to the same question, in other words
+            if settled and stored is None and not plan.fresh:
+                earlier = self._find_stored(plan)
+            settled.append((plan, earlier, True) if earlier is not None else (plan, *self._release_query(plan, stop)))
         return self._answer(view, settled)
 
     execute = sql
