@@ -199,6 +199,33 @@ def test_measures_in_another_order_are_the_same_question(clause: str) -> None:
     assert session.history.num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("changed", "renewed"),
+    [
+        ({}, set()),
+        ({"rows": 11}, {"COUNT(*)", "AVG(weight)"}),
+        ({"pieces": {"max": 21}}, {"SUM(pieces)"}),
+        ({"pieces": {"max": 20, "min": -1}}, {"SUM(pieces)"}),
+        ({"weight": {"max": 8}}, {"SUM(weight)", "AVG(weight)"}),
+    ],
+)
+def test_an_answer_under_other_bounds_is_not_shown(
+    tmp_path: Path, changed: dict[str, object], renewed: set[str]
+) -> None:
+    """The steps of a stored sum mean something else under other bounds, and so does its noise."""
+    connection = filled(CREATE, *ROWS)
+    measures = ["COUNT(*)", "COUNT(DISTINCT user_id)", "SUM(pieces)", "SUM(weight)", "AVG(weight)"]
+    replayed = dict[str, bool]()
+    for bounds in (BOUNDS, {**BOUNDS, **changed}):
+        table = dpsql.PrivateTable("user_id", bounds=bounds)  # type: ignore[arg-type]
+        policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), {"orders": table})
+        with dpsql.connect(connection, policy=policy, ledger=tmp_path / "ledger.sqlite") as session:
+            for measure in measures:
+                answer = session.sql(f"SELECT {measure} AS m FROM orders PRIVATE")
+                replayed[measure] = answer.receipt.replayed
+    assert {measure for measure, is_replay in replayed.items() if not is_replay} == renewed
+
+
 def test_another_ranking_is_another_question() -> None:
     session = session_over(*ROWS)
     both = "SELECT product, SUM(amount) AS s, COUNT(*) AS n FROM orders GROUP BY product TOP 2 PRIVATE ORDER BY {} DESC"
