@@ -127,10 +127,12 @@ class Session:
             planning.check_together(
                 [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
             )
-        settled = [
-            (plan, stored, True) if stored is not None else (plan, *self._release_query(plan, stop))
-            for plan, stored in parts
-        ]
+        settled = list[tuple[planning.Plan, bytes, bool]]()
+        for plan, stored in parts:
+            earlier = stored  # an answer of this very statement may be that to the same question, in other words
+            if settled and stored is None and not plan.fresh:
+                earlier = self._find_stored(plan)
+            settled.append((plan, earlier, True) if earlier is not None else (plan, *self._release_query(plan, stop)))
         return self._answer(view, settled)
 
     execute = sql
@@ -376,17 +378,22 @@ class Session:
         own = self._dependencies
         query = self._free_answers.complete(query, stop)
         plan = planning.build_plan(query, own.terms, salts=self._salts)
-        stored = own.ledger.stored(plan.key, self._account)
-        for key in plan.other_keys if stored is None else ():
-            found = own.ledger.stored(key, self._account)
-            if found is not None and (key == plan.release_key or planning.is_same_release(plan, found)):
-                stored = found
-                break
+        stored = self._find_stored(plan)
         if query.explained:
             plan = planning.simulate_recall(plan, noise=own.noise)
         return replace(
             plan, stored=stored is not None, warnings=planning.find_waste(plan), needs=planning.describe_need(plan)
         ), stored
+
+    def _find_stored(self, plan: planning.Plan) -> bytes | None:
+        """Return the stored answer of this analyst to a query, in these words or in others; None without one."""
+        own = self._dependencies
+        stored = own.ledger.stored(plan.key, self._account)
+        for key in plan.other_keys if stored is None else ():
+            found = own.ledger.stored(key, self._account)
+            if found is not None and (key == plan.release_key or planning.is_same_release(plan, found)):
+                return found
+        return stored
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
@@ -522,9 +529,10 @@ def _describe_measures(
 def _describe_counts(
     plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, released: planning.Release
 ) -> Iterator[CountColumns]:
-    """Yield the columns of the measures of one release, of those that are `shown`."""
-    noises = released.terms.noises
-    for at, columns in sorted(shown.items()) if noises else ():
+    """Yield the columns of the measures of one release that are `shown`: first that which ranks, then from the left."""
+    noises, ranks = released.terms.noises, plan.query.clause.shape == "top"
+    ordered = sorted(shown.items(), key=lambda each: (not (ranks and each[0] == 0), each[1]))
+    for at, columns in ordered if noises else ():
         described = planning.describe_noise(noises[at], plan.query.measures[at])
         yield CountColumns(
             columns,

@@ -33,9 +33,8 @@ __all__ = ["FORMAT", "compute_question_keys", "compute_replay_key", "order_canon
 
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
-    "assume domain fresh intervals max_groups_contributed monotone partitions".split()
-)  # options that
-# are no part of a release, or that the key has in another form
+    "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
+)  # options that are no part of a release, or that the key has in another form
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
     type, str

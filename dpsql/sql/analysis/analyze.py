@@ -591,13 +591,15 @@ class _Analysis:
         return list_measures(found, ranking=self._find_ranking(items, order)), None
 
     def _find_ranking(self, items: list[Item], order: tuple[Order, ...]) -> ReadMeasure | None:
-        """Return the measure that ranks: the first in ORDER BY or, without one, in the select list; None of a total."""
-        ordered = [items[term.output] for term in order] if self.clause.shape == "top" else []
+        """Return the measure that ranks: the first in ORDER BY or else in the select list; None where nothing does."""
+        if self.clause.shape != "top":
+            return None
+        ordered = [items[term.output] for term in order]
         able = [
             item.measure for item in (*ordered, *items) if item.measure is not None and item.measure.divisor is None
         ]
-        if able or self.clause.shape != "top":
-            return next(iter(able), None)
+        if able:
+            return able[0]
         where = next(item.node for item in items if item.measure is not None)
         private = self.reader.scope.private
         unit = write_name(private.unit_name or "unit") if private else "unit"

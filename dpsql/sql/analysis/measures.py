@@ -182,10 +182,13 @@ def _is_unit(reader: Reader, expression: Expression) -> bool:
 
 
 def list_measures(found: Sequence[ReadMeasure], *, ranking: ReadMeasure | None) -> tuple[Measure, ...]:
-    """Return the measures of a select list, each once: that which ranks before the others."""
+    """Return the measures of a select list, each once: that which ranks, then the others in the order of their words.
+
+    So the same measures, listed in another order, are the same question.
+    """
     first = [] if ranking is None else [ranking.measure]
     every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
-    return tuple(dict.fromkeys([*first, *every]))
+    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)]))
 
 
 def set_columns(query: PrivateQuery, *, catalog: Catalog) -> PrivateQuery:

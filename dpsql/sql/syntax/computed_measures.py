@@ -599,7 +599,9 @@ def _read_block(statement: Statement, tokens: list[Token]) -> _Block | None:
     ends = [*(at for _, at in starts[1:]), len(tokens)]
     sections = {name: (at + 1, end) for (name, at), end in zip(starts, ends, strict=True)}
     items = [_read_item(tokens, part) for part in split_commas(tokens, (select + 1, starts[0][1]))]
-    if any(item.start >= item.end for item in items) or any(start >= end for start, end in sections.values()):
+    lists = [sections[name] for name in ("GROUP_BY", "ORDER_BY") if name in sections]
+    terms = [(item.start, item.end) for item in items] + [term for each in lists for term in split_commas(tokens, each)]
+    if any(start >= end for start, end in (*terms, *sections.values())):  # a comma too many
         return None
     return _Block(statement, tokens, select, sections, items)
 

@@ -81,11 +81,12 @@ def find_private_spans(
 ) -> list[PrivateSpan]:
     """Return the private queries whose clauses begin at these positions, in the order of the text.
 
-    CTEs with a clause, or with a token that starts at one of the `marks`, are private queries of their own, which no
-    other one can read.
+    One that parentheses which are never closed tear apart is left out. CTEs with a clause, or with a token that starts
+    at one of the `marks`, are private queries of their own, which no other one can read.
     """
     private = {tokens[clause].start for clause in clauses} | set(marks)
-    return [_find_span(statement, tokens, clause=clause, private=private) for clause in clauses]
+    spans = (_find_span(statement, tokens, clause=clause, private=private) for clause in clauses)
+    return [span for span in spans if span is not None]
 
 
 def cut_private_queries(
@@ -180,7 +181,9 @@ def _find_end(statement: Statement, tokens: list[Token]) -> int:
     return next((start for start in after if start > tokens[-1].end), len(statement.text))
 
 
-def _find_span(statement: Statement, tokens: list[Token], *, clause: int, private: Collection[int]) -> PrivateSpan:
+def _find_span(
+    statement: Statement, tokens: list[Token], *, clause: int, private: Collection[int]
+) -> PrivateSpan | None:
     opening, closing = _find_opening(tokens, clause), _find_closing(tokens, clause)
     first, last = _find_part(tokens, clause, within=(opening + 1, closing))
     combined = (first, last) != (opening + 1, closing)
@@ -189,11 +192,14 @@ def _find_span(statement: Statement, tokens: list[Token], *, clause: int, privat
         first = len(seen)
     query = tokens[first:last]
     inner = _add_ctes(query, _select_ctes(seen, query, private=private))
+    begins = next((at for at, token in enumerate(inner) if token is tokens[clause]), None)
+    if begins is None:
+        return None
     return PrivateSpan(
         start=tokens[first - 1].end + 1 if first else _find_start(statement, tokens),
         end=tokens[last].start if last < len(tokens) else _find_end(statement, tokens),
         tokens=inner,
-        clause=next(at for at, token in enumerate(inner) if token is tokens[clause]),
+        clause=begins,
         is_main=opening < 0 and not combined,
     )
 

@@ -269,6 +269,10 @@ REFUSED = {
         "wrapping"
     ),
     "SELECT COUNT(*) * 2 FROM orders WHERE amount > (SELECT COUNT(*) FROM orders PRIVATE) PRIVATE": "not-row-local",
+    "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY product, TOP 3 PRIVATE": "syntax",
+    "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY , product": "syntax",
+    f"SELECT product, COUNT(*) * 2 AS n {BOTH} ORDER BY n,": "syntax",
+    "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY 1 FROM (SELECT * FROM orders UNION": "syntax",
 }
 
 

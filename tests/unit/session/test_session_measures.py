@@ -165,11 +165,72 @@ def test_a_query_may_ask_for_fewer_rows() -> None:
     assert answer.counts is not None
     assert answer.counts.variance == 16
     assert answer.bound_note == "each user counted with at most 2 rows: true values can be higher"
+    assert not session.sql(total.replace("= 2", "= 10")).receipt.replayed
+    assert session.sql(total.replace(", max_rows_contributed = 2", "")).receipt.replayed  # 10 is what the policy says
     for wrong, code in (("11", "option-range"), ("0", "option-range"), ("2.5", "option-range")):
         with pytest.raises(dpsql.Refusal, match=code):
             session.sql(total.replace("= 2)", f"= {wrong})"))
     with pytest.raises(dpsql.Refusal, match="none of them"):
         session.sql("SELECT SUM(pieces) AS s FROM orders PRIVATE WITH (max_rows_contributed = 2)")
+
+
+@pytest.mark.parametrize(
+    "clause", ["PRIVATE", "GROUP BY product ALL PRIVATE WITH (domain = ['a', 'b'])", "GROUP BY product TOP 2 PRIVATE"]
+)
+def test_measures_in_another_order_are_the_same_question(clause: str) -> None:
+    session = session_over(*ROWS)
+    names = {"revenue": "SUM(amount)", "n": "COUNT(*)", "mean": "AVG(pieces)", "users": "COUNT(DISTINCT user_id)"}
+    order = " ORDER BY revenue DESC" if "TOP" in clause else ""
+    answers = [
+        session.sql(
+            f"SELECT {', '.join(f'{names[name]} AS {name}' for name in listed)}{keys} FROM orders {clause}{order}"
+        )
+        for listed in (list(names), list(names)[::-1])
+        for keys in [", product" if "GROUP" in clause else ""]
+    ]
+    assert [answer.receipt.replayed for answer in answers] == [False, True]
+    first, second = (answer.arrow() for answer in answers)
+    assert first.equals(second.select(first.column_names))
+    for answer in answers:
+        assert answer.counts is not None
+        columns = [answer.arrow().column_names[each.columns[0]] for each in (answer.counts, *answer.counts.others)]
+        shown = [name for name in answer.arrow().column_names if name in {"revenue", "n", "users"}]
+        assert columns == sorted(shown, key=lambda name: (name != "revenue" or not order, shown.index(name)))
+    assert session.history.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "renewed"),
+    [
+        ({}, set()),
+        ({"rows": 11}, {"COUNT(*)", "AVG(weight)"}),
+        ({"pieces": {"max": 21}}, {"SUM(pieces)"}),
+        ({"pieces": {"max": 20, "min": -1}}, {"SUM(pieces)"}),
+        ({"weight": {"max": 8}}, {"SUM(weight)", "AVG(weight)"}),
+    ],
+)
+def test_an_answer_under_other_bounds_is_not_shown(
+    tmp_path: Path, changed: dict[str, object], renewed: set[str]
+) -> None:
+    """The steps of a stored sum mean something else under other bounds, and so does its noise."""
+    connection = filled(CREATE, *ROWS)
+    measures = ["COUNT(*)", "COUNT(DISTINCT user_id)", "SUM(pieces)", "SUM(weight)", "AVG(weight)"]
+    replayed = dict[str, bool]()
+    for bounds in (BOUNDS, {**BOUNDS, **changed}):
+        table = dpsql.PrivateTable("user_id", bounds=bounds)  # type: ignore[arg-type]
+        policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), {"orders": table})
+        with dpsql.connect(connection, policy=policy, ledger=tmp_path / "ledger.sqlite") as session:
+            for measure in measures:
+                answer = session.sql(f"SELECT {measure} AS m FROM orders PRIVATE")
+                replayed[measure] = answer.receipt.replayed
+    assert {measure for measure, is_replay in replayed.items() if not is_replay} == renewed
+
+
+def test_another_ranking_is_another_question() -> None:
+    session = session_over(*ROWS)
+    both = "SELECT product, SUM(amount) AS s, COUNT(*) AS n FROM orders GROUP BY product TOP 2 PRIVATE ORDER BY {} DESC"
+    assert not session.sql(both.format("s")).receipt.replayed
+    assert not session.sql(both.format("n")).receipt.replayed
 
 
 def test_conditions_of_measures_and_shares() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -283,6 +284,46 @@ def test_one_that_is_stored_is_not_charged_beside_another_that_is_not(session: S
     assert not answer.receipt.replayed
     assert answer.receipt.items_charged == 9
     assert session.history.num_rows == 2
+
+
+def test_the_same_question_in_other_words_is_one_charge(session: Session) -> None:
+    named = COUNTS.replace("0.05", "0.05, mechanism = limited_domain")
+    answer = session.sql(f"SELECT a.n - b.n AS d FROM ({COUNTS}) AS a JOIN ({named}) AS b USING (article)")
+    assert answer.fetchall() == [(0,)] * 4
+    assert [part.items_charged for part in answer.receipt.parts] == [9, 0]
+    assert session.history.num_rows == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_what_was_released_before_another_failed_is_stored(session: Session, error: BaseException) -> None:
+    runs = list[Statement]()
+
+    def fail_second(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
+        runs.append(statement)
+        if len(runs) == 2:
+            raise error
+        return execute(statement)
+
+    both = f"SELECT a.n::FLOAT AS n FROM ({COUNTS}) AS a JOIN ({OTHER}) AS b USING (article)"
+    with pytest.raises((dpsql.EngineError, KeyboardInterrupt)):
+        rebuilt(session, engine=fail_second).sql(both)
+    failed = "failed" if isinstance(error, RuntimeError) else "interrupted"
+    assert session.history.column("state").to_pylist() == ["answered", failed]
+    charged, reserved = (session.history.column(f"rho_{name}").to_pylist() for name in ("charged", "reserved"))
+    assert charged[1] == reserved[1]
+    assert session.explain(COUNTS).stored
+    assert not session.explain(OTHER).stored
+    again = session.sql(both)
+    assert [part.replayed for part in again.receipt.parts] == [True, False]
+    assert session.history.num_rows == 3
+
+
+def test_what_was_released_before_a_stop_is_stored(session: Session) -> None:
+    both = f"SELECT a.n::FLOAT AS n FROM ({COUNTS}) AS a JOIN ({OTHER}) AS b USING (article)"
+    with pytest.raises(dpsql.EngineError):
+        session.sql(both, stop=lambda: session.history.num_rows > 0)
+    assert session.history.column("state").to_pylist() == ["answered"]
+    assert session.explain(COUNTS).stored
 
 
 def test_identical_private_queries_of_one_statement_are_one_charge(session: Session) -> None:
