@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import exc, types
 from sqlalchemy.engine import default
+from sqlalchemy.sql import compiler, operators
 
 from dpsql import dbapi, errors
 from dpsql.dbapi.errors import translate_errors
@@ -49,11 +50,32 @@ _TYPES: dict[str, types.TypeEngine[Any]] = {
 }
 
 
+class _Compiler(compiler.SQLCompiler):
+    """Compiler that writes ILIKE, which others write as LIKE of lower(...)."""
+
+    def visit_ilike_op_binary(self, binary: Any, operator: Any, **settings: Any) -> str:
+        if operator is not operators.ilike_op:  # of icontains and others, which have applied lower
+            return str(super().visit_ilike_op_binary(binary, operator, **settings))  # type: ignore[no-untyped-call]
+        return self._write_ilike(binary, "ILIKE", settings)
+
+    def visit_not_ilike_op_binary(self, binary: Any, operator: Any, **settings: Any) -> str:
+        if operator is not operators.not_ilike_op:
+            return str(super().visit_not_ilike_op_binary(binary, operator, **settings))  # type: ignore[no-untyped-call]
+        return self._write_ilike(binary, "NOT ILIKE", settings)
+
+    def _write_ilike(self, binary: Any, operator: str, settings: dict[str, Any]) -> str:
+        left, right = (self.process(side, **settings) for side in (binary.left, binary.right))
+        escape = binary.modifiers.get("escape")
+        end = "" if escape is None else f" ESCAPE {self.render_literal_value(escape, types.String())}"
+        return f"{left} {operator} {right}{end}"
+
+
 class DPSQLDialect(default.DefaultDialect):
     """Dialect of SQLAlchemy for dpsql: its plain SQL, with ? for parameters."""
 
     name = "dpsql"
     driver = "duckdb"
+    statement_compiler = _Compiler
     default_paramstyle = "qmark"
     default_schema_name = _MAIN
     supports_statement_cache = True

@@ -41,7 +41,6 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
     limit_method = LimitMethod.FETCH_MANY
     supports_file_upload = False
     supports_multivalues_insert = False
-    allows_hidden_orderby_agg = False
     allows_joins = False
 
     _time_grain_expressions = {  # noqa: RUF012 - Superset's own name and form

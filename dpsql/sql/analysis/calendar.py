@@ -38,21 +38,28 @@ _LENGTHS = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
+_SHORT = {"second", "minute", "hour"}  # of time_bucket, in widths that divide a day, so that midnight begins a bucket
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """A key that is a time bucket: the `column` of times, the `unit` of a bucket, and the type of the key."""
+    """A key that is a time bucket: the `column` of times, the `unit` of a bucket, and the type of the key.
+
+    With a `width` the buckets are that long, from midnight on.
+    """
 
     column: Column
     unit: str
     type: Type
+    width: timedelta | None = None
 
     def begin(self, moment: datetime) -> datetime:
         """Return the begin of the bucket that a moment is in."""
         day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        if self.width is not None:
+            return day + (moment - day) // self.width * self.width
         match self.unit:
             case "second":
                 return moment.replace(microsecond=0)
@@ -68,7 +75,7 @@ class _Buckets:
     def following(self, begin: datetime) -> datetime:
         """Return the begin of the next bucket; raise `OverflowError` or `ValueError` at the end of the calendar."""
         if self.unit in _LENGTHS:
-            return begin + _LENGTHS[self.unit]
+            return begin + (self.width or _LENGTHS[self.unit])
         months = begin.month - 1 + _MONTHS[self.unit]
         return begin.replace(year=begin.year + months // 12, month=months % 12 + 1)
 
@@ -186,8 +193,9 @@ def _describe_cut(buckets: _Buckets, begins: list[datetime], *, bounds: tuple[da
             ends.append(("last", begins[-1]))
     if len(ends) == 2 and len(begins) == 1:  # noqa: PLR2004 - both ends of one bucket
         ends = [("only", begins[0])]
-    is_short = buckets.unit in {"hour", "minute", "second"}
-    cut = [f"the {which} {buckets.unit} ({begin if is_short else begin.date()})" for which, begin in ends]
+    is_short = buckets.unit in _SHORT
+    name = buckets.unit if buckets.width is None else "bucket"
+    cut = [f"the {which} {name} ({begin if is_short else begin.date()})" for which, begin in ends]
     return f"WHERE cuts {' and '.join(cut)}" if cut else ""
 
 
@@ -201,11 +209,20 @@ def _find_buckets(key: Expression) -> _Buckets | None:
     match key:
         case Call(function="date_trunc", arguments=(Literal(value=str(unit)), Column() as column)):
             return _Buckets(column, unit, key.type) if unit in _LENGTHS or unit in _MONTHS else None
+        case Call(function="time_bucket", arguments=(Literal(value=str(width)), Column(type=type_) as column)):
+            return _find_short_buckets(column, width) if type_ == TIMESTAMP else None
         case Cast(argument=Column() as column, type=type_) if type_ == DATE and column.type == TIMESTAMP:
             return _Buckets(column, "day", DATE)
         case Column() if key.type == DATE:
             return _Buckets(key, "day", DATE)
     return None
+
+
+def _find_short_buckets(column: Column, width: str) -> _Buckets | None:
+    """Return the buckets of time_bucket, None where not every midnight begins one."""
+    number, unit = width.split()
+    length = int(number) * _LENGTHS[unit] if unit in _SHORT else timedelta()
+    return _Buckets(column, unit, TIMESTAMP, length) if length and not _DAY % length else None
 
 
 def find_bounds(column: Column, where: Expression | None) -> tuple[datetime | None, datetime | None]:

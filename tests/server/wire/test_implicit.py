@@ -11,7 +11,8 @@ import pytest
 from support.chart_kit import CREATE, DEFAULT_K, POLICY, PUBLIC, ROWS, Chart, read_charts
 from support.server_kit import ACCOUNTS, Served, serving
 
-CHARTS = read_charts(Path(__file__).parents[2] / "unit" / "session" / "fixtures" / "charts.sql")
+FIXTURES = Path(__file__).parents[2] / "unit" / "session" / "fixtures"
+CHARTS = [chart for name in ("charts.sql", "superset.sql") for chart in read_charts(FIXTURES / name)]
 TOTAL = "SELECT COUNT(*) AS n FROM orders"
 READ_AS = "read as PRIVATE"
 

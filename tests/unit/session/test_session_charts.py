@@ -14,7 +14,8 @@ from dpsql.session import Session
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PLAIN, AROUND = (read_charts(FIXTURES / name) for name in ("charts.sql", "charts_around.sql"))
-CHARTS = [*PLAIN, *AROUND]  # the second compute around a private query
+SUPERSET = read_charts(FIXTURES / "superset.sql")  # as Superset sent them
+CHARTS = [*PLAIN, *AROUND, *SUPERSET]  # the second compute around a private query
 
 
 @pytest.fixture
@@ -41,9 +42,11 @@ def test_a_chart_is_read_as_the_file_says(chart: Chart, session: Session) -> Non
 
 
 def test_the_file_has_every_kind_of_chart() -> None:
-    names = " ".join(chart.name for chart in PLAIN)
-    for kind in ("big number", "line", "bar", "table", "pie", "filter", "samples", "PostgreSQL"):
-        assert kind in names
+    for charts in (PLAIN, SUPERSET):
+        names = " ".join(chart.name for chart in charts)
+        for kind in ("big number", "line", "bar", "table", "pie", "filter", "samples", "PostgreSQL"):
+            assert kind in names
+    assert len({chart.sql for chart in SUPERSET}) == len(SUPERSET) >= 120  # noqa: PLR2004 - as captured
     assert {"PRIVATE", "ALL PRIVATE", "TOP 3 PRIVATE", "TOP 5 PRIVATE", ""} == {chart.reading for chart in PLAIN}
     texts = " ".join(chart.sql for chart in AROUND)
     for what in ("* 1.5", "::float", "ROW_NUMBER()", "OVER ()", "FLOOR("):
