@@ -17,6 +17,7 @@ __all__ = ["NO_MECHANISM", "Receipt", "format_share"]
 
 NO_MECHANISM = "none"
 _NOTHING = ZCDP.nothing()
+_MOST_LISTED = 4  # private queries whose rows the line says for each
 _OF_A_QUERY = frozenset(["mechanism", "charged", "ended"])  # details of each of several queries
 
 
@@ -150,6 +151,9 @@ class Receipt:
         if self.more is not None:
             parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
         if self.parts:
+            if len(self.parts) <= _MOST_LISTED:
+                parts[0] = " and ".join(f"{each.answered} of {each.wanted}" for each in self.parts)
+                parts[0] = f"answered {parts[0]}"
             parts.insert(0, f"{len(self.parts)} private queries")
         if not self.durable:
             parts.append("trial ledger, forgotten when the session ends")

@@ -169,9 +169,8 @@ class Session:
         view = self._free_answers.view(statement)
         parts = [self._plan(query, stop) for query in view.inners]
         if parts and parts[0][0].query.explained:
-            remaining = self.budget.remaining
-            plans = [(plan, planning.forecast(plan, remaining, times=1)) for plan, _ in parts]
-            return self._free(planning.plan_table(plans, wrapped=view.is_wrapped))
+            plans = [plan for plan, _ in parts]
+            return self._free(planning.plan_table(plans, self.budget, wrapped=view.is_wrapped))
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
         kept = [(plan, stored, True) for plan, stored in found if stored is not None]
@@ -257,15 +256,29 @@ class Session:
         >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").worst_items
         10
         """
+        plans = self.explain_all(text, parameters, implicit=implicit)
+        if len(plans) > 1:
+            hint = "Call explain_all, or run it with EXPLAIN before it: both are free."
+            raise Refusal("not-a-query", f"This statement has {len(plans)} private queries.", hint=hint)
+        return plans[0]
+
+    def explain_all(
+        self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None
+    ) -> list[planning.Plan]:
+        """Return the plan of each private query of a statement, in the order of the text; reads no row.
+
+        Raises as `explain`.
+
+        >>> some = "SELECT COUNT(DISTINCT user_id) FROM reads WHERE article = 'sun' PRIVATE"
+        >>> len(session.explain_all(f"SELECT ({some}) / (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE)"))
+        2
+        """
         statement = self._analyze(text, parameters, implicit=implicit)
         inners = self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
-        if len(inners) > 1:
-            hint = "Explain each in a statement of its own, or write EXPLAIN before this one."
-            raise Refusal("not-a-query", f"This statement has {len(inners)} private queries.", hint=hint)
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return self._plan(replace(inners[0], explained=True))[0]
+        return [self._plan(replace(inner, explained=True))[0] for inner in inners]
 
     def forecast(
         self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None

@@ -272,12 +272,11 @@ def explain(  # noqa: PLR0913 - the options of the command
     output: Format,
 ) -> None:
     """Show the plan of a query and its maximum cost. Reads no rows and is free."""
-    from dpsql.cli.show import write_plan
+    from dpsql.cli.show import write_plans
 
     with _session(db, policy, analyst=analyst) as session:
-        text = _read_statement(sql)
-        plan = session.explain(text, parameters, implicit=implicit)
-        write_plan(plan, session.forecast(text, parameters, implicit=implicit), layout=output)
+        plans = session.explain_all(_read_statement(sql), parameters, implicit=implicit)
+        write_plans(plans, session.budget, layout=output)
 
 
 @app.command()

@@ -14,7 +14,7 @@ import click
 
 from dpsql.answer import replace_unprintable
 from dpsql.cli.progress import INTERRUPTED, show_progress
-from dpsql.cli.show import write_answer, write_pairs, write_plan
+from dpsql.cli.show import write_answer, write_pairs, write_plans
 from dpsql.completion.statements import WORDS, items
 from dpsql.errors import Error, Place, UsageError
 from dpsql.receipt import format_share
@@ -104,8 +104,8 @@ class Shell:
         acts[name](argument)
 
     def _write_plan(self, sql: str) -> None:
-        plan = self.session.explain(sql, implicit=self.implicit)
-        write_plan(plan, self.session.forecast(sql, implicit=self.implicit), layout=self.mode)
+        plans = self.session.explain_all(sql, implicit=self.implicit)
+        write_plans(plans, self.session.budget, layout=self.mode)
 
     def _write_budget(self) -> None:
         balance = self.session.budget

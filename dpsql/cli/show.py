@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.errors import UsageError
+from dpsql.plan.report.tables import describe_plans
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
     from dpsql.answer import Answer
-    from dpsql.plan import Forecast, Plan
+    from dpsql.plan import Balance, Plan
 
-__all__ = ["check_output", "open_console", "write_answer", "write_json", "write_pairs", "write_plan"]
+__all__ = ["check_output", "open_console", "write_answer", "write_json", "write_pairs", "write_plans"]
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 
@@ -71,9 +72,9 @@ def check_output(layout: str) -> None:
         )
 
 
-def write_plan(plan: Plan, forecast: Forecast, *, layout: str) -> None:
-    """Write a plan, and the number of such queries that the budget still allows."""
-    write_pairs([*plan.facts(), *forecast.facts()], ("property", "value"), layout=layout)
+def write_plans(plans: Sequence[Plan], balance: Balance, *, layout: str) -> None:
+    """Write the plan of each private query of a statement, and how many such queries the budget still allows."""
+    write_pairs(describe_plans(plans, balance), ("property", "value"), layout=layout)
 
 
 def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:

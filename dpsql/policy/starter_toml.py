@@ -47,15 +47,19 @@ _LIMIT_NOTES = {
     "max_k_bar": "the most leading groups that a query may read",
     "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
 }
+_SQL = ["# [sql]", "# implicit = true  # read standard SQL over private tables as private, as dashboards write it"]
+_TIME = re.compile(r"DATE|TIMESTAMP")
+_SUMMED = re.compile(r"DOUBLE|DECIMAL\(.*\)"), re.compile(r"(?:SMALL|BIG)INT|INTEGER")  # the likeliest first
+_IDENTIFIER = re.compile(r"(?:^|_)(?i:id|no|nr|key|code)$|[a-z]Id$")
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
 _UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row, if one does'
 _PUBLIC = "public = true  # unprotected: your word that no row of it says anything about any unit"
-_BOUNDS = (
+_BEFORE_BOUNDS = (
     "# max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink",
     "# one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list",
-    "# bounds = { rows = 20 }  # COUNT(*) counts so many rows of a unit in a group; SUM needs: amount = { max = 500 }",
-    "# calendar = { ts = { first = 2025-01-01, last = 2026-12-31 } }  # days of a time series without bounds in WHERE",
+)
+_AFTER_BOUNDS = (
     "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
     "# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it",
 )
@@ -128,7 +132,7 @@ def starter(found: Found) -> Starter:
     ]
     if found.url:
         blocks.append(["[source]", f"url = {quote(found.url)}  # the engine that has the data"])
-    blocks += [list(_budget()), list(_limits())]
+    blocks += [list(_budget()), list(_limits()), _SQL]
     blocks += [list(_decided(decision)) for decision in decisions if decision.unit is not None]
     blocks += [list(_undecided(decision)) for decision in decisions if decision.unit is None]
     blocks += [_comment(f"{name} is left out. {why}") for name, why in found.skipped]
@@ -233,9 +237,30 @@ def _key(name: str) -> str:
 def _settings(decision: Decision) -> Iterator[str]:
     """Yield the columns and the bounds; columns with types are a table of TOML, so they come last."""
     if decision.table.guessed:
-        yield from (*_BOUNDS, *_columns(decision))
+        yield from (*_bounds(decision), *_columns(decision))
     else:
-        yield from (*_columns(decision), *_BOUNDS)
+        yield from (*_columns(decision), *_bounds(decision))
+
+
+def _bounds(decision: Decision) -> Iterator[str]:
+    """Yield the bounds as comments, with columns of the table that they could be of."""
+    units = {candidate.column.name for candidate in decision.candidates}
+    columns = [column for column in decision.table.columns if column.readable and column.name not in units]
+    numbers = (
+        each.name
+        for types in _SUMMED
+        for each in columns
+        if types.fullmatch(each.type) and not _IDENTIFIER.search(each.name) and not find_identifier(each.name)
+    )
+    number = next(numbers, "")
+    time = next((each.name for each in columns if _TIME.fullmatch(each.type)), "")
+    yield from _BEFORE_BOUNDS
+    summed = f", {_key(number)} = {{ max = 500 }}" if number else ""
+    yield f"# bounds = {{ rows = 20{summed} }}  # how much of a unit counts in a group, for COUNT(*) and SUM"
+    if time:
+        days = "{ first = 2025-01-01, last = 2026-12-31 }"
+        yield f"# calendar = {{ {_key(time)} = {days} }}  # days of a time series without bounds in WHERE"
+    yield from _AFTER_BOUNDS
 
 
 def _source(table: FoundTable) -> Iterator[str]:

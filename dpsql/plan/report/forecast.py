@@ -40,7 +40,9 @@ class Forecast(NotebookRepr):
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what is left for such queries as lines of name and value, as a plan does."""
-        fits = ("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")
+        fits = ("such queries", f"{self.at_worst} fit")
+        if self.at_half != self.at_worst:
+            fits = ("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")
         if self.at_worst:
             return [fits]
         warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."

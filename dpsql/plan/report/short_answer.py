@@ -20,7 +20,7 @@ from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.statements import Option, PrivateQuery
-from dpsql.sql.ir.tree import strip_casts
+from dpsql.sql.ir.tree import Column, strip_casts
 
 __all__ = ["describe_key", "describe_need", "explain_short_answer", "groups_by_unit"]
 
@@ -89,7 +89,8 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
     names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
     if len(query.keys) == 1 and names:
         name = next(iter(names))
-        return name, plural(name)
+        is_noun = isinstance(strip_casts(query.keys[0]), Column)  # the name of an expression may be any word
+        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
     listed = " and ".join(names)
     return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
 

@@ -18,8 +18,9 @@ from dpsql.plan.report.balance import Balance
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
+from dpsql.sql.ir.statements import PrivateQuery
 
-__all__ = ["check_together", "explain_shortfall"]
+__all__ = ["check_together", "describe_together", "explain_shortfall", "price_together"]
 
 _DIGITS = 3
 _PLAIN = -6  # the least exponent that is written out in decimals
@@ -39,21 +40,35 @@ def explain_shortfall(
     left = format_share(remaining.least_share_of(limit), down=True)
     reason = f"This query may use {format_share(worst.share_of(limit))} of {whose}, and {left} is left."
     affordable = math.floor(remaining.refundable / plan.item_price)
-    hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
+    hint = "Write a smaller epsilon into OPTIONS."  # of WITH DIFFERENTIAL_PRIVACY, which has no clause to write
+    if not (plan.query.clause.implied and plan.query.clause.options):
+        hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
 
 
+def price_together(plans: Sequence[Plan]) -> BudgetVector | None:
+    """Return the worst case of the private queries of one statement together, None if all are stored."""
+    drawn = [plan for plan in plans if plan.fresh or not plan.stored]
+    different = {plan.key: plan for plan in drawn if not plan.fresh}  # the second of two that are equal is a replay
+    prices = [plan.price(plan.worst_case) for plan in (*different.values(), *(plan for plan in drawn if plan.fresh))]
+    return sum(prices[1:], prices[0]) if prices else None
+
+
+def describe_together(plans: Sequence[Plan], balance: Balance) -> str:
+    """Return what the private queries of one statement cost together at most, in shares of the budget."""
+    worst = price_together(plans)
+    if worst is None:
+        return "answered before; asking again costs nothing"
+    left = format_share(balance.remaining.least_share_of(balance.limit), down=True)
+    return f"at most {format_share(worst.share_of(balance.limit))} of the budget; {left} is left"
+
+
 def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
     """Raise `BudgetExceeded` unless the worst cases of the private queries of one statement fit together."""
-    different = {plan.key: plan for plan in plans if not plan.fresh}  # the second of two that are equal is a replay
-    prices = [plan.price(plan.worst_case) for plan in (*different.values(), *(plan for plan in plans if plan.fresh))]
-    if not prices:
-        return
-    worst = sum(prices[1:], prices[0])
-    left = balance.remaining
-    if worst.refundable <= left.refundable and worst.permanent <= left.permanent:
+    worst, left = price_together(plans), balance.remaining
+    if worst is None or (worst.refundable <= left.refundable and worst.permanent <= left.permanent):
         return
     whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
     reason = (
@@ -71,18 +86,20 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         if remaining.permanent < LEAST_DELTA:
             return "Only a query whose keys are known fits: name them, such as domain = ['DE', 'FR']."
         delta = f"delta = {_rounded_down(remaining.permanent)}"
+    clause, bound = plan.query.clause, affordable // len(plan.query.measures or [None])
+    before, after = _place_options(plan.query)
     if worst.refundable <= remaining.refundable:
-        return f"WITH ({delta}) would fit."
+        return f"{before}WITH ({delta}){after} would fit."
     fits = []
-    adaptive = plan.query.clause.is_adaptive
+    adaptive = clause.is_adaptive
     keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
-    shape = plan.query.clause.shape
-    if shape == "all" and affordable:
-        fits.append(f"WITH (max_groups_contributed = {affordable}) at this epsilon")
-    if shape == "top" and keys and plan.takes(keys, plan.epsilon.value):
+    if clause.shape == "all" and bound:
+        fits.append(f"{before}WITH (max_groups_contributed = {bound}){after} at this epsilon")
+    if clause.shape == "top" and keys and plan.takes(keys, plan.epsilon.value):
         options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
-        top = "ADAPTIVE" if adaptive else keys
-        fits.append(f"TOP {top} PRIVATE{f' WITH ({options})' if options else ''} at this epsilon")
+        top = f"TOP {'ADAPTIVE' if adaptive else keys} PRIVATE"
+        short = f"LIMIT {keys}" if clause.implied else top
+        fits.append(f"{f'{top} WITH ({options}){after}' if options else short} at this epsilon")
     each, reach = plan.mechanism_plan.price.items(plan.k), plan.spec.charged_partitions
     if reach > 1 and affordable >= each:
         fits.append(
@@ -91,8 +108,15 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     epsilon = _rounded_down(find_epsilon_within(remaining, plan.worst_items))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else "this one" if plan.k == 1 else f"these {plan.k}"
-        fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
+        fits.append(f"{before}WITH (epsilon = {epsilon}{delta and ', '}{delta}){after} for {these}")
     return f"{' or '.join(fits)} would fit." if fits else "What is left is not enough for a single row."
+
+
+def _place_options(query: PrivateQuery) -> tuple[str, str]:
+    """Return what to write before and after WITH: the clause and its place, where standard SQL has none."""
+    if not query.clause.implied:
+        return "", ""
+    return f"{query.clause} ", " at its end" if query.limit is None else " in place of LIMIT"
 
 
 def _rounded_down(value: Fraction) -> str:

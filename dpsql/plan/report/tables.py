@@ -9,7 +9,8 @@ from dpsql.ledger.base import Entry
 from dpsql.ledger.failures import FAILED
 from dpsql.plan.plan import Plan
 from dpsql.plan.report.balance import Balance
-from dpsql.plan.report.forecast import Forecast
+from dpsql.plan.report.forecast import forecast as make_forecast
+from dpsql.plan.report.shortfall import describe_together
 from dpsql.plan.terms import Terms
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
@@ -22,6 +23,7 @@ __all__ = [
     "budget_table",
     "columns_table",
     "describe_outcome",
+    "describe_plans",
     "functions_table",
     "history_table",
     "plan_columns",
@@ -97,22 +99,25 @@ def plan_columns() -> pa.Schema:
     return pa.schema([("property", pa.string()), ("value", pa.string())])
 
 
-def plan_table(plans: Sequence[tuple[Plan, Forecast]], *, wrapped: bool = False) -> pa.Table:
-    """Return EXPLAIN: the facts of each plan, and how many such queries the budget still buys.
-
-    Of queries that are `wrapped` these are the facts of the private queries inside; the rest is computed from their
-    answers.
-    """
+def plan_table(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False) -> pa.Table:
+    """Return EXPLAIN as a table; the private queries may be `wrapped` by a SELECT of their answers."""
     import pyarrow as pa
 
-    facts = list[tuple[str, str]]()
-    for at, (plan, forecast) in enumerate(plans, start=1):
-        facts += [("private query", f"{at} of {len(plans)}")] if len(plans) > 1 else []
-        facts += plan.facts()
-        facts += [("around it", "a SELECT of the released rows, which costs nothing")] if wrapped else []
-        facts += forecast.facts()
-    names, values = zip(*facts, strict=True)
+    names, values = zip(*describe_plans(plans, balance, wrapped=wrapped), strict=True)
     return pa.table({"property": names, "value": values}, schema=plan_columns())
+
+
+def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False) -> list[tuple[str, str]]:
+    """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
+    facts = list[tuple[str, str]]()
+    for at, plan in enumerate(plans, start=1):
+        facts += [("private query", f"{at} of {len(plans)}")] if len(plans) > 1 else []
+        facts += [*plan.facts(), *make_forecast(plan, balance.remaining, times=1).facts()]
+    if len(plans) > 1:
+        facts.append(("together", describe_together(plans, balance)))
+    if wrapped:
+        facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
+    return facts
 
 
 def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.display import Meter, Part, budget_html, remove_style
+from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Refusal
 from dpsql.plan import Balance, Forecast, Plan
 from dpsql.plan.report.forecast import forecast
+from dpsql.plan.report.shortfall import describe_together, price_together
+from dpsql.plan.report.tables import describe_plans
 from dpsql.receipt import format_share
 from dpsql.session import Session
 
@@ -33,13 +36,16 @@ class Preview:
 def preview_cost(session: Session, text: str) -> Preview:
     """Return the preview of a statement; raise as `dpsql.Session.explain` for one that cannot be run."""
     try:
-        plan = session.explain(text)
+        plans = session.explain_all(text)
     except Refusal as refusal:
         if refusal.code != "not-a-query" or refusal.place is not None:
             raise
         session.describe(text)  # the statement's own errors say what else is wrong
         return Preview("free", "This reads no private row and costs nothing.")
     balance = session.budget
+    if len(plans) > 1:
+        return _preview_several(plans, balance)
+    (plan,) = plans
     facts, clause = remove_style(plan._repr_html_()), plan.query.clause
     reading = f"Read as {clause}. " if clause.implied else ""
     if plan.stored and not plan.fresh:
@@ -50,6 +56,21 @@ def preview_cost(session: Session, text: str) -> Preview:
         return Preview("short", reading + _describe_shortage(plan, balance), plan.warnings, facts=facts)
     words = reading + _words(plan, fits, balance=balance)
     return Preview("priced", words, plan.warnings, meters=_meters(plan, balance), facts=facts)
+
+
+def _preview_several(plans: Sequence[Plan], balance: Balance) -> Preview:
+    """Return the preview of a statement with several private queries: what they cost together."""
+    facts = remove_style(
+        facts_html(Facts("Plan: nothing was read, nothing was charged", describe_plans(plans, balance)))
+    )
+    worst, left = price_together(plans), balance.remaining
+    together = describe_together(plans, balance)
+    words = f"{len(plans)} private queries: {together}."
+    if worst is None:
+        return Preview("stored", words, facts=facts)
+    warnings = tuple(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
+    is_short = worst.refundable > left.refundable or worst.permanent > left.permanent
+    return Preview("short" if is_short else "priced", words, warnings, facts=facts)
 
 
 def balance_html(balance: Balance) -> str:

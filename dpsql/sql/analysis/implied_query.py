@@ -60,7 +60,7 @@ def read_implied(
             raise
         return every
     if clause.around is not None and clause.may_be_all:
-        hint = f"Write LIMIT {clause.k} in the query that counts, or leave this out."
+        hint = f"End the inner query with LIMIT {clause.k}, or leave this out."
         reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
         raise Refusal("wrapping", reason, hint=hint, place=clause.around)
     return found
@@ -126,7 +126,7 @@ def _check_order(query: PrivateQuery) -> None:
         raise Refusal("order", reason, hint=hint, place=query.clause.place)
     if output.key is None and not first.descending:
         reason = "The least frequent groups are not found in private."
-        hint = "Write ORDER BY ... DESC, or put this query into FROM and order outside."
+        hint = "Write ORDER BY ... DESC, or order the first ones: SELECT * FROM (... DESC LIMIT 10) AS t ORDER BY ..."
         raise Refusal("order", reason, hint=hint, place=query.clause.place)
     if output.divisor is not None:
         hint = "Order by COUNT(*) or SUM, largest first."

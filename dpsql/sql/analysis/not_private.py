@@ -48,7 +48,7 @@ def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalo
     if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in _AGGREGATES for token in outer):
         return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
-        return _propose_query(find_private_table(tokens, catalog))
+        return _propose_query(find_private_table(tokens, catalog), selected=tokens[1:])
     if kinds[-2:] == ["LIMIT", "NUMBER"]:
         return f"Write TOP {outer[-1].text} PRIVATE in place of LIMIT {outer[-1].text}."
     return CLAUSE_HINT
@@ -82,12 +82,18 @@ def _find_outermost(tokens: Sequence[Token]) -> list[Token]:
     return [token for token in found if token.token_type.name != "L_PAREN"]
 
 
-def _propose_query(table: Table | None) -> str:
-    """Return a hint with a query of a table: the most frequent values of its first column that can be a key."""
+def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:
+    """Return a hint with a query of a table: the most frequent values of a column that can be a key.
+
+    It is the first one that the statement names, else the first of text, else the first.
+    """
     unit = "" if table is None else table.privacy_unit or ""
     columns = () if table is None else table.columns
     keys = [name for name, type_ in columns if ascii_lower(name) != ascii_lower(unit) and type_.family not in _UNREAD]
     if table is None or not keys:
         return "Add GROUP BY and a column, and end the query with TOP 10 PRIVATE."
-    query = propose_query(table.name, key=keys[0], unit=unit)
+    named = {ascii_lower(name): name for name in keys}
+    texts = [name for name, type_ in columns if name in keys and type_.family is Family.TEXT]
+    key = next((named[word] for token in selected if (word := ascii_lower(token.text)) in named), (texts or keys)[0])
+    query = propose_query(table.name, key=key, unit=unit)
     return f"Ask for the most frequent values of a column: {query}"
