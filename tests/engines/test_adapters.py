@@ -231,7 +231,7 @@ def test_clickhouse_reads_its_own_types_as_those_of_the_language() -> None:
         for column in ("coarse", "many"):
             with pytest.raises(dpsql.Error) as caught:
                 session.sql(f"SELECT low FROM {database}.odd WHERE {column} IS NOT NULL AND {column} = 1")
-            assert caught.value.code == "type"
+            assert caught.value.code in {"outer-select", "wrapping-failed"}  # DuckDB's SQL over public rows
 
 
 def test_after_a_statement_that_failed_clickhouse_answers_the_next() -> None:

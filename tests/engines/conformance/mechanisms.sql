@@ -170,7 +170,7 @@ ALL PRIVATE WITH (domain = 'countries.country');
 # known_product_bounded: all 1
 SELECT flag, CASE WHEN n < 0 THEN 'low' END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL ALL PRIVATE;
 
-# known_measured: all 2
+# measure_of_two_known_keys: all 2
 SELECT flag, country = 'DE' AS home, COUNT(*) AS rows, SUM(price) AS s FROM reads GROUP BY ALL ALL PRIVATE;
 
 # measure_weighted: weighted 20

@@ -56,7 +56,7 @@ class Attacked:
             answer = self.session.sql(self.write(sql))
             outcome, shown = "ok", repr((answer.fetchall(), answer.arrow().schema))
         except Error as error:
-            outcome, shown = error.code, str(error)
+            outcome, shown = error.code, f"{error.reason} {error.hint}"  # its place is a piece of the statement
         for value in (self.names["FILE"], self.names["DATABASE"], "/etc"):
             shown = shown.replace(value, "")
         return outcome, shown
