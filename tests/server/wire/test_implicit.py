@@ -13,7 +13,12 @@ from support.chart_kit import CREATE, DEFAULT_K, POLICY, PUBLIC, ROWS, Chart, re
 from support.server_kit import ACCOUNTS, Served, serving
 
 FIXTURES = Path(__file__).parents[2] / "unit" / "session" / "fixtures"
-CHARTS = [chart for name in ("charts.sql", "superset.sql") for chart in read_charts(FIXTURES / name)]
+SENT = read_charts(FIXTURES / "superset.sql")
+CHARTS = {
+    "written": read_charts(FIXTURES / "charts.sql"),
+    "dpsql": [chart for chart in SENT if chart.name.startswith("dpsql: ")],
+    "PostgreSQL": [chart for chart in SENT if chart.name.startswith("PostgreSQL: ")],
+}
 TOTAL = "SELECT COUNT(*) AS n FROM orders"
 READ_AS = "read as PRIVATE"
 
@@ -26,24 +31,24 @@ def make_charts(folder: Path) -> Path:
 
 
 @contextmanager
-def serving_charts(folder: Path, *, items: int) -> Iterator[Served]:
+def serving_charts(folder: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("support.server_kit.make_data", make_charts)
-        accounts = ACCOUNTS.replace("epsilon = 1.0\nitems = 100\n", f"epsilon = 95\nitems = {items}\n")
+        accounts = ACCOUNTS.replace("epsilon = 1.0\n", "epsilon = 95\n")
         with serving(folder, policy=POLICY.format(implicit="false") + accounts) as found:
             yield found
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving_charts(tmp_path_factory.mktemp("implicit"), items=100) as found:
+    with serving_charts(tmp_path_factory.mktemp("implicit")) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=CHARTS)
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Return a server whose items are cheap, since there are many charts."""
-    with serving_charts(tmp_path_factory.mktemp("dashboard"), items=2000) as found:
+    """Return a server for the charts of one kind: its budget is enough for these."""
+    with serving_charts(tmp_path_factory.mktemp("dashboard")) as found:
         yield found
 
 
@@ -135,7 +140,11 @@ def test_differential_privacy_needs_no_setting(client: psycopg.Connection) -> No
     assert len(client.execute(text).fetchall()) == 1
 
 
-@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+@pytest.mark.parametrize(
+    ("dashboard", "chart"),
+    [pytest.param(kind, chart, id=f"{kind}-{chart.name}") for kind, charts in CHARTS.items() for chart in charts],
+    indirect=["dashboard"],
+)
 def test_a_chart_is_read_as_the_file_says(chart: Chart, dashboard: Served) -> None:
     notices = list[str]()
     with psycopg.connect(dashboard.conninfo(), autocommit=True) as client:
