@@ -2,16 +2,17 @@
 
     PYTHONPATH=tests python tests/manual/capture_superset.py
 
-It writes tests/unit/session/fixtures/superset.sql. docs/how-to/superset.md says how to install Superset and dpsql together.
+It writes tests/unit/session/fixtures/superset.sql. docs/how-to/superset.md says how to install Superset and dpsql in
+one environment.
 
-Each chart is a query object in the form in which Superset's page sends it. Superset's own code makes the SQL of it, once
-for a database of `dpsql://` (its SQLAlchemy dialect and dpsql.integrations.superset), and once for `postgresql://`, which
-`dpsql serve` is to Superset. What is captured is the text that Superset gives to the cursor of the driver, so with what
-its parser makes of it. No server is asked: behind the cursor is a plain DuckDB with the rows of the tests, since a chart
-may send a second statement that depends on the answer to the first (a series limit, a time comparison).
+Each chart is a query object in the form in which Superset's page sends it. Superset's own code makes the SQL of it,
+once for a database of `dpsql://` (its SQLAlchemy dialect and dpsql.integrations.superset), and once for
+`postgresql://`, which `dpsql serve` is to Superset. What is captured is the text that Superset gives to the cursor of
+the driver, with what its parser makes of it. No server is asked: behind the cursor is a plain DuckDB with the rows of
+the tests, since a chart may send a second statement that depends on the first answer (series limit, time comparison).
 
-How each statement is to be read ("read as", "refused") is not captured. It is kept from the file as it is, by the name of
-the chart, and "read as: unknown" where the file has no such chart.
+How each statement is to be read ("read as", "refused") is not captured. It is kept from the file by the name of the
+chart, and "read as: unknown" where the file has no such chart.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ FIXTURE = Path(__file__).parents[1] / "unit" / "session" / "fixtures" / "superse
 HEAD = """\
 -- Statements of Apache Superset {superset} over the table `orders` of tests/support/chart_kit.py, in implicit mode.
 --
--- Captured, byte for byte, by tests/manual/capture_superset.py, with sqlglot {sqlglot} and SQLAlchemy {sqlalchemy}, from
--- the cursor of the driver: once for the engine spec of dpsql, once for that of PostgreSQL, which is said where it sends
--- another text. Before each: the chart, and what it is read as, with the number of rows where it is known, or the code of
--- its refusal. These lines are by hand.
+-- Captured, byte for byte, by tests/manual/capture_superset.py, with sqlglot {sqlglot} and SQLAlchemy {sqlalchemy},
+-- from the cursor of the driver: once for the engine spec of dpsql, once for that of PostgreSQL, which is there where
+-- it sends another text. Before each: the chart, and what it is read as, with the number of rows where it is known, or
+-- the code of its refusal. These lines are by hand.
 """
 READINGS = re.compile(r"-- chart: (.+)\n(-- (?:read as|refused): .+)\n")
 CONFIG = """
@@ -63,12 +64,18 @@ VIRTUAL = {  # datasets of a query, with the types of their columns
     "ranked": (RANKED, {"product": "VARCHAR", "readers": "BIGINT"}),
     "daily": (DAILY, {"day": "TIMESTAMP", "orders": "BIGINT"}),
     "computed": (
-        "SELECT product, readers * 1.5 AS scaled, readers::float AS f, ROW_NUMBER() OVER (ORDER BY readers DESC) AS rank, "
-        f"readers * 100.0 / SUM(readers) OVER () AS share FROM ({RANKED}) AS r",
+        (
+            "SELECT product, readers * 1.5 AS scaled, readers::float AS f, "
+            "ROW_NUMBER() OVER (ORDER BY readers DESC) AS rank, "
+            f"readers * 100.0 / SUM(readers) OVER () AS share FROM ({RANKED}) AS r"
+        ),
         {"product": "VARCHAR", "scaled": "DOUBLE", "f": "DOUBLE", "rank": "BIGINT", "share": "DOUBLE"},
     ),
     "filtered": ("SELECT * FROM orders WHERE amount > 1", COLUMNS),
-    "measured": ("SELECT product, COUNT(*) AS orders FROM orders GROUP BY product", {"product": "VARCHAR", "orders": "BIGINT"}),
+    "measured": (
+        "SELECT product, COUNT(*) AS orders FROM orders GROUP BY product",
+        {"product": "VARCHAR", "orders": "BIGINT"},
+    ),
 }
 
 
@@ -140,7 +147,10 @@ TILES = [
     tile("big number of a sum", {"columns": [], "metrics": [SUM], "orderby": [], **DURING}),
     tile("big number with trend line", {"columns": [axis("P1D")], "metrics": [COUNT], **DURING}),
     tile("big number with trend line, weeks", {"columns": [axis("P1W")], "metrics": [SUM], **DURING}),
-    tile("big number compared with a week before", {"columns": [], "metrics": [COUNT], **DURING, "time_offsets": ["1 week ago"]}),
+    tile(
+        "big number compared with a week before",
+        {"columns": [], "metrics": [COUNT], **DURING, "time_offsets": ["1 week ago"]},
+    ),
     tile("gauge", {"columns": [], "metrics": [AVG], "orderby": [], "row_limit": 10, **ALWAYS}),
     tile("line by day", line("P1D", COUNT)),
     tile("line by week", line("P1W", SUM)),
@@ -183,54 +193,131 @@ TILES = [
             "product",
             metrics=[COUNT, SUM],
             row_limit=1000,
-            post_processing=[{"operation": "contribution", "options": {"columns": ["SUM(amount)"], "rename_columns": ["%SUM(amount)"]}}],
+            post_processing=[
+                {
+                    "operation": "contribution",
+                    "options": {"columns": ["SUM(amount)"], "rename_columns": ["%SUM(amount)"]},
+                }
+            ],
         ),
     ),
     tile("table, its totals", bars("product", metrics=[COUNT, SUM], columns=[], row_limit=0, orderby=[])),
     tile("table, its number of rows", bars("product", metrics=[COUNT], is_rowcount=True, row_limit=0, row_offset=0)),
     tile("table, its second page", bars("product", metrics=[COUNT], row_limit=20, row_offset=20)),
     tile("table over time", bars(axis("P1D"), metrics=[COUNT], row_limit=1000, **DURING)),
-    tile("table, HAVING of a count", bars("product", metrics=[COUNT], extras={"having": "(COUNT(*) >= 100)", "where": ""})),
-    tile("table, HAVING that others pass", bars("product", metrics=[COUNT], extras={"having": "(COUNT(*) < 100)", "where": ""})),
-    tile("table, WHERE in SQL", bars("product", metrics=[COUNT], extras={"having": "", "where": "(amount > 10 AND product <> 'p0')"})),
-    tile("table, filters of every kind", bars("product", metrics=[COUNT], filters=[
-        within(WEEK),
-        {"col": "product", "op": "IN", "val": ["p0", "p1", "p4"]},
-        {"col": "product", "op": "NOT IN", "val": ["p9"]},
-        {"col": "product", "op": "IS NOT NULL"},
-        {"col": "amount", "op": "<", "val": 40},
-        {"col": "product", "op": "ILIKE", "val": "P%"},
-    ])),
-    tile("table compared with a week before", bars("product", metrics=[COUNT], row_limit=1000, **DURING, time_offsets=["1 week ago"])),
-    tile("table, raw records", {"columns": ["product", "amount", "ts"], "metrics": None, "orderby": [], "row_limit": 1000, **ALWAYS}),
+    tile(
+        "table, HAVING of a count",
+        bars("product", metrics=[COUNT], extras={"having": "(COUNT(*) >= 100)", "where": ""}),
+    ),
+    tile(
+        "table, HAVING that others pass",
+        bars("product", metrics=[COUNT], extras={"having": "(COUNT(*) < 100)", "where": ""}),
+    ),
+    tile(
+        "table, WHERE in SQL",
+        bars("product", metrics=[COUNT], extras={"having": "", "where": "(amount > 10 AND product <> 'p0')"}),
+    ),
+    tile(
+        "table, filters of every kind",
+        bars(
+            "product",
+            metrics=[COUNT],
+            filters=[
+                within(WEEK),
+                {"col": "product", "op": "IN", "val": ["p0", "p1", "p4"]},
+                {"col": "product", "op": "NOT IN", "val": ["p9"]},
+                {"col": "product", "op": "IS NOT NULL"},
+                {"col": "amount", "op": "<", "val": 40},
+                {"col": "product", "op": "ILIKE", "val": "P%"},
+            ],
+        ),
+    ),
+    tile(
+        "table compared with a week before",
+        bars("product", metrics=[COUNT], row_limit=1000, **DURING, time_offsets=["1 week ago"]),
+    ),
+    tile(
+        "table, raw records",
+        {"columns": ["product", "amount", "ts"], "metrics": None, "orderby": [], "row_limit": 1000, **ALWAYS},
+    ),
     tile("pivot table", bars("product", axis("P1W"), metrics=[COUNT], **DURING)),
     tile("heatmap", bars(axis("P1D"), "product", metrics=[SUM], **DURING)),
-    tile("histogram of a column", {"columns": ["amount"], "metrics": None, "orderby": [], "row_limit": 10_000, **ALWAYS}),
+    tile(
+        "histogram of a column", {"columns": ["amount"], "metrics": None, "orderby": [], "row_limit": 10_000, **ALWAYS}
+    ),
     tile("bar of a column's bins", bars(custom("FLOOR(amount / 10) * 10", "bin"), metrics=[COUNT])),
     tile("bar of a column's buckets", bars(custom("width_bucket(amount, 0, 50, 5)", "bin"), metrics=[COUNT])),
     tile("box plot", bars(axis("P1D"), "product", metrics=[AVG], **DURING, series_columns=["product"])),
     tile("bar of an average", bars("product", metrics=[AVG])),
     tile("bubbles", bars("product", metrics=[COUNT, SUM, READERS])),
-    tile("native filter, its values", {"columns": ["product"], "metrics": [], "orderby": [["product", True]], "row_limit": 1000}),
+    tile(
+        "native filter, its values",
+        {"columns": ["product"], "metrics": [], "orderby": [["product", True]], "row_limit": 1000},
+    ),
     tile("native filter, its values by a metric", bars("product", metrics=[COUNT], filters=[], row_limit=1000)),
-    tile("native filter, its values in no order", {"columns": ["product"], "metrics": [], "orderby": [], "row_limit": 1000}),
-    tile("native filter, the range of a number", {"columns": [], "metrics": [simple("MIN", "amount", "min"), simple("MAX", "amount", "max")]}),
+    tile(
+        "native filter, its values in no order",
+        {"columns": ["product"], "metrics": [], "orderby": [], "row_limit": 1000},
+    ),
+    tile(
+        "native filter, the range of a number",
+        {"columns": [], "metrics": [simple("MIN", "amount", "min"), simple("MAX", "amount", "max")]},
+    ),
     tile("filter of the explorer, its values", kind="values"),
     tile("samples", {"row_limit": 1000}, kind="samples"),
-    tile("drill to detail", {"filters": [{"col": "product", "op": "==", "val": "p1"}], "row_limit": 50}, kind="drill_detail"),
+    tile(
+        "drill to detail",
+        {"filters": [{"col": "product", "op": "==", "val": "p1"}], "row_limit": 50},
+        kind="drill_detail",
+    ),
     tile("pie of a filtered dataset", bars("product", metrics=[SUM], row_limit=100), dataset="filtered"),
     tile("line of a filtered dataset", line("P1D", COUNT), dataset="filtered"),
     tile("bar of a ranking", bars("product", metrics=[simple("SUM", "readers")], filters=[]), dataset="ranked"),
     tile("big number of a ranking", {"columns": [], "metrics": [simple("SUM", "readers")]}, dataset="ranked"),
-    tile("bar of a scaled ranking", bars("product", metrics=[custom("SUM(readers)*1.5")], filters=[]), dataset="ranked"),
-    tile("histogram of a ranking", {"columns": ["readers"], "metrics": None, "orderby": [], "row_limit": 10_000}, dataset="ranked"),
-    tile("bins of a ranking", bars(custom("FLOOR(readers / 100) * 100", "bin"), metrics=[COUNT], filters=[]), dataset="ranked"),
-    tile("table of a computed ranking", {"columns": ["product", "scaled", "f", "rank", "share"], "metrics": None, "orderby": [["share", False]], "row_limit": 1000}, dataset="computed"),
+    tile(
+        "bar of a scaled ranking", bars("product", metrics=[custom("SUM(readers)*1.5")], filters=[]), dataset="ranked"
+    ),
+    tile(
+        "histogram of a ranking",
+        {"columns": ["readers"], "metrics": None, "orderby": [], "row_limit": 10_000},
+        dataset="ranked",
+    ),
+    tile(
+        "bins of a ranking",
+        bars(custom("FLOOR(readers / 100) * 100", "bin"), metrics=[COUNT], filters=[]),
+        dataset="ranked",
+    ),
+    tile(
+        "table of a computed ranking",
+        {
+            "columns": ["product", "scaled", "f", "rank", "share"],
+            "metrics": None,
+            "orderby": [["share", False]],
+            "row_limit": 1000,
+        },
+        dataset="computed",
+    ),
     tile("samples of a computed ranking", {"row_limit": 1000}, dataset="computed", kind="samples"),
-    tile("line of daily counts", {**line("P1D", simple("SUM", "orders")), "columns": [axis("P1D", "day")], "filters": [within(WEEK, "day")]}, dataset="daily"),
-    tile("line of daily counts, by week", {**line("P1W", simple("SUM", "orders")), "columns": [axis("P1W", "day")], "filters": [within("No filter", "day")]}, dataset="daily"),
+    tile(
+        "line of daily counts",
+        {**line("P1D", simple("SUM", "orders")), "columns": [axis("P1D", "day")], "filters": [within(WEEK, "day")]},
+        dataset="daily",
+    ),
+    tile(
+        "line of daily counts, by week",
+        {
+            **line("P1W", simple("SUM", "orders")),
+            "columns": [axis("P1W", "day")],
+            "filters": [within("No filter", "day")],
+        },
+        dataset="daily",
+    ),
     tile("big number, the largest day", {"columns": [], "metrics": [simple("MAX", "orders")]}, dataset="daily"),
-    tile("bar of a ranking without a limit", bars("product", metrics=[simple("SUM", "orders")], filters=[]), dataset="measured"),
+    tile(
+        "bar of a ranking without a limit",
+        bars("product", metrics=[simple("SUM", "orders")], filters=[]),
+        dataset="measured",
+    ),
 ]
 
 
@@ -267,8 +354,8 @@ class Connection:
 @contextmanager
 def capturing(captured: list[str]) -> Iterator[None]:
     """Put the cursor in place of a driver's, as long as the block."""
-    import superset.models.helpers as helpers
     from sqlalchemy.engine import Engine
+    from superset.models import helpers
     from superset.models.core import Database
 
     rows = duckdb.connect()
@@ -284,7 +371,7 @@ def capturing(captured: list[str]) -> Iterator[None]:
     def connect_engine(engine: Engine) -> Any:
         return to_own(engine) if engine.dialect.name == "sqlite" else connect()  # the first is Superset's own database
 
-    def read(sql: object, con: Connection) -> Any:
+    def read(sql: object, *, con: Connection) -> Any:  # noqa: ARG001 - as pandas has it
         captured.append(str(sql))
         return rows.execute(str(sql)).df()
 
@@ -313,7 +400,9 @@ def make_datasets(flavour: str) -> dict[str, Any]:
             database=database,
             sql=sql or None,
             main_dttm_col=dated[0] if dated else None,
-            columns=[TableColumn(column_name=column, type=kind, is_dttm=column in dated) for column, kind in columns.items()],
+            columns=[
+                TableColumn(column_name=column, type=kind, is_dttm=column in dated) for column, kind in columns.items()
+            ],
             metrics=[SqlMetric(metric_name=metric, expression=text) for metric, text in SAVED.items()],
         )
         db.session.add(table)
@@ -335,7 +424,11 @@ def draw(chart: Tile, dataset: Any) -> list[str]:
             source = {"id": dataset.id, "type": "table"}
             form = {"datasource": f"{dataset.id}__table", **chart.form}
             context = QueryContextFactory().create(
-                datasource=source, queries=chart.queries, form_data=form, result_type=ChartDataResultType(chart.kind), force=True
+                datasource=source,
+                queries=chart.queries,
+                form_data=form,
+                result_type=ChartDataResultType(chart.kind),
+                force=True,
             )
             for answer in context.get_payload()["queries"]:
                 if answer.get("error"):

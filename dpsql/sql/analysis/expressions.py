@@ -19,7 +19,7 @@ from dpsql.sql.functions.coercion import convert, convert_to_text, negate, numbe
 from dpsql.sql.functions.signatures import cap_length, find_max_length, type_longer_text
 from dpsql.sql.ir.clock import read_clock, truncate_to_date
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate
+from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate, strip_casts
 from dpsql.sql.ir.types import (
     BIGINT,
     BOOLEAN,
@@ -63,6 +63,7 @@ _CASTS = {
     "TIMESTAMPNTZ": TIMESTAMP,
 }
 _INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
+_PARTS = {"hour": "minute", "minute": "second"}
 _SIZES = frozenset(map(str, range(39)))
 
 
@@ -143,7 +144,31 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     left = reader.read(node.this)
     if type(node.expression).__name__ == "Interval":
         return shift_date(left, operator, interval=_interval(reader, node.expression), where=where)
+    if type(node.expression).__name__ == "Mul" and type(node.expression.this).__name__ == "Interval":
+        return _short_bucket(reader, node.expression, left=left, operator=operator)
     return arithmetic(left, operator, right=reader.read(node.expression), where=where)
+
+
+def _short_bucket(reader: Reader, node: Node, *, left: Expression, operator: str) -> Expression:
+    """Return time_bucket for what tools write in PostgreSQL, and refuse any other product with an INTERVAL.
+
+    date_trunc('hour', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(minute FROM ts) / 15) is time_bucket(INTERVAL '15
+    minutes', ts), since 15 divides 60; so it is with a minute and its seconds.
+    """
+    only(reader.statement, node, "this", "expression")
+    width, steps = _interval(reader, node.this), reader.read(node.expression)
+    number, unit = str(width.value).split()
+    match left, steps:
+        case (
+            Call(function="date_trunc", arguments=(Literal(value="hour" | "minute" as whole), time)),
+            Call(function="floor", arguments=(Call(function="/", arguments=(part, Literal(value=divisor))),)),
+        ) if (operator, unit, time.type) == ("+", _PARTS[str(whole)], TIMESTAMP) and divisor == int(number) > 0:
+            match strip_casts(part):
+                case Call(function="date_part", arguments=(Literal(value=name), of)) if (name, of) == (unit, time):
+                    if not 60 % int(number):  # so that the whole hour begins a bucket
+                        return Call("time_bucket", (width, time), TIMESTAMP)
+    hint = "Write time_bucket(INTERVAL '15 minutes', ts) for times rounded down to quarters of an hour."
+    raise Unsupported("interval", "An INTERVAL is not multiplied.", hint=hint, place=reader.place(node))
 
 
 def _interval(reader: Reader, node: Node) -> Literal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -12,7 +13,12 @@ from support.chart_kit import CREATE, DEFAULT_K, POLICY, PUBLIC, ROWS, Chart, re
 from support.server_kit import ACCOUNTS, Served, serving
 
 FIXTURES = Path(__file__).parents[2] / "unit" / "session" / "fixtures"
-CHARTS = [chart for name in ("charts.sql", "superset.sql") for chart in read_charts(FIXTURES / name)]
+SENT = read_charts(FIXTURES / "superset.sql")
+CHARTS = {
+    "written": read_charts(FIXTURES / "charts.sql"),
+    "dpsql": [chart for chart in SENT if chart.name.startswith("dpsql: ")],
+    "PostgreSQL": [chart for chart in SENT if chart.name.startswith("PostgreSQL: ")],
+}
 TOTAL = "SELECT COUNT(*) AS n FROM orders"
 READ_AS = "read as PRIVATE"
 
@@ -24,14 +30,26 @@ def make_charts(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@contextmanager
+def serving_charts(folder: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("support.server_kit.make_data", make_charts)
         accounts = ACCOUNTS.replace("epsilon = 1.0\n", "epsilon = 95\n")
-        policy = POLICY.format(implicit="false") + accounts
-        with serving(tmp_path_factory.mktemp("implicit"), policy=policy) as found:
+        with serving(folder, policy=POLICY.format(implicit="false") + accounts) as found:
             yield found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving_charts(tmp_path_factory.mktemp("implicit")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=CHARTS)
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Return a server for the charts of one kind: its budget is enough for these."""
+    with serving_charts(tmp_path_factory.mktemp("dashboard")) as found:
+        yield found
 
 
 @pytest.fixture
@@ -122,16 +140,23 @@ def test_differential_privacy_needs_no_setting(client: psycopg.Connection) -> No
     assert len(client.execute(text).fetchall()) == 1
 
 
-@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
-def test_a_chart_is_read_as_the_file_says(chart: Chart, client: psycopg.Connection) -> None:
-    client.execute("SET dpsql.implicit = on")
+@pytest.mark.parametrize(
+    ("dashboard", "chart"),
+    [pytest.param(kind, chart, id=f"{kind}-{chart.name}") for kind, charts in CHARTS.items() for chart in charts],
+    indirect=["dashboard"],
+)
+def test_a_chart_is_read_as_the_file_says(chart: Chart, dashboard: Served) -> None:
     notices = list[str]()
-    client.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
-    if chart.refused:
-        with pytest.raises(psycopg.Error):
-            client.execute(chart.sql)
-        assert not notices
-        return
-    rows = client.execute(chart.sql).fetchall()
+    with psycopg.connect(dashboard.conninfo(), autocommit=True) as client:
+        client.execute("SET dpsql.implicit = on")
+        client.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+        if chart.refused:
+            with pytest.raises(psycopg.Error) as refused:
+                client.execute(chart.sql)
+            assert f"[{chart.refused}]" in str(refused.value.diag.message_primary)
+            assert refused.value.diag.message_hint
+            assert not notices
+            return
+        rows = client.execute(chart.sql).fetchall()
     assert len(rows) == chart.rows if chart.rows is not None else len(rows) <= DEFAULT_K
     assert any(f"read as {chart.reading}" in notice for notice in notices)

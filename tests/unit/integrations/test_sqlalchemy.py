@@ -127,6 +127,20 @@ def test_a_table_in_a_schema_is_asked_by_its_columns(engine: Any) -> None:
     assert "shop.orders.product" in str(query.compile(engine))
 
 
+def test_ilike_is_written_as_it_is(engine: Any) -> None:
+    reads = sa.Table("reads", sa.MetaData(), autoload_with=engine)
+    article = reads.c.article
+    for condition, written in (
+        (article.ilike("A%"), "ILIKE ?"),
+        (~article.ilike("A%"), "NOT ILIKE ?"),
+        (article.ilike("A!%", escape="!"), "ILIKE ? ESCAPE '!'"),
+    ):
+        query = sa.select(article).where(condition).group_by(article).suffix_with("TOP 1 PRIVATE")
+        assert f"reads.article {written}" in str(query.compile(engine))
+        with engine.connect() as connection:
+            assert len(connection.execute(query).fetchall()) <= 1
+
+
 def test_what_is_asked_before_a_question_is_free(engine: Any) -> None:
     reads = sa.Table("reads", sa.MetaData(), autoload_with=engine)
     with engine.connect() as connection:

@@ -86,3 +86,7 @@ def test_who_is_logged_in_asks(spec: Any) -> None:
 
 def test_series_are_limited_by_a_query_of_their_own(spec: Any) -> None:
     assert spec.allows_joins is False
+
+
+def test_an_order_is_not_selected_a_second_time(spec: Any) -> None:
+    assert not hasattr(spec, "allows_hidden_orderby_agg")  # Superset's own value is True

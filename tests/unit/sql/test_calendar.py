@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sql_reference import accepts_pattern, catalog_of
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
@@ -93,6 +93,65 @@ def test_the_day_of_a_time_stamp_and_the_weeks_of_a_date() -> None:
     assert buckets("date_trunc('hour', ts)", "ts >= now() - INTERVAL 1 DAY AND ts <= now()") == hours
 
 
+@given(
+    st.sampled_from(["1 minute", "5 minutes", "15 minutes", "90 minutes", "30 seconds", "6 hours", "24 hours"]),
+    st.datetimes(datetime(1600, 1, 1), datetime(2200, 1, 1)),  # noqa: DTZ001 - as above
+    st.integers(0, 100_000),
+)
+def test_buckets_of_time_bucket_are_those_of_duckdb(width: str, low: datetime, seconds: int) -> None:
+    high = low + timedelta(seconds=seconds, microseconds=2)
+    key = f"time_bucket(INTERVAL '{width}', ts)"
+    found = buckets(key, f"ts >= TIMESTAMP '{low}' AND ts <= TIMESTAMP '{high}'")
+    begin = f"time_bucket(INTERVAL '{width}', $1::TIMESTAMP)"
+    wanted = CON.execute(
+        f"SELECT x::VARCHAR FROM (SELECT unnest(generate_series({begin}, $2::TIMESTAMP, INTERVAL '{width}')) AS x) "
+        "ORDER BY x",
+        [low, high],
+    ).fetchall()
+    assert found == [text for (text,) in wanted]
+
+
+@pytest.mark.parametrize("width", ["7 minutes", "1 week", "5 days", "1 month", "36 hours"])
+def test_buckets_that_do_not_begin_at_midnight_have_no_calendar(width: str) -> None:
+    assert read(f"time_bucket(INTERVAL '{width}', ts)", "ts >= '2026-01-01' AND ts < '2026-01-02'").domain is None
+
+
+@pytest.mark.parametrize(
+    ("written", "width"),
+    [
+        ("date_trunc('hour', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(MINUTE FROM ts) / 15)", "15 minutes"),
+        ("date_trunc('minute', ts) + INTERVAL 20 SECOND * FLOOR(EXTRACT(second FROM ts) / 20)", "20 seconds"),
+    ],
+)
+def test_what_tools_write_in_postgresql_is_time_bucket(written: str, width: str) -> None:
+    where = "ts >= '2026-01-01' AND ts < '2026-01-01 01:00:00'"
+    assert read(written, where).keys == read(f"time_bucket(INTERVAL '{width}', ts)", where).keys
+    sql = f"SELECT bool_and({written} = time_bucket(INTERVAL '{width}', ts)) FROM moments"
+    moments = "SELECT TIMESTAMP '1969-12-31 22:00:01' + x * INTERVAL 7919 MILLISECOND AS ts FROM range(9999) t(x)"
+    assert CON.execute(f"WITH moments AS ({moments}) {sql}").fetchone() == (True,)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "date_trunc('hour', ts) + INTERVAL '7 minutes' * FLOOR(EXTRACT(MINUTE FROM ts) / 7)",
+        "date_trunc('hour', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(MINUTE FROM ts) / 30)",
+        "date_trunc('hour', ts) - INTERVAL '15 minutes' * FLOOR(EXTRACT(MINUTE FROM ts) / 15)",
+        "date_trunc('day', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(MINUTE FROM ts) / 15)",
+        "date_trunc('hour', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(second FROM ts) / 15)",
+        "date_trunc('hour', ts) + INTERVAL '15 seconds' * FLOOR(EXTRACT(MINUTE FROM ts) / 15)",
+        "date_trunc('hour', ts) + INTERVAL '15 minutes' * 2",
+        "user_id + INTERVAL '15 minutes' * 2",
+    ],
+)
+def test_an_interval_is_not_multiplied_otherwise(key: str) -> None:
+    where = "ts >= '2026-01-01' AND ts < '2026-01-01 01:00:00'"
+    with pytest.raises(Unsupported, match="not multiplied") as refused:
+        read(key, where)
+    written = str(refused.value.hint).removeprefix("Write ").partition(" for ")[0]
+    assert len(buckets(written, where)) == 4
+
+
 def test_a_calendar_ends_with_the_calendar_of_python() -> None:
     assert buckets("date_trunc('year', ts)", "ts >= '9998-05-01' AND ts <= '9999-12-31 23:59:59.999999'") == [
         "9998-01-01 00:00:00",
@@ -110,6 +169,8 @@ CUT = {
     "date_trunc('week', ts)|ts >= '2026-01-01' AND ts < '2026-01-03'": "the only week (2025-12-29)",
     "date_trunc('hour', ts)|ts >= '2026-01-01 10:30:00' AND ts < '2026-01-01 12:00:00'": "the first hour (2026-01-01 "
     "10:00:00)",
+    "time_bucket(INTERVAL 15 MINUTE, ts)|ts >= '2026-01-01 10:20:00' AND ts < '2026-01-01 12:00:00'": "the first "
+    "bucket (2026-01-01 10:15:00)",
     "date_trunc('month', d)|d >= '2026-01-01' AND d <= '2026-01-31'": "",
     "date_trunc('month', d)|d > '2025-12-31' AND d < '2026-02-01'": "",
     "date_trunc('month', d)|d > '2026-01-01' AND d < '2026-02-01'": "the first month (2026-01-01)",
