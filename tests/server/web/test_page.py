@@ -75,6 +75,9 @@ def test_a_preview_charges_nothing_and_says_what_is_free(world: World) -> None:
     assert " % of the budget. " in ask(client, COUNTS, "/preview")
     assert "costs nothing" in ask(client, "SELECT country FROM countries", "/preview")
     assert "costs nothing" in ask(client, "SHOW BUDGET", "/preview")
+    total = "(SELECT COUNT(DISTINCT user_id) AS n FROM reads"
+    several = f"SELECT a.n - b.n AS more FROM {total} PRIVATE) AS a, {total} WHERE country = 'DE' PRIVATE) AS b"
+    assert "2 private queries: at most " in ask(client, several, "/preview")
     assert world.charges() == 0
     ask(client, COUNTS)
     assert "Answered before" in ask(client, COUNTS, "/preview")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -214,6 +215,17 @@ def test_parameters(folder: Path) -> None:
     assert json.loads(out)["rows"] == [["[bold]x[/bold]"], [""]]
 
 
+def test_explain_of_several_private_queries_says_what_they_cost_together(folder: Path) -> None:
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads"
+    sql = f"SELECT ({total} WHERE year > 2020 PRIVATE) AS later, ({total} PRIVATE) AS readers"
+    code, out, err = asked(folder, "explain", sql)
+    assert (code, err) == (0, "")
+    lines = [re.split(r" {2,}", line)[:2] for line in out.decode().splitlines()]
+    assert [value for name, value in lines if name == "private query"] == ["1 of 2", "2 of 2"]
+    assert lines[-1][0] == "together"
+    assert re.fullmatch(r"at most .+ % of the budget; .+ % is left", lines[-1][1])
+
+
 def test_explain(folder: Path) -> None:
     code, out, err = asked(folder, "explain", COUNTED)
     assert (code, err) == (0, "")
@@ -235,7 +247,7 @@ def test_explain(folder: Path) -> None:
     facts = {row["property"]: row["value"] for row in json.loads(out)}
     assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "140", "0.05")
     # the default delta is for the 20 queries of the budget
-    assert facts["such queries"] == "20 fit at the worst, 20 if half of the items come back"
+    assert facts["such queries"] == "20 fit"
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "csv")
     assert out.startswith(b'"property","value"\n')
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "arrow")

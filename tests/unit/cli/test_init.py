@@ -66,7 +66,7 @@ columns = [
     # "tags" is left out: dpsql does not compute with VARCHAR[]
     "created_at",
 ]
-{bounds}
+{timed}
 
 # countries is left to you. No column looks like a privacy unit. If a row can say anything about a person, it needs a
 # column that names them.
@@ -104,10 +104,14 @@ columns = [
 BOUNDS = """\
 # max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink
 # one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list
-# bounds = { rows = 20 }  # COUNT(*) counts so many rows of a unit in a group; SUM needs: amount = { max = 500 }
-# calendar = { ts = { first = 2025-01-01, last = 2026-12-31 } }  # days of a time series without bounds in WHERE
+# bounds = { rows = 20 }  # how much of a unit counts in a group, for COUNT(*) and SUM
 # min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test
 # population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it"""
+TIMED = BOUNDS.replace(
+    "# min_units",
+    "# calendar = { created_at = { first = 2025-01-01, last = 2026-12-31 } }"
+    "  # days of a time series without bounds in WHERE\n# min_units",
+)
 HOSTILE = [
     "two words",
     'quote"d',
@@ -141,13 +145,31 @@ def shop(tmp_path: Path) -> Path:
     return made(tmp_path / "shop.duckdb", SHOP)
 
 
+def test_the_commented_settings_of_a_dashboard_work_as_they_are(tmp_path: Path) -> None:
+    made(
+        tmp_path / "shop.duckdb",
+        "CREATE TABLE orders AS SELECT i AS order_id, i % 900 AS customer_id, i / 7 AS amount, "
+        "TIMESTAMP '2026-01-01' AS ordered_at FROM range(9000) t(i)",
+    )
+    dpsql_command("init", "shop.duckdb", cwd=tmp_path)
+    text = (tmp_path / "policy.toml").read_text()
+    for key in ("[sql]", "implicit", "bounds", "calendar"):
+        text = text.replace(f"\n# {key}", f"\n{key}")
+    (tmp_path / "policy.toml").write_text(text)
+    policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
+    with dpsql.connect(tmp_path / "shop.duckdb", policy=policy, ledger=":memory:") as session:
+        assert len(session.sql("SELECT COUNT(*), SUM(amount) FROM orders")) == 1
+        plan = session.explain("SELECT date_trunc('year', ordered_at) AS year, COUNT(*) FROM orders GROUP BY year")
+        assert str(plan.query.clause) == "ALL PRIVATE"
+
+
 def test_a_realistic_schema(shop: Path) -> None:
     code, out, err = dpsql_command("init", "shop.duckdb", cwd=shop.parent)
     assert (code, err) == (0, "")
     text = (shop.parent / "policy.toml").read_text()
     assert text.startswith('# A starter policy for dpsql, written from the schema of "shop.duckdb": ')
     left = "\n".join(f"# {line}" for line in BOUNDS.splitlines())
-    assert text.endswith("\n\n" + TABLES.format(bounds=BOUNDS, left=left))
+    assert text.endswith("\n\n" + TABLES.format(bounds=BOUNDS, timed=TIMED, left=left))
     told = out.decode().splitlines()
     assert told[0] == "Wrote policy.toml: a starter policy from names, types and keys; no row was read."
     assert "    consider leaving out: email" in told

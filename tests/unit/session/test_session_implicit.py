@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
@@ -411,3 +412,93 @@ def test_errors_point_into_the_text_that_was_written() -> None:
     place = refused.value.place
     assert isinstance(place, dpsql.errors.Place)
     assert text.split("\n")[place.line - 1][place.column - 1 :].startswith(place.fragment)
+
+
+SERIES = (
+    f"SELECT date_trunc('day', ts) AS day, COUNT(*) AS n, AVG(amount) AS mean FROM orders WHERE {JANUARY} GROUP BY day"
+)
+TOTALS = (
+    "SELECT COUNT(*) AS n, SUM(amount) AS a, COUNT(DISTINCT user_id) AS c, COUNT(amount) AS d, "
+    "COUNT(*) FILTER (WHERE amount > 9) AS e, COUNT(*) FILTER (WHERE amount > 19) AS f FROM orders"
+)
+TOO_DEAR = {
+    "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product ORDER BY n DESC LIMIT 4": [
+        "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product ORDER BY n DESC LIMIT {LIMIT}",
+        "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product ORDER BY n DESC {TOP}",
+    ],
+    "SELECT DISTINCT product FROM orders": ["SELECT DISTINCT product FROM orders LIMIT {LIMIT}"],
+    f"{SERIES} ORDER BY day": [f"{SERIES} ORDER BY day {{GROUPS}}", f"{SERIES} ORDER BY day {{ALL}}"],
+    TOTALS: [f"{TOTALS} {{TOTAL}}"],
+}
+WRITTEN = {
+    "LIMIT": r"\bLIMIT (\d+) at",
+    "TOP": r"(TOP \d+ PRIVATE WITH \(epsilon = \S+\)) in place of LIMIT",
+    "GROUPS": r"(ALL PRIVATE WITH \(max_groups_contributed = \d+\)) at its end",
+    "ALL": r"(ALL PRIVATE WITH \(epsilon = \S+\)) at its end",
+    "TOTAL": r"(?<!ALL )(PRIVATE WITH \(epsilon = \S+\)) at its end",
+}
+
+
+@pytest.mark.parametrize("sql", TOO_DEAR)
+def test_what_would_fit_into_the_budget_can_be_written_into_standard_sql(sql: str) -> None:
+    budget = dpsql.Budget(1, "1e-6", items=5, queries=1)
+    limits = dpsql.Limits(default_k=6)
+    with session_over(dpsql.Policy(budget, TABLES, implicit=True, limits=limits)) as session:
+        with pytest.raises(dpsql.BudgetExceeded) as short:
+            session.sql(sql)
+        hint = str(short.value.hint)
+        found = {name: match[1] for name, pattern in WRITTEN.items() if (match := re.search(pattern, hint))}
+        assert {name for text in TOO_DEAR[sql] for name in WRITTEN if f"{{{name}}}" in text} <= found.keys(), hint
+        for text in TOO_DEAR[sql]:
+            (worst,) = session.explain_all(text.format(**found))
+            assert worst.price(worst.worst_case).refundable <= session.budget.remaining.refundable
+
+
+def test_options_of_the_whole_query_are_made_smaller_where_they_are_written() -> None:
+    sql = """SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = {}, delta = 1e-7)
+        product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product"""
+    with session_over(dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES)) as session:
+        with pytest.raises(dpsql.BudgetExceeded) as short:
+            session.sql(sql.format(2))
+        assert short.value.hint == "Write a smaller epsilon into OPTIONS."
+        session.sql(sql.format("0.5"))
+
+
+def test_hints_about_an_order_that_is_not_private_work() -> None:
+    counts = "SELECT product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product"
+    with session_over() as session:
+        with pytest.raises(dpsql.Refusal) as refused:
+            session.sql(f"{counts} ORDER BY n LIMIT 5")
+        assert "SELECT * FROM (... DESC LIMIT 10) AS t ORDER BY ..." in str(refused.value.hint)
+        session.sql(f"SELECT * FROM ({counts} ORDER BY n DESC LIMIT 10) AS t ORDER BY n")
+        with pytest.raises(dpsql.Refusal) as refused:
+            session.sql(f"SELECT COUNT(*) AS n FROM ({counts}) AS t")
+        assert "End the inner query with LIMIT 5" in str(refused.value.hint)
+        session.sql(f"SELECT COUNT(*) AS n FROM ({counts} LIMIT 5) AS t")
+
+
+@pytest.mark.parametrize(("asked", "key"), [("product, amount", "product"), ("amount", "amount"), ("*", "product")])
+def test_the_hint_of_plain_rows_counts_the_column_that_was_asked_for(asked: str, key: str) -> None:
+    with session_over(implicit=False) as session:
+        with pytest.raises(dpsql.Refusal) as refused:
+            session.sql(f"SELECT {asked} FROM orders")
+        text = str(refused.value.hint).partition(": ")[2]
+        assert text.startswith(f"SELECT {key}, ")
+        session.sql(text)
+
+
+def test_the_receipt_of_several_queries_says_what_each_returned() -> None:
+    with session_over() as session:
+        answer = session.sql(
+            "SELECT a.n, b.product FROM (SELECT COUNT(*) AS n FROM orders) AS a, "
+            "(SELECT product FROM orders WHERE product = 'none' GROUP BY product ORDER BY COUNT(*) DESC LIMIT 3) AS b"
+        )
+        assert str(answer.receipt).startswith("2 private queries; answered 1 of 1 and 0 of 3; ")
+
+
+def test_the_name_of_an_expression_is_no_noun() -> None:
+    with session_over() as session:
+        sql = (
+            "SELECT product || ts::VARCHAR || user_id AS seen FROM orders GROUP BY seen ORDER BY COUNT(*) DESC LIMIT 3"
+        )
+        assert session.sql(sql).explanation.startswith("No value of seen stood out.")
