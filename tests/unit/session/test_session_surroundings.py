@@ -475,6 +475,7 @@ NESTED = [
 ]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("text", NESTED, ids=range(len(NESTED)))
 def test_what_nests_too_deeply_is_refused(session: Session, text: str) -> None:
     with pytest.raises(dpsql.Refusal) as caught:
@@ -491,6 +492,7 @@ READS_LATE = (
 )
 
 
+@pytest.mark.properties
 def test_private_queries_share_ctes_of_private_rows(session: Session) -> None:
     text = f"{SHARED}a AS ({READS_LATE.format(3)}), b AS ({READS_LATE.format(4)}) SELECT COUNT(*)::FLOAT FROM a, b"
     answer = session.sql(text)
@@ -522,6 +524,7 @@ def test_a_cte_means_itself_however_it_is_written(session: Session, name: str) -
     assert session.sql(f"{text} SELECT article, [n > 0] AS l FROM x").fetchall() == [("a", "[true]")]
 
 
+@pytest.mark.properties
 def test_a_repeated_statement_is_parsed_and_bound_once(session: Session) -> None:
     evaluator = session._dependencies.evaluator
     asked: list[str] = []

@@ -115,6 +115,7 @@ def fill(rows: list[tuple[object, ...]]) -> None:
 
 @settings(max_examples=examples(400), deadline=None)
 @given(st.sampled_from(list(KEYS)), ROWS)
+@pytest.mark.properties
 def test_every_row_is_in_one_of_the_groups_that_the_statement_tells(key: str, rows: list[tuple[object, ...]]) -> None:
     """Each row is of a unit of its own. If none is lost, the counts of all groups add up to the rows."""
     fill(rows)
@@ -173,6 +174,7 @@ def test_years_are_between_the_bounds() -> None:
     st.integers(0, 36_000),
     st.integers(0, 36_000),
 )
+@pytest.mark.properties
 def test_the_years_of_all_days_between_two_bounds_are_those_of_duckdb(part: str, low: date, days: int, at: int) -> None:
     high = date.fromordinal(low.toordinal() + days)
     found = listed(f"EXTRACT({part} FROM d)", f"d >= DATE '{low}' AND d <= DATE '{high}'")
