@@ -56,14 +56,14 @@ class _Compiler(compiler.SQLCompiler):
     def visit_ilike_op_binary(self, binary: Any, operator: Any, **settings: Any) -> str:
         if operator is not operators.ilike_op:  # of icontains and others, which have applied lower
             return str(super().visit_ilike_op_binary(binary, operator, **settings))  # type: ignore[no-untyped-call]
-        return self._write_ilike(binary, "ILIKE", settings)
+        return self._write_ilike(binary, "ILIKE", settings=settings)
 
     def visit_not_ilike_op_binary(self, binary: Any, operator: Any, **settings: Any) -> str:
         if operator is not operators.not_ilike_op:
             return str(super().visit_not_ilike_op_binary(binary, operator, **settings))  # type: ignore[no-untyped-call]
-        return self._write_ilike(binary, "NOT ILIKE", settings)
+        return self._write_ilike(binary, "NOT ILIKE", settings=settings)
 
-    def _write_ilike(self, binary: Any, operator: str, settings: dict[str, Any]) -> str:
+    def _write_ilike(self, binary: Any, operator: str, *, settings: dict[str, Any]) -> str:
         left, right = (self.process(side, **settings) for side in (binary.left, binary.right))
         escape = binary.modifiers.get("escape")
         end = "" if escape is None else f" ESCAPE {self.render_literal_value(escape, types.String())}"

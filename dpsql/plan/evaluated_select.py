@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
@@ -153,7 +154,8 @@ class EvaluatedView:
             probe = Statement(_describe(self.query.sql), self.query.parameters)
             found = evaluator.compute(tables, probe, stop=self.stop)
         if found is None:
-            raise self._refuse(tables, evaluator)
+            otherwise = self.query.otherwise
+            raise self._refuse(tables, evaluator) if otherwise is None else copy(otherwise)
         bound = tuple(
             (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
         )

@@ -23,7 +23,7 @@ _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
 _Owner = TypeVar("_Owner", bound="_Faulty")
 _LONGEST = 1_500  # characters: headers of HTTP/2 carry it, and clients bound those
-_UNREADABLE = frozenset("character empty escape literal multiple number syntax".split())
+_UNREADABLE = frozenset("character empty escape literal multiple number outer-select syntax".split())
 _ENTRANCE = frozenset(["flight-login"])
 _BUSY = frozenset(["closed", "server-busy", "too-many-statements"])
 

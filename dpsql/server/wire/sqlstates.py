@@ -36,6 +36,7 @@ _STATES_BY_CODE: Mapping[str, str] = {
     "number": "22003",
     "option": "22023",
     "option-range": "22023",
+    "outer-select": "42601",
     "output-names": "42701",
     "parameter-type": "22P02",
     "parameters": "08P01",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -267,11 +267,9 @@ def _read_surrounded(
 
     spans = [each.span for each in found]
     around = cut_private_queries(statement, tokens, spans=spans, computed=computed, literal=make_outer)
-    for number, each in enumerate(found, 1):
-        if f'"{name_released(number)}"' not in around.text:  # it stands in another private query
-            raise several_queries(statement, each.span.tokens[each.span.clause])
+    _check_apart(statement, found, text=around.text)
     try:
-        return read_evaluated(
+        query = read_evaluated(
             around.text,
             tuple(replace(each.released, explained=explained) for each in found),
             parameters=around.literals,
@@ -282,8 +280,17 @@ def _read_surrounded(
         )
     except (Refusal, Unsupported) as error:
         other = error
+    else:  # it may name what is not there, of which dpsql says more than DuckDB
+        return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
     raise refused if is_better or (computed and _explains_more(refused, other)) else other
+
+
+def _check_apart(statement: Statement, found: Sequence[_Found], *, text: str) -> None:
+    """Refuse a private query that stands in another one, and so not in the text around them."""
+    for number, each in enumerate(found, 1):
+        if f'"{name_released(number)}"' not in text:
+            raise several_queries(statement, each.span.tokens[each.span.clause])
 
 
 def _explains_more(refused: Refusal | Unsupported, other: Refusal | Unsupported) -> bool:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Literal, Self
 
 from dpsql.dialects import DUCKDB, Dialect
-from dpsql.errors import Place
+from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
@@ -353,7 +353,8 @@ class EvaluatedQuery:
     `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
     order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
     Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
-    that the text alone selects no row. Without private queries it is free.
+    that the text alone selects no row. Without private queries it is free. `otherwise` is what to say if it cannot be
+    bound, where dpsql knows better than DuckDB.
     """
 
     inners: tuple[PrivateQuery, ...]
@@ -365,6 +366,7 @@ class EvaluatedQuery:
     is_empty: bool
     place: Place | None
     explained: bool = False
+    otherwise: Refusal | Unsupported | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,12 @@ def errors(folder: Path) -> str:
     with session(folder) as opened_:
         for text in REFUSED:
             for act in (opened_.describe, opened_.explain, opened_.sql):
-                with pytest.raises(Error) as refused:
-                    act(text)
-                found.append(f"{refused.value!r}{refused.value}")
+                try:
+                    answer = act(text)  # DuckDB's own SQL over public rows
+                    assert "FROM known" in text
+                    found.append(str(answer))
+                except Error as refused:
+                    found.append(f"{refused!r}{refused}")
     return "".join(found)
 
 

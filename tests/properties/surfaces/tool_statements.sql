@@ -247,10 +247,10 @@ SELECT LHS.*, "topic", RHS."weight" AS "weight.y" FROM ({READS}) LHS LEFT JOIN "
 SELECT "article", MAX(CASE WHEN ("d" = 4) THEN "n" END) AS "4", MAX(CASE WHEN ("d" = 5) THEN "n" END) AS "5" FROM (SELECT q01.*, EXTRACT(isodow FROM "day") AS "d" FROM ({READS}) q01) q01 GROUP BY "article"
 
 -- source: Malloy, nested query
-WITH __stage0 AS (SELECT group_set, CASE WHEN group_set IN (0, 1) THEN base.article END AS "article__0", CASE WHEN group_set = 0 THEN SUM(base.n) END AS "total__0", CASE WHEN group_set = 1 THEN base.day END AS "day__1", CASE WHEN group_set = 1 THEN SUM(base.n) END AS "n__1" FROM ({READS}) AS base CROSS JOIN (SELECT UNNEST(GENERATE_SERIES(0, 1, 1)) AS group_set) AS group_set GROUP BY 1, 2, 4) SELECT "article__0" AS "article", MAX("total__0") AS total, COALESCE(LIST({'day': "day__1", 'n': "n__1"} ORDER BY "n__1" DESC NULLS LAST) FILTER (WHERE group_set = 1), []) AS by_day FROM __stage0 GROUP BY 1 ORDER BY 2 DESC NULLS LAST
+WITH __stage0 AS (SELECT group_set, CASE WHEN group_set IN (0, 1) THEN base.article END AS "article__0", CASE WHEN group_set = 0 THEN SUM(base.n) END AS "total__0", CASE WHEN group_set = 1 THEN base.day END AS "day__1", CASE WHEN group_set = 1 THEN SUM(base.n) END AS "n__1" FROM ({READS}) AS base CROSS JOIN (SELECT UNNEST(GENERATE_SERIES(0, 1, 1)) AS group_set) AS group_set GROUP BY 1, 2, 4) SELECT "article__0" AS "article", MAX("total__0") AS total, COALESCE(LIST({'day': "day__1", 'n': "n__1"} ORDER BY "n__1" DESC NULLS LAST, "day__1") FILTER (WHERE group_set = 1), []) AS by_day FROM __stage0 GROUP BY 1 ORDER BY 2 DESC NULLS LAST, 1
 
 -- source: PRQL, compiled pipeline
-WITH table_0 AS (SELECT article, n, ROW_NUMBER() OVER (PARTITION BY article ORDER BY n DESC) AS _expr_0 FROM ({READS}) AS q) SELECT article, n FROM table_0 WHERE _expr_0 <= 1 ORDER BY n DESC
+WITH table_0 AS (SELECT article, n, ROW_NUMBER() OVER (PARTITION BY article ORDER BY n DESC) AS _expr_0 FROM ({READS}) AS q) SELECT article, n FROM table_0 WHERE _expr_0 <= 1 ORDER BY n DESC, article
 
 -- source: Rill, time series with a comparison
 SELECT base.ts AS ts, base.n AS n, comparison.n AS n_prev, (base.n - comparison.n) / comparison.n::DOUBLE AS n__delta_rel FROM (SELECT date_trunc('DAY', day) AS ts, SUM(n) AS n FROM ({READS}) AS a GROUP BY ALL) AS base LEFT OUTER JOIN (SELECT date_trunc('DAY', day) + INTERVAL 1 DAY AS ts, SUM(n) AS n FROM ({READS}) AS b GROUP BY ALL) AS comparison ON base.ts = comparison.ts ORDER BY base.ts
