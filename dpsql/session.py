@@ -437,7 +437,8 @@ class Session:
             self._receipt(plan, each, balance=balance, replayed=replayed)
             for (plan, _, replayed), each in zip(parts, released, strict=True)
         ]
-        query = plans[0].query
+        protected = tuple(dict.fromkeys(each for plan in plans for each in plan.query.protected))
+        query = replace(plans[0].query, protected=protected)
         periods = None if balance.calendar is None else balance.calendar.periods
         explanations = [
             planning.explain_short_answer(plan, each, terms=own.terms, remaining=balance.remaining, salts=self._salts)

@@ -24,7 +24,7 @@ from dpsql.plan.mechanisms import per_partition, request
 from dpsql.plan.planner import MECHANISMS
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
-from dpsql.sql.analysis import analyze, expressions, from_clause, reader, unnest
+from dpsql.sql.analysis import expressions, from_clause, private_select, reader, unnest
 from dpsql.sql.functions import signatures as calls
 from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
@@ -56,7 +56,7 @@ _LIMITS = [
     ("depth of nested expressions", reader.DEEPEST),
     ("tables of a statement", from_clause.MAX_TABLES),
     ("tables and subqueries of a statement", from_clause.MAX_RELATIONS),
-    ("keys of a private query", analyze.MAX_KEYS),
+    ("keys of a private query", private_select.MAX_KEYS),
     ("values in a list of candidates or partitions", options.MAX_LISTED),
     ("items of a list in `unnest`", unnest.MAX_ITEMS),
     ("rows that all lists in `unnest` make of one row", reader.MAX_UNNESTED),
@@ -172,7 +172,7 @@ def types() -> str:
     for stored in _STORED:
         type_ = find_read_type(parse_type(stored))
         computed = type_.family is not Family.OPAQUE
-        key = computed and type_.family in analyze._KEY_FAMILIES and has_one_form(type_)  # noqa: SLF001
+        key = computed and type_.family in private_select._KEY_FAMILIES and has_one_form(type_)  # noqa: SLF001
         rows.append([f"`{stored}`", f"`{type_}`" if computed else "not computed with", "yes" if key else "no"])
     names: dict[str, list[str]] = {}
     for name, type_name in grammar._TYPES.items():  # noqa: SLF001

@@ -25,7 +25,7 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.private_spans import name_released
 
-__all__ = ["SelectParser", "find_strangers", "read_evaluated", "released_path"]
+__all__ = ["SelectParser", "find_ungrouped", "read_evaluated", "released_path"]
 
 Tree = dict[str, object]
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])
@@ -120,7 +120,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     )
 
 
-def find_strangers(
+def find_ungrouped(
     text: str, names: Collection[str], *, columns: Collection[str], parser: SelectParser
 ) -> frozenset[str]:
     """Return the bare columns of a SELECT that are none of its outputs, in lower case, and "*"; none without a tree.

@@ -70,6 +70,9 @@ class PrivacyHeader:
 
 def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statement, PrivacyHeader | None]:
     """Return the statement without WITH DIFFERENTIAL_PRIVACY and its options, and these; None if it has none."""
+    words = ascii_lower(statement.text)
+    if "differential_privacy" not in words and "anon" not in words:  # as most statements
+        return statement, None
     tokens = list(statement.tokens)
     _refuse_old_words(statement, tokens)
     starts = [at for at in range(len(tokens) - _PAIR) if _begins(tokens, at, word="differential_privacy")]

@@ -562,3 +562,17 @@ def test_implicit_statements_have_duckdbs_sql_around_them() -> None:
     assert [row[:2] for row in answer.fetchall()] == [("b", 1), ("a", 2), ("d", 3), ("c", 4)]
     assert "TOP 9 PRIVATE" in answer.receipt.read_as
     assert session.sql(f"SELECT max(n)::FLOAT FROM ({inner}) AS x").receipt.replayed
+
+
+def test_the_citation_names_the_tables_of_all_private_queries() -> None:
+    policy = dpsql.Policy(
+        dpsql.Budget(50, "1e-6"),
+        {"reads": dpsql.PrivateTable("user_id"), "likes": dpsql.PrivateTable("member")},
+    )
+    likes = "CREATE TABLE likes AS SELECT i AS member FROM range(900) t(i)"
+    asked = session_on(filled(*values_rows(GROUPS), likes), policy)
+    both = asked.sql(
+        "SELECT a.n + b.n AS n FROM (SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE) AS a, "
+        "(SELECT COUNT(DISTINCT member) AS n FROM likes PRIVATE) AS b"
+    )
+    assert both.statement().startswith("Each user_id of reads and member of likes is protected")

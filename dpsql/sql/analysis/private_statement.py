@@ -1,0 +1,129 @@
+"""Private query of a statement, with the SELECT around it, where its clause is written or implied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.expressions import READERS
+from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.group_domains import check_groups_known
+from dpsql.sql.analysis.implied_query import check_implied
+from dpsql.sql.analysis.measures import (
+    RELEASED_AGGREGATES,
+)
+from dpsql.sql.analysis.outer_select import answer_table, wrap_query
+from dpsql.sql.analysis.private_select import read_private_select
+from dpsql.sql.analysis.public_query import read_public
+from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.statements import (
+    PrivateQuery,
+    WrappedQuery,
+)
+from dpsql.sql.ir.unbound_parameters import UnboundParameter
+from dpsql.sql.lexer import Statement, Value, ascii_lower
+from dpsql.sql.syntax.clause import (
+    SplitStatement,
+)
+from dpsql.sql.syntax.computed_measures import ComputedSelect
+from dpsql.sql.syntax.differential_privacy import PrivacyHeader
+from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.sqlglot_nodes import parse
+from dpsql.sql.syntax.standard_sql import (
+    ImpliedClause,
+    PrivateNames,
+    StandardSQL,
+    find_implied_clauses,
+)
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["AnalysisRequest", "check_explicit", "check_header", "find_implied", "read_private", "set_terms"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisRequest:
+    """A statement with what it is analyzed with; its clock is read once."""
+
+    statement: Statement
+    bound: dict[Value, object]
+    catalog: Catalog
+    accepts_pattern: PatternCheck
+    clock: Clock | None
+    header: PrivacyHeader | None
+    is_lenient: bool
+
+    def sources(self, statement: Statement) -> Sources:
+        """Return what reads the tables of a statement, which is this one or has a clause more."""
+        reader = Reader(statement, self.bound, self.accepts_pattern, READERS, self.clock)
+        return Sources(self.catalog, reader)
+
+
+def find_implied(asked: AnalysisRequest, standard: StandardSQL) -> list[ImpliedClause]:
+    """Return the clauses that standard SQL implies; none where it is not read as private."""
+    header = asked.header
+    if not standard.is_private and header is None:
+        return []
+    names, parameter = _list_private_names(asked.catalog), asked.bound.__getitem__
+    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
+    if header is not None and found and [clause.select for clause in found] != [header.select]:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
+        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+    return found
+
+
+def _list_private_names(catalog: Catalog) -> PrivateNames:
+    private = [table for table in catalog.tables if table.privacy_unit is not None]
+    return PrivateNames(
+        frozenset(ascii_lower(table.name.rpartition(".")[2]) for table in private),
+        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
+    )
+
+
+def check_explicit(
+    asked: AnalysisRequest, found: PrivateQuery | WrappedQuery, *, computed: ComputedSelect | None = None
+) -> PrivateQuery | WrappedQuery:
+    """Return a query whose clause is written; refuse an order that it cannot have, and groups that nothing tells."""
+    check_implied(found, computed)
+    if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
+        check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
+    return found
+
+
+def check_header(asked: AnalysisRequest) -> None:
+    """Refuse WITH DIFFERENTIAL_PRIVACY beside a clause that is written."""
+    if asked.header is not None:
+        hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
+        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
+
+
+def set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
+    """Return a private query with the options of WITH DIFFERENTIAL_PRIVACY."""
+    if header is None or lifted.clause is None:
+        return lifted
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
+
+
+def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:
+    """Return the private query of a statement that has a clause, with the SELECT around it."""
+    statement = sources.reader.statement
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
+    private = read_private_select(select, sources, lifted=lifted)
+    return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
+
+
+def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
+    """Return the private query with the SELECT around it, which `tokens` spell and which reads its answer."""
+    inside = sources.reader
+    statement, catalog = inside.statement, sources.catalog
+    clock = None if inside.clock is None else inside.now  # one reading for both
+    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS, clock)
+    outside = Sources(catalog, reader, answer_table(private))
+    select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
+    query = read_public(outside, select, tokens=tokens)
+    return wrap_query(private, query, catalog=catalog, place=private.clause.place)

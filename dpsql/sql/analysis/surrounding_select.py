@@ -1,0 +1,235 @@
+"""Private queries anywhere in a SELECT of DuckDB's SQL: each is read by itself, and the text around them is DuckDB's.
+
+A private SELECT that computes with its measures is split into one that releases them and a SELECT around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.evaluated_select import SelectParser, find_ungrouped, read_evaluated
+from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.implied_query import check_implied, read_implied
+from dpsql.sql.analysis.private_statement import (
+    AnalysisRequest,
+    check_explicit,
+    check_header,
+    find_implied,
+    read_private,
+    set_terms,
+)
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.statements import (
+    EvaluatedQuery,
+    PrivateQuery,
+    WrappedQuery,
+)
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import NULL
+from dpsql.sql.ir.unbound_parameters import UnboundParameter
+from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
+from dpsql.sql.syntax.clause import (
+    SplitStatement,
+    find_clauses,
+    list_select_tokens,
+    several_queries,
+    split_clause,
+)
+from dpsql.sql.syntax.computed_measures import ComputedSelect, split_measures
+from dpsql.sql.syntax.parameters import make_literal
+from dpsql.sql.syntax.private_spans import (
+    Parts,
+    PrivateSpan,
+    cut_private_queries,
+    find_private_spans,
+    name_released,
+    write_parts,
+)
+from dpsql.sql.syntax.standard_sql import (
+    ImpliedClause,
+    StandardSQL,
+    add_clause,
+)
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["read_surrounded"]
+
+
+def read_surrounded(
+    asked: AnalysisRequest, standard: StandardSQL, *, parser: SelectParser, refused: Refusal | Unsupported
+) -> EvaluatedQuery | None:
+    """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
+    statement = asked.statement
+    tokens, explained = list_select_tokens(statement, of_duckdb=True)
+    spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
+    if spans:
+        check_header(asked)
+        found = [_read_span(asked, span, statement=statement) for span in spans]
+        for each in found:
+            check_explicit(asked, each.query, computed=each.computed)
+    else:
+        implied = find_implied(asked, standard)
+        marks = [clause.tokens[clause.at - 1].start for clause in implied]
+        found = [_read_implied_span(asked, clause, marks=marks, refused=refused) for clause in implied]
+    mains = [each for each in found if each.span.is_main]
+    if mains and mains[0].computed is None:
+        if len(found) > 1:
+            raise several_queries(statement, mains[0].span.tokens[mains[0].span.clause])
+        return None
+    computed = {
+        at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
+    }
+
+    def make_outer(value: Value) -> Literal:
+        bound = asked.bound[value]
+        if isinstance(bound, UnboundParameter):
+            bound.otherwise = NULL  # DuckDB decides what it may be
+        return make_literal(bound, value.place)
+
+    spans = [each.span for each in found]
+    around = cut_private_queries(statement, tokens, spans=spans, computed=computed, literal=make_outer)
+    _check_apart(statement, found, text=around.text)
+    try:
+        query = read_evaluated(
+            around.text,
+            tuple(replace(each.released, explained=explained) for each in found),
+            parameters=around.literals,
+            parser=parser,
+            catalog=asked.catalog,
+            place=statement.place(tokens[0]),
+            explained=explained,
+        )
+    except (Refusal, Unsupported) as error:
+        other = error
+    else:  # it may name what is not there, of which dpsql says more than DuckDB
+        return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
+    is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
+    raise refused if is_better or (computed and _explains_more(refused, other)) else other
+
+
+def _check_apart(statement: Statement, found: Sequence[_Found], *, text: str) -> None:
+    """Refuse a private query that stands in another one, and so not in the text around them."""
+    for number, each in enumerate(found, 1):
+        if f'"{name_released(number)}"' not in text:
+            raise several_queries(statement, each.span.tokens[each.span.clause])
+
+
+def _explains_more(refused: Refusal | Unsupported, other: Refusal | Unsupported) -> bool:
+    """Say whether the refusal of a private query explains more than that of the SELECT around its measures."""
+    is_arithmetic = refused.code in {"aggregate", "syntax"}
+    return other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A private query of a statement; where it computes with measures, with that, and why it was refused as a whole."""
+
+    span: PrivateSpan
+    query: PrivateQuery
+    computed: ComputedSelect | None = None
+    refused: Refusal | Unsupported | None = None
+
+    @property
+    def released(self) -> PrivateQuery:
+        """The private query without the order and limit that are those of the SELECT around it."""
+        return self.query if self.computed is None else replace(self.query, order=(), limit=None)
+
+
+def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statement) -> _Found:
+    """Return the private query that stands somewhere in a statement."""
+    lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
+    lifted = set_terms(lifted, asked.header)
+    try:
+        if asked.is_lenient:
+            check_tokens(statement, span.tokens)
+        return _Found(span, _read_plain(asked.sources(statement), lifted))
+    except (Refusal, Unsupported) as error:
+        refused = error
+    computed = None
+    try:
+        computed = None if refused.code == "option" else split_measures(statement, lifted.tokens)
+    except Unsupported as error:
+        if refused.code == "aggregate":
+            refused = error
+    if computed is None:
+        raise refused
+    if asked.is_lenient:
+        check_tokens(statement, computed.copied)
+    query = _read_plain(asked.sources(statement), replace(lifted, tokens=computed.tokens))
+    return _Found(span, query, computed, refused)
+
+
+def _read_plain(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
+    found = read_private(sources, lifted)
+    assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
+    return found
+
+
+def _read_implied_span(
+    asked: AnalysisRequest, clause: ImpliedClause, *, marks: Collection[int], refused: Refusal | Unsupported
+) -> _Found:
+    """Return the private query of an implied clause; raise `refused` where it is none."""
+    read_spans = list[_Found]()
+
+    def read(*, all_groups: bool) -> PrivateQuery:
+        explicit = add_clause(asked.statement, clause, all_groups=all_groups)
+        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
+        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
+        if not spans:  # what the clause would end is no query
+            raise refused
+        try:
+            read_spans[:] = [_read_span(asked, spans[0], statement=explicit)]
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+            raise refused from None
+        return read_spans[0].query
+
+    def check(found: PrivateQuery | WrappedQuery) -> object:
+        return check_implied(found, read_spans[0].computed)
+
+    query = read_implied(clause, read, header=asked.header, check=check)
+    assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
+    return replace(read_spans[0], query=query)
+
+
+def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser) -> Parts:
+    """Return the SELECT around a private query that computes with its measures."""
+    computed, statement = found.computed, asked.statement
+    assert computed is not None  # noqa: S101 - of the caller
+    outputs = [output.name for output in found.query.outputs]
+    parts, written = computed.write(outputs, source=name_released(number))
+    names = [ascii_lower(name) for name in written]
+    if len(set(names)) < len(names):
+        hint, where = "Give each output its own alias.", statement.place(computed.words[0])
+        raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
+    text = write_parts(statement, parts)
+    ungrouped = find_ungrouped(text, names, columns=columns, parser=parser)
+    if ungrouped:
+        raise _refuse_ungrouped(statement, found, ungrouped=ungrouped)
+    return parts if found.span.is_main else ["(", *parts, ")"]
+
+
+def _refuse_ungrouped(statement: Statement, found: _Found, *, ungrouped: Collection[str]) -> Refusal | Unsupported:
+    """Return the refusal of a column that is neither a key nor in a measure."""
+    refused, computed = found.refused, found.computed
+    assert refused is not None and computed is not None  # noqa: S101, PT018 - of a computed SELECT
+    if "*" in ungrouped:
+        hint, where = "Name the columns to group by.", statement.place(computed.words[0])
+        return Refusal("star", "* would release raw columns.", hint=hint, place=where)
+    named = [token for token in computed.words if ascii_lower(token.text) in ungrouped]
+    has_ends = any(ascii_lower(token.text) in INTERVAL_ENDS for token in computed.words)
+    if refused.code != "aggregate" or not named or has_ends:
+        return refused
+    hint = "Group by it: GROUP BY ALL groups by all that is selected."
+    if found.query.clause.shape == "total":
+        hint = "Leave it out, or write it in COUNT, SUM or AVG."
+    reason = "This is neither a group key nor in a count or sum."
+    return Refusal("not-a-key", reason, hint=hint, place=statement.place(named[0]))
