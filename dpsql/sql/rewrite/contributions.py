@@ -68,11 +68,13 @@ def _count_steps(argument: Expression, bounds: ContributionRange) -> Expression:
     if argument.type.family is not Family.DOUBLE and bounds.step == Fraction(1, 10 ** argument.type.precision[1]):
         scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product
     steps: Expression = Cast(Call("floor", (scaled,), DOUBLE), BIGINT)
+    low, high = bounds.low * bounds.step, bounds.high * bounds.step
+    within = Call("and", (_compare(value, ">", bound=low), _compare(value, "<", bound=high)), BOOLEAN)
     branches = [
+        (within, steps),  # most rows, so that an engine looks no further; NaN is below no bound, or above each
         (Call("isnan", (value,), BOOLEAN), _ZERO),
-        (_compare(value, ">=", bound=bounds.high * bounds.step), Literal(bounds.high, BIGINT)),
-        (_compare(value, "<=", bound=bounds.low * bounds.step), Literal(bounds.low, BIGINT)),
-        (Call("not", (Call("is_null", (value,), BOOLEAN),), BOOLEAN), steps),
+        (_compare(value, ">=", bound=high), Literal(bounds.high, BIGINT)),
+        (_compare(value, "<=", bound=low), Literal(bounds.low, BIGINT)),
     ]
     return Case(tuple[tuple[Expression, Expression], ...](branches), _ZERO, BIGINT)
 
