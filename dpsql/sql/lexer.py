@@ -104,7 +104,7 @@ def scan(text: str, *, lenient: bool = False) -> Statement:
     """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place.
 
     If it is `lenient`, characters and operators that dpsql does not know pass: what has them is DuckDB's to read, over
-    rows that are public. `check_tokens` tells them from those of a private query.
+    rows that are public. `check_tokens` keeps them out of a private query.
     """
     _check_size(text)
     spans = _find_spans(text, lenient=lenient)

@@ -36,7 +36,7 @@ def read_group_domain(
     values = [None if is_time_bucket(key) else list_known_values(key, body, catalog=catalog) for key in keys]
     open_keys = [key for key, found in zip(keys, values, strict=True) if found is None and not is_time_bucket(key)]
     if option is not None and not open_keys:
-        reason = "The statement tells the values of every key."
+        reason = "The statement determines the values of every key."
         raise Refusal("domain", reason, hint="Leave the domain out.", place=option.place)
     if option is not None and len(open_keys) > 1:
         hint = "Group by one of them, or leave the domain out and write TOP 10 PRIVATE."

@@ -44,7 +44,7 @@ def read_implied(
         found = read(all_groups=True)
         if _inner(found).domain is None and not _inner(found).clause.options.get("domain"):
             hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
-            reason = "PUBLIC_GROUPS needs groups that the statement or the policy tells."
+            reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found)
     if clause.may_be_all and groups != "threshold" and (every := _read_all(read)) is not None:
@@ -80,7 +80,7 @@ def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
 def check_implied(
     found: PrivateQuery | WrappedQuery, computed: ComputedSelect | None = None
 ) -> PrivateQuery | WrappedQuery:
-    """Return a statement; refuse a ranking whose number of keys LIMIT tells, and whose order is another.
+    """Return a statement; refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
 
     HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
     `computed`, that has the order and HAVING of the query.

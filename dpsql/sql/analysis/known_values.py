@@ -1,4 +1,4 @@
-"""Values of a key that the statement itself tells: outcomes of CASE, truth values, parts of times, and small ranges.
+"""Values of a key that the statement determines: outcomes of CASE, truth values, parts of times, and small ranges.
 
     SELECT CASE WHEN age < 30 THEN 'young' WHEN age < 60 THEN 'middle' END AS class, COUNT(DISTINCT user_id) AS n
     FROM reads GROUP BY class ALL PRIVATE
@@ -94,7 +94,7 @@ class _Block:
     seen: dict[tuple[int, int], Values | None]
 
     def values(self, node: Expression) -> Values | None:
-        """Return the values of an expression, each once; None where they are not told."""
+        """Return the values of an expression, each once; None where the statement does not determine them."""
         found: Values | None = None
         match node:
             case Literal():

@@ -58,7 +58,7 @@ _SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "ha
 
 
 def read_private_select(select: Node, sources: Sources, *, lifted: SplitStatement) -> PrivateQuery:
-    """Return the private query that a SELECT spells, whose clause was taken off; raise `Refusal` or `Unsupported`."""
+    """Return the private query of a SELECT whose clause was removed; raise `Refusal` or `Unsupported`."""
     assert lifted.clause is not None  # noqa: S101 - of the caller
     return _Analysis(sources.reader.statement, sources, lifted, lifted.clause).query(select)
 
@@ -96,7 +96,7 @@ class _Analysis:
         return self.sources.reader
 
     def query(self, select: Node) -> PrivateQuery:
-        """Return the private query that the outermost SELECT spells."""
+        """Return the private query of the outermost SELECT."""
         if read_row_count(self.reader, select.args.get("offset")):
             hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
             reason = "OFFSET is not read in a private query."

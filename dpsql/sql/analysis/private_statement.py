@@ -88,7 +88,7 @@ def _list_private_names(catalog: Catalog) -> PrivateNames:
 def check_explicit(
     asked: AnalysisRequest, found: PrivateQuery | WrappedQuery, *, computed: ComputedSelect | None = None
 ) -> PrivateQuery | WrappedQuery:
-    """Return a query whose clause is written; refuse an order that it cannot have, and groups that nothing tells."""
+    """Return a query whose clause is written; refuse an order that it cannot have, and groups that are not known."""
     check_implied(found, computed)
     if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
@@ -118,7 +118,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | Wra
 
 
 def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
-    """Return the private query with the SELECT around it, which `tokens` spell and which reads its answer."""
+    """Return the private query with the SELECT around it, whose tokens are `tokens` and which reads its answer."""
     inside = sources.reader
     statement, catalog = inside.statement, sources.catalog
     clock = None if inside.clock is None else inside.now  # one reading for both

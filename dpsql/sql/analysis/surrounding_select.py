@@ -113,7 +113,7 @@ def read_surrounded(
 
 
 def _check_apart(statement: Statement, found: Sequence[_Found], *, text: str) -> None:
-    """Refuse a private query that stands in another one, and so not in the text around them."""
+    """Refuse a private query inside another one: the text around them does not name it."""
     for number, each in enumerate(found, 1):
         if f'"{name_released(number)}"' not in text:
             raise several_queries(statement, each.span.tokens[each.span.clause])
@@ -141,7 +141,7 @@ class _Found:
 
 
 def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statement) -> _Found:
-    """Return the private query that stands somewhere in a statement."""
+    """Return one private query of a statement."""
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
     lifted = set_terms(lifted, asked.header)
     try:

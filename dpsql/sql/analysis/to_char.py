@@ -1,4 +1,4 @@
-"""TO_CHAR of PostgreSQL in a SELECT around private queries, which DuckDB spells strftime.
+"""Rewrite of PostgreSQL's TO_CHAR as strftime, in a SELECT around private queries: DuckDB has no TO_CHAR.
 
 to_char(ts, 'YYYY-MM-DD HH24:MI')    strftime(ts, '%Y-%m-%d %H:%M')
 """

@@ -367,7 +367,7 @@ def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> li
 
 
 def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
-    """Return the SQL for the distinct values of a key; NULL is among them only where the query tells it."""
+    """Return the SQL for the distinct values of a key; NULL is among them only where the query says so."""
     if isinstance(domain, TableDomain):
         found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
     elif (times := writer.list_times(domain.values, name)) is not None:

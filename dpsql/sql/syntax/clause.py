@@ -310,7 +310,7 @@ def _is_relation(tokens: list[Token], at: int) -> bool:
 
 
 def several_queries(statement: Statement, second: Token) -> Refusal:
-    """Return the refusal of a statement with private queries of which one cannot stand beside the other."""
+    """Return the refusal of a statement with several private queries that cannot be in one statement."""
     hint = "Keep one of them; ask each question in a statement of its own."
     reason = "The statement has more than one private query."
     return Refusal("clause", reason, hint=hint, place=statement.place(second))

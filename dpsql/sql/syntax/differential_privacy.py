@@ -1,6 +1,6 @@
 """SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, ...)]: a private query in the words of GoogleSQL.
 
-The words are taken off the tokens. What is left is standard SQL, which is read as private whatever the setting.
+The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting.
 """
 
 from __future__ import annotations

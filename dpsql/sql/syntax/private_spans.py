@@ -1,4 +1,4 @@
-"""Private queries inside another SELECT: where each stands in the text, and what the text is without them.
+"""Private queries inside another SELECT: their places in the text, and the text with a name in place of each.
 
     SELECT a.n::FLOAT / b.n FROM (<private query>) AS a, (<private query>) AS b
     SELECT a.n::FLOAT / b.n FROM (FROM "dpsql released 1") AS a, (FROM "dpsql released 2") AS b
