@@ -78,6 +78,7 @@ def test_the_columns_described_are_those_of_the_answer(nasty: Session, name: str
     assert name == "no_row__refused" or sum(isinstance(found, pa.Schema) for found in described.values()) > 5
 
 
+@pytest.mark.properties
 def test_so_they_are_for_selects_of_public_tables_that_are_made_up() -> None:
     public = dict.fromkeys(["open", "void", "public", "names"], dpsql.PublicTable())
     asked = session_on(open_tables(), dpsql.Policy(LARGE, {"nasty": NASTY["nasty"], **public}))

@@ -227,6 +227,7 @@ HEADS = [
 ENDS = ["", "HAVING COUNT(*) > 15 AND SUM(x) * 2 < 170", "HAVING COUNT(*) > 15 ORDER BY a + b, SUM(x) DESC, a LIMIT 7"]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("ending", ENDS)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("item", ITEMS)
