@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_select import SelectParser, find_ungrouped, read_evaluated
@@ -53,9 +52,6 @@ from dpsql.sql.syntax.standard_sql import (
     StandardSQL,
     add_clause,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["read_surrounded"]
 
