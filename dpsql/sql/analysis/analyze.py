@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.commands import read_command
@@ -49,9 +48,6 @@ from dpsql.sql.syntax.standard_sql import (
     StandardSQL,
     add_clause,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["analyze"]
 
