@@ -218,11 +218,7 @@ def _rewrite_weights(
     positive = more_than(weight, "0")
     groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
-    if query.partitions is None:
-        sql = order_by(groups, order)
-    else:
-        sql = order_groups(groups, order, key=names[query.partitions.key])
-    sql = with_ctes((*listed, *bounded.ctes), sql)
+    sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order, names=names))
     return _finish(writer, sql, query=query, measures=2, reads=found.description)
 
 
@@ -238,13 +234,10 @@ def _rewrite_counts(
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     ctes, counted = _build_groups(writer, query, bound=bound, names=names, form=found.form)
     order = list_parts([*first, sort_nulls_last(names)])
-    if query.partitions is not None and rows is not None:
-        key, columns = names[query.partitions.key], (*names, COUNT)
-        sql = select_leading_groups(writer, counted, order=order, rows=rows, key=key, columns=columns)
-    elif query.partitions is not None:
-        sql = order_groups(counted, order, key=names[query.partitions.key])
+    if rows is None:
+        sql = _sort_groups(query, counted, order, names=names)
     else:
-        sql = order_by(counted, order, limit=rows)
+        sql = _take_leading_groups(query, counted, order, rows=rows, columns=(*names, COUNT))
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
@@ -273,13 +266,10 @@ def _rewrite_measures(
         columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
         groups = select(columns, _join_candidates(query.domain, groups, names=names))
     order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
-    if query.partitions is not None and rows is not None:
-        key, columns = names[query.partitions.key], (*names, *sums)
-        sql = select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
-    elif query.partitions is not None:
-        sql = order_groups(groups, order, key=names[query.partitions.key])
+    if rows is None:
+        sql = _sort_groups(query, groups, order, names=names)
     else:
-        sql = order_by(groups, order, limit=rows)
+        sql = _take_leading_groups(query, groups, order, rows=rows, columns=(*names, *sums))
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
@@ -302,11 +292,23 @@ def _rewrite_weighted_measures(
     positive = more_than(weight, "0")
     groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
+    sql = with_ctes(ctes, _sort_groups(query, groups, order, names=names))
+    return _finish(writer, sql, query=query, measures=len(others) + 2, reads="")
+
+
+def _sort_groups(query: PrivateQuery, groups: str, order: str, *, names: list[str]) -> str:
+    """Return the SELECT of all groups by `order`, with the position of the partition if the query has partitions."""
     if query.partitions is None:
-        sql = order_by(groups, order)
-    else:
-        sql = order_groups(groups, order, key=names[query.partitions.key])
-    return _finish(writer, with_ctes(ctes, sql), query=query, measures=len(others) + 2, reads="")
+        return order_by(groups, order)
+    return order_groups(groups, order, key=names[query.partitions.key])
+
+
+def _take_leading_groups(query: PrivateQuery, groups: str, order: str, *, rows: int, columns: tuple[str, ...]) -> str:
+    """Return the SELECT of the first `rows` groups by `order`, or of the first `rows` of each partition."""
+    if query.partitions is None:
+        return order_by(groups, order, limit=rows)
+    writer, key = writer_for(query.dialect), columns[query.partitions.key]
+    return select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
 
 
 def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str]) -> tuple[list[str], str]:
