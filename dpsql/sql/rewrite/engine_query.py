@@ -218,7 +218,7 @@ def _rewrite_weights(
     positive = more_than(weight, "0")
     groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
-    sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order, names=names))
+    sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order=order, names=names))
     return _finish(writer, sql, query=query, measures=2, reads=found.description)
 
 
@@ -235,9 +235,9 @@ def _rewrite_counts(
     ctes, counted = _build_groups(writer, query, bound=bound, names=names, form=found.form)
     order = list_parts([*first, sort_nulls_last(names)])
     if rows is None:
-        sql = _sort_groups(query, counted, order, names=names)
+        sql = _sort_groups(query, counted, order=order, names=names)
     else:
-        sql = _take_leading_groups(query, counted, order, rows=rows, columns=(*names, COUNT))
+        sql = _take_leading_groups(query, counted, order=order, rows=rows, columns=(*names, COUNT))
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
@@ -267,9 +267,9 @@ def _rewrite_measures(
         groups = select(columns, _join_candidates(query.domain, groups, names=names))
     order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
     if rows is None:
-        sql = _sort_groups(query, groups, order, names=names)
+        sql = _sort_groups(query, groups, order=order, names=names)
     else:
-        sql = _take_leading_groups(query, groups, order, rows=rows, columns=(*names, *sums))
+        sql = _take_leading_groups(query, groups, order=order, rows=rows, columns=(*names, *sums))
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
@@ -292,18 +292,18 @@ def _rewrite_weighted_measures(
     positive = more_than(weight, "0")
     groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
-    sql = with_ctes(ctes, _sort_groups(query, groups, order, names=names))
+    sql = with_ctes(ctes, _sort_groups(query, groups, order=order, names=names))
     return _finish(writer, sql, query=query, measures=len(others) + 2, reads="")
 
 
-def _sort_groups(query: PrivateQuery, groups: str, order: str, *, names: list[str]) -> str:
+def _sort_groups(query: PrivateQuery, groups: str, *, order: str, names: list[str]) -> str:
     """Return the SELECT of all groups by `order`, with the position of the partition if the query has partitions."""
     if query.partitions is None:
         return order_by(groups, order)
     return order_groups(groups, order, key=names[query.partitions.key])
 
 
-def _take_leading_groups(query: PrivateQuery, groups: str, order: str, *, rows: int, columns: tuple[str, ...]) -> str:
+def _take_leading_groups(query: PrivateQuery, groups: str, *, order: str, rows: int, columns: tuple[str, ...]) -> str:
     """Return the SELECT of the first `rows` groups by `order`, or of the first `rows` of each partition."""
     if query.partitions is None:
         return order_by(groups, order, limit=rows)

@@ -29,9 +29,11 @@ QUERIES = {
     ),
     "TOTAL": "SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE WITH (epsilon = 0.5)",
 }
-READS = (
-    "CREATE TABLE reads AS SELECT i % 3000 AS user_id, 'a' || i % 3 AS article, ['DE', 'FR'][1 + i % 2] AS country, "
-    "TIMESTAMP '2026-01-01 05:00:00' + to_days(CAST(i % 2 AS INTEGER)) AS ts FROM range(12000) n(i)"
+READS = (  # groups of all sizes: a series limit or a top n must not hang on the noise
+    "CREATE TABLE reads AS SELECT i % 3000 AS user_id, ['DE', 'FR', 'DE'][1 + i % 3] AS country, "
+    "'a' || CASE WHEN i % 21 < 11 THEN 0 WHEN i % 21 < 18 THEN 1 ELSE 2 END AS article, "
+    "TIMESTAMP '2026-01-01 05:00:00' + to_days(CAST(i % 21 IN (0, 1, 2, 3, 4, 11, 12, 13, 18) AS INTEGER)) AS ts "
+    "FROM range(12000) n(i)"
 )
 PUBLIC = (
     "CREATE TABLE topics (article VARCHAR, topic VARCHAR, weight FLOAT)",
