@@ -5,7 +5,7 @@
 Timed is the engine's part of a query; `fixed` has what happens outside of it. The events are those of `overhead` with a
 time stamp in 2026 and an amount up to 100, of which a user adds at most 200 to a group. Rows of one user are cut off in
 each group, so a private COUNT(*) or SUM groups by users too, as COUNT(DISTINCT user_id) does without privacy: that is
-the row "users, not private".
+the row "users, not private". `dpsql materialize` groups by users beforehand: the row "private, materialized".
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 
 from program.main import alone
 from program.row import Row
 from program.times import Run, in_turns
-from workload import Events, TimedEngine, opened, written
+from workload import Events, Written, written
 
 import dpsql
-from dpsql.engines import Statement
+from dpsql.connect import open_session
+from dpsql.curator import materialize
+from dpsql.engines import Engine, Statement
+from dpsql.open_engine import open_engine
 from dpsql.policy import Bounds, ColumnBounds
 
+Opened = tuple[Engine, dpsql.Session]
 BOUNDS = Bounds(20, (("amount", ColumnBounds(Fraction(0), Fraction(200))),))
 QUICK = {"rows": [3_000], "threads": [1], "repeats": 1}
 TILES = {
@@ -38,6 +44,7 @@ TILES = {
     "SUM top 10": "SELECT item, SUM(amount) AS s FROM {table} GROUP BY item{clause}",
 }
 USERS = "users, not private"
+SETS = ((), ("item",))
 _OF_ROWS = {
     "total of sums": re.compile(r"COUNT\(\*\)"),
     **{tile: re.compile(r"COUNT\(\*\)|SUM\(amount\)") for tile in ("COUNT(*) top 10", "SUM top 10")},
@@ -81,31 +88,54 @@ def run(given: Namespace) -> Iterator[Row]:
     memory = None if given.memory == "none" else given.memory
     for rows in given.rows:
         with written(TimedEvents(rows, max(1, rows // 10)), memory=memory) as data:
+            known = _policy(data)
+            materialize(known, database=data.path)
             for threads in given.threads:
                 settings = f"{rows:,} rows, threads {threads}, memory {given.memory}"
-                with opened(replace(data, bounds=BOUNDS), threads=threads, memory=memory) as (engine, session):
+                limited = replace(known, engine=dpsql.EngineSettings(memory_limit=memory, threads=threads))
+                with _opened(data.path, limited, materialized=False) as over, _opened(data.path, limited) as stored:
                     for tile, text in TILES.items():
-                        runs = _runs(engine, session, tile=tile, text=text)
+                        runs = _runs(over, stored, tile=tile, text=text)
                         for name, times in in_turns(runs, given.repeats).items():
-                            against = "" if name in {"plain", USERS} else USERS if USERS in runs else "plain"
+                            beside_users = USERS in runs and "materialized" not in name
+                            against = "" if name in {"plain", USERS} else USERS if beside_users else "plain"
                             yield Row(f"{tile}, {settings}", name, times.values(), against, note=data.description)
 
 
-def _runs(engine: TimedEngine, session: dpsql.Session, *, tile: str, text: str) -> dict[str, Run]:
+def _policy(data: Written) -> dpsql.Policy:
+    tables = {"events": dpsql.PrivateTable("user_id", materialized=SETS, bounds=BOUNDS)}
+    return replace(data.policy(), tables=tables, materialized=data.path.parent / "materialized")
+
+
+@contextmanager
+def _opened(path: Path, known: dpsql.Policy, *, materialized: bool = True) -> Iterator[Opened]:
+    with (
+        closing(open_engine(path, known, materialized=materialized)) as engine,
+        open_session(engine, known, ledger=":memory:") as session,
+    ):
+        yield engine, session
+
+
+def _runs(over: Opened, stored: Opened, *, tile: str, text: str) -> dict[str, Run]:
     """Return what runs a tile: the plain statement, and the engine's part of the private ones."""
+    engine, _ = over
     plain = Statement(text.format(table=".".join(engine.relation("events")), clause=_PLAIN.get(tile, "")))
     runs: dict[str, Run] = {"plain": lambda: engine.execute(plain)}
     if tile in _OF_ROWS:
-        users = _OF_ROWS[tile].sub("COUNT(DISTINCT user_id)", plain.sql)
-        runs[USERS] = _counting(engine, Statement(users))
+        users = Statement(_OF_ROWS[tile].sub("COUNT(DISTINCT user_id)", plain.sql))
+        runs[USERS] = lambda: engine.execute(users)
     for name, clause in CLAUSES[tile].items():
-        counting = session.explain(text.format(table="events", clause=clause)).counting
-        runs[name] = _counting(engine, Statement(counting.sql, counting.parameters))
+        asked = text.format(table="events", clause=clause)
+        runs[name] = _counting(over, asked)
+        if stored[1].explain(asked).counting.reads:
+            runs[name.replace("private", "private, materialized", 1)] = _counting(stored, asked)
     return runs
 
 
-def _counting(engine: TimedEngine, statement: Statement) -> Run:
-    return lambda: engine.execute(statement)
+def _counting(opened: Opened, text: str) -> Run:
+    engine, session = opened
+    counting = session.explain(text).counting
+    return lambda: engine.execute(Statement(counting.sql, counting.parameters))
 
 
 if __name__ == "__main__":

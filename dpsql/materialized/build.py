@@ -27,6 +27,7 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import EngineError, PolicyError
 from dpsql.materialized.lookup import (
     FileFingerprint,
+    MaterializedSum,
     MaterializedTable,
     Source,
     convert_enum,
@@ -39,6 +40,7 @@ from dpsql.materialized.lookup import (
 )
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
+from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements
 
 __all__ = ["Data", "materialize", "seal_system_errors"]
@@ -144,7 +146,7 @@ def _write_file(
         data.database, sources, file=file, memory_limit=limits.memory_limit, threads=limits.threads
     ) as writer:
         kept = _describe_table(writer, table, name=name, file=file.name)
-        same = last is not None and set(kept.columns) == set(last.columns) and kept.unit == last.unit
+        same = last is not None and set(kept.columns) == set(last.columns) and kept.has_measures_of(last)
         kept = replace(kept, columns=last.columns) if last is not None and same else kept
         build = _TableBuild(writer, kept, name)
         done = same and build.append()
@@ -177,7 +179,13 @@ def _describe_table(writer: MaterializationWriter, table: PrivateTable, *, name:
     stored = describe(writer.connection, name, relation=writer.paths[name]).columns
     spelled = {fold(column.name): column.name for column in stored}
     columns = tuple(tuple(spelled[fold(column)] for column in each) for each in table.materialized)
-    return MaterializedTable(file, "", spelled[fold(table.privacy_unit or "")], columns, 0, ())
+    types = {fold(column.name): column.type for column in stored}
+    sums = tuple(
+        MaterializedSum(spelled[fold(column)], types[fold(column)], bounds.min, bounds.max)
+        for column, bounds in table.bounds.columns
+    )
+    unit = spelled[fold(table.privacy_unit or "")]
+    return MaterializedTable(file, "", unit, columns, 0, (), table.bounds.rows, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +238,11 @@ class _TableBuild:
 
     @property
     def _check(self) -> AppendCheck:
-        columns = dict.fromkeys((self.kept.unit, *(column for each in self.kept.columns for column in each)))
+        keys, summed = (
+            (column for each in self.kept.columns for column in each),
+            (each.column for each in self.kept.sums),
+        )
+        columns = dict.fromkeys((self.kept.unit, *keys, *summed))
         return AppendCheck(self.writer.paths[self.name], tuple(columns), (MADE, "main", "dpsql_check"), self._enums)
 
     @property
@@ -242,10 +254,11 @@ class _TableBuild:
         return frozenset(column.name for column in self._stored if column.type == ENUM)
 
     def _materializations(self, salts: tuple[int, int]) -> Iterator[MaterializationStatements]:
-        enums = self._enums
-        for at, columns in enumerate(self.kept.columns):
+        kept, source, enums = self.kept, self.writer.paths[self.name], self._enums
+        types = tuple(parse_type(each.type) for each in kept.sums)
+        for at, columns in enumerate(kept.columns):
             paths = (MADE, "main", name_pairs(at)), (MADE, "main", name_counts(at))
-            yield MaterializationStatements(self.writer.paths[self.name], self.kept.unit, columns, *paths, salts, enums)
+            yield MaterializationStatements(source, kept.unit, columns, *paths, salts, enums, kept.measures, types)
 
 
 @contextmanager

@@ -16,7 +16,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Self
 
 from dpsql.dialects import ENUM
 from dpsql.engines import AttachedTable, Column, CsvFile, Engine
@@ -24,10 +26,13 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
-from dpsql.sql.ir.catalog import Catalog, MaterializedSet, Table
+from dpsql.sql.ir.catalog import Catalog, MaterializedSet, StoredMeasures, Table
+from dpsql.sql.ir.measures import ContributionRange
+from dpsql.sql.ir.types import find_read_type, parse_type
 
 __all__ = [
     "FileFingerprint",
+    "MaterializedSum",
     "MaterializedTable",
     "Source",
     "convert_enum",
@@ -43,7 +48,22 @@ Source = Path | CsvFile | Folder | None
 FileFingerprint = tuple[str, int, int]
 
 _STATE = "state.json"
-_FORMAT = 2  # 1 had the ENUM columns of the data as such
+_FORMAT = 3  # 2 had no measures, 1 the ENUM columns of the data as such
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializedSum:
+    """Column whose values are added up, its type, and the bounds of one unit in one group."""
+
+    column: str
+    type: str
+    least: Fraction
+    most: Fraction
+
+    @property
+    def range(self) -> ContributionRange:
+        """Bounds in whole steps."""
+        return ContributionRange.of_values(self.least, self.most, find_read_type(parse_type(self.type)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +71,7 @@ class MaterializedTable:
     """One materialized table: its file, unit and sets of columns, and the data that it was made of.
 
     `place` is the path of the table's database or source; `stamps` are path, size in bytes and time in nanoseconds of
-    the files that were read.
+    the files that were read. With `rows`, the bound of rows of one unit in one group, or with `sums` it has measures.
     """
 
     file: str
@@ -60,6 +80,15 @@ class MaterializedTable:
     columns: tuple[tuple[str, ...], ...]
     data_version: int
     stamps: tuple[FileFingerprint, ...]
+    rows: int | None = None
+    sums: tuple[MaterializedSum, ...] = ()
+
+    @property
+    def measures(self) -> StoredMeasures | None:
+        """Measures that each set has, None without any."""
+        if self.rows is None and not self.sums:
+            return None
+        return StoredMeasures(self.rows, tuple((each.column, each.range) for each in self.sums))
 
     def pairs(self, at: int) -> str:
         """Return the name by which an engine knows the pairs of set number `at`, from 0."""
@@ -70,9 +99,16 @@ class MaterializedTable:
         return f"{self.file} {name_counts(at)}"
 
     def holds(self, table: PrivateTable) -> bool:
-        """Check whether these are the unit and the sets of columns that the policy lists."""
+        """Check whether these are the unit, the sets of columns and the bounds that the policy lists."""
         wanted = {frozenset(map(fold, each)) for each in table.materialized}
-        return self._is_of(table) and wanted == {frozenset(map(fold, each)) for each in self.columns}
+        same = wanted == {frozenset(map(fold, each)) for each in self.columns}
+        bounds = {fold(name): (each.min, each.max) for name, each in table.bounds.columns}
+        summed = {fold(each.column): (each.least, each.most) for each in self.sums}
+        return self._is_of(table) and same and self.rows == table.bounds.rows and summed == bounds
+
+    def has_measures_of(self, other: Self) -> bool:
+        """Check whether another build has the same unit and measures."""
+        return (self.unit, self.rows, self.sums) == (other.unit, other.rows, other.sums)
 
     def position(self, columns: tuple[str, ...], table: PrivateTable) -> int | None:
         """Return the number of a set of columns that the policy lists."""
@@ -112,10 +148,16 @@ def _parse_table(words: Mapping[str, object]) -> MaterializedTable:
             "columns": list(columns),
             "data_version": int(version),
             "stamps": list(stamps),
+            "rows": int() | None as rows,
+            "sums": list(sums),
         }:
             sets = tuple(tuple(map(str, each)) for each in columns)
             files = tuple((str(path), int(size), int(time)) for path, size, time in stamps)
-            return MaterializedTable(file, place, unit, sets, version, files)
+            known = tuple(
+                MaterializedSum(each["column"], each["type"], Fraction(each["least"]), Fraction(each["most"]))
+                for each in sums
+            )
+            return MaterializedTable(file, place, unit, sets, version, files, rows, known)
     raise ValueError
 
 
@@ -125,7 +167,7 @@ def write_state(folder: Path, kept: Mapping[str, MaterializedTable]) -> None:
     new = folder / f"{_STATE}.new"
     try:
         with new.open("w", encoding="utf-8") as file:
-            json.dump(state, file, indent=1)
+            json.dump(state, file, indent=1, default=str)  # a fraction is written as 1/3
             file.flush()
             os.fsync(file.fileno())
         new.replace(folder / _STATE)
@@ -211,17 +253,19 @@ def attach_materialized(catalog: Catalog, engine: Engine, *, policy: Policy) -> 
 
 
 def _attach_to_table(table: Table, engine: Engine, *, policy: Policy, kept: MaterializedTable) -> Table:
-    wanted = policy.tables[table.name]
+    wanted, now = policy.tables[table.name], engine.columns(table.name)
     found: list[MaterializedSet] = []
     if not isinstance(wanted, PrivateTable):
         return table
+    types = {(column.name, column.type) for column in now}
+    measures = kept.measures if all((each.column, each.type) in types for each in kept.sums) else None
     for columns in wanted.materialized:
         at = kept.position(columns, wanted)
         stored = None if at is None else _find_columns(engine, kept.pairs(at))
-        if at is None or stored is None or not stored <= set(map(convert_enum, engine.columns(table.name))):
+        if at is None or stored is None or not stored <= set(map(convert_enum, now)):
             continue
         paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
-        found.append(MaterializedSet(kept.columns[at], kept.unit, kept.data_version, *paths))
+        found.append(MaterializedSet(kept.columns[at], kept.unit, kept.data_version, *paths, measures))
     return replace(table, materialized=tuple(found))
 
 

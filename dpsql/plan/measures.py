@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
 from dpsql.plan.mechanisms.request import read_whole_number
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
-from dpsql.policy.bounds import ColumnBounds
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import Family, Type
 
-__all__ = ["MOST_STEPS", "bound_measures"]
+__all__ = ["bound_measures"]
 
-MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 _OPTION = "max_rows_contributed"
 
 
@@ -89,7 +84,9 @@ def _find_range(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Contr
         reason = "Sums that can be below 0 are released for totals and for known groups alone."
         hint = "Write ALL PRIVATE WITH (domain = ...), or PRIVATE for a total."
         raise Refusal("bounds", reason, hint=hint, place=place)
-    return make_range(bounds, None if measure.argument is None else measure.argument.type)
+    return ContributionRange.of_values(
+        bounds.min, bounds.max, None if measure.argument is None else measure.argument.type
+    )
 
 
 def _propose_bounds(query: PrivateQuery, line: str, *, table: str) -> str:
@@ -98,16 +95,3 @@ def _propose_bounds(query: PrivateQuery, line: str, *, table: str) -> str:
         f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or ask the curator to add {line}, or another number, "
         f"under [tables.{table}.bounds]."
     )
-
-
-def make_range(bounds: ColumnBounds, type_: Type | None) -> ContributionRange:
-    """Return bounds in whole steps: those of the type where they are few enough, else 2**20 of them over the range."""
-    own = Fraction(1, 10 ** type_.precision[1]) if type_ is not None and type_.family is not Family.DOUBLE else None
-    width = bounds.max - bounds.min
-    if own is not None and width / own <= MOST_STEPS:
-        low, high = math.ceil(bounds.min / own), math.floor(bounds.max / own)
-        if low < high:  # else the bounds are narrower than a step of the type, as those of a column that is cast can be
-            return ContributionRange(low, high, own)
-    step = width / MOST_STEPS
-    low = math.ceil(bounds.min / step)
-    return ContributionRange(low, low + MOST_STEPS if bounds.min else MOST_STEPS, step)

@@ -233,7 +233,7 @@ def check_materialized(
     taken = {frozenset(map(fold, each)) for each in sets}
     for each in sets:
         folded = set(map(fold, each))
-        if not each or fold(unit or "") in folded or (known is not None and not folded <= known):
+        if fold(unit or "") in folded or (known is not None and not folded <= known):
             reason = (
                 "Each list names columns of this table that analysts see; the privacy unit is in every one already."
             )

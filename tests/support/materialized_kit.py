@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
@@ -40,12 +41,39 @@ def events(path: Path, *, rows: int = 600, seed: int = 0) -> None:
         )
 
 
+BOUNDS = {
+    "rows": 5,
+    "n": {"max": 6},
+    "amount": {"min": -20, "max": 40},
+    "price": {"max": "12.5"},
+    "score": {"max": 3},
+}
+AMOUNT = "CASE WHEN h % 11 = 0 THEN NULL {odd} ELSE CAST(h % 4001 AS DOUBLE) / 97 - {below} END"
+ODD = "WHEN h % 11 = 1 THEN 'nan' WHEN h % 11 = 2 THEN 'inf' WHEN h % 11 = 3 THEN '-inf'"
+
+
+def add_amounts(path: Path) -> None:
+    """Give the events columns of numbers of three types, with NULL, and with NaN and infinities where there are any."""
+    columns = ("amount", "DOUBLE", ODD, 10), ("price", "DECIMAL(6,2)", "", 0), ("score", "FLOAT", ODD, 0)
+    amounts = [
+        f"CAST({AMOUNT.format(odd=odd, below=below).replace('h %', f'hash(rowid, {below}) % ')} AS {type_}) AS {name}"
+        for name, type_, odd, below in columns
+    ]
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE OR REPLACE TABLE reads AS SELECT *, {', '.join(amounts)} FROM reads")
+
+
 def policy(
-    folder: Path, *, sets: tuple[tuple[str, ...], ...] = SETS, source: Path | None = None, **keys: object
+    folder: Path,
+    *,
+    sets: tuple[tuple[str, ...], ...] = SETS,
+    source: Path | None = None,
+    bounds: Mapping[str, object] = MappingProxyType({}),
+    **keys: object,
 ) -> dpsql.Policy:
-    """Return a policy that materializes these columns of the events."""
+    """Return a policy that materializes these columns of the events, and measures under these bounds."""
     tables = {
-        "reads": dpsql.PrivateTable("user_id", materialized=sets, source=source),
+        "reads": dpsql.PrivateTable("user_id", materialized=sets, source=source, bounds=bounds),  # type: ignore[arg-type]
         "visits": dpsql.PrivateTable("user_id"),
         "places": dpsql.PublicTable(),
     }

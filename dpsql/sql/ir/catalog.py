@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import date
 
 from dpsql.dialects import DUCKDB, Dialect
+from dpsql.sql.ir.measures import ContributionRange
 from dpsql.sql.ir.types import Type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Catalog", "Link", "MaterializedSet", "Table"]
+__all__ = ["Catalog", "Link", "MaterializedSet", "StoredMeasures", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,24 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredMeasures:
+    """Measures that a materialized set has beside the number of units.
+
+    `rows` is the bound of rows of one unit that the counts have, None without counts of rows. `sums` are the columns
+    whose values are added up, each with the bounds of one unit in one group.
+    """
+
+    rows: int | None
+    sums: tuple[tuple[str, ContributionRange], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MaterializedSet:
     """Distinct values of some `columns` of a private table, stored beside the data at one data version.
 
     `pairs` is where the engine has the distinct values that these columns have together in the rows of each unit, whose
-    column is `unit`; `counts` where it has how many units each of these values has. See `rewrite/materialization.py`.
+    column is `unit`; `counts` where it has how many units each of these values has. Both have the `measures`, if there
+    are any. See `rewrite/materialization.py`.
     """
 
     columns: tuple[str, ...]
@@ -42,6 +56,7 @@ class MaterializedSet:
     data_version: int
     pairs: tuple[str, ...]
     counts: tuple[str, ...]
+    measures: StoredMeasures | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from typing import Self
 
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
 
-__all__ = ["DISTINCT_UNITS", "Aggregate", "ContributionRange", "Measure"]
+__all__ = ["DISTINCT_UNITS", "MOST_STEPS", "Aggregate", "ContributionRange", "Measure"]
+
+MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 
 
 class Aggregate(Enum):
@@ -37,6 +41,19 @@ class ContributionRange:
     def width(self) -> int:
         """Return the most steps by which the changes of two groups differ, from none to all that one unit can make."""
         return self.high - self.low
+
+    @classmethod
+    def of_values(cls, least: Fraction, most: Fraction, type_: Type | None) -> Self:
+        """Return bounds in whole steps: those of the type where they are few enough, else 2**20 over the range."""
+        own = Fraction(1, 10 ** type_.precision[1]) if type_ is not None and type_.family is not Family.DOUBLE else None
+        width = most - least
+        if own is not None and width / own <= MOST_STEPS:
+            low, high = math.ceil(least / own), math.floor(most / own)
+            if low < high:  # else the bounds are narrower than a step of the type, as those of a column that is cast
+                return cls(low, high, own)
+        step = width / MOST_STEPS
+        low = math.ceil(least / step)
+        return cls(low, low + MOST_STEPS if least else MOST_STEPS, step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,16 @@ from dpsql.sql.render.clauses import (
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, WEIGHT, Bound
 from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.rewrite.use_materialized import Form
 
 __all__ = [
     "bound_pairs",
     "build_contributions",
     "build_row_steps",
+    "build_stored_sums",
     "name_parts",
     "name_sums",
+    "rank_pairs",
     "sum_contributions",
     "weigh_pairs",
 ]
@@ -83,21 +86,43 @@ def _compare(value: Expression, operator: str, *, bound: Fraction) -> Expression
     return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
 
 
-def build_contributions(writer: Writer, query: PrivateQuery, *, names: Sequence[str]) -> str:
-    """Return the SQL for one row per group and unit: the keys `names`, UNIT, and what the unit adds to each measure."""
+def build_contributions(
+    writer: Writer,
+    query: PrivateQuery,
+    *,
+    names: Sequence[str],
+    form: Form = Form.ROWS,
+    stored: Sequence[Expression] = (),
+) -> str:
+    """Return the SQL for one row per group and unit: the keys `names`, UNIT, and what the unit adds to each measure.
+
+    `stored` has the steps of each measure in a materialized table, in place of those of a row. In a short `form` each
+    of its rows is one unit of a group; where it is RANKS, they have their RANK and GROUPS.
+    """
     keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
-    steps = [build_row_steps(measure) for measure in query.measures]
+    steps: Sequence[Expression | None] = stored or [build_row_steps(measure) for measure in query.measures]
     rows = [
         alias(writer.expression(make_total(each)), _name_row(at)) for at, each in enumerate(steps) if each is not None
     ]
+    ranks = [RANK, GROUPS] if form is Form.RANKS else []
     body = writer.adapt_joins(query.body)
-    base = writer.select([*keys, alias(unit, UNIT), *rows], body, where=subquery(not_null(unit)))
+    base = writer.select([*keys, alias(unit, UNIT), *ranks, *rows], body, where=subquery(not_null(unit)))
     added = [
-        alias(_add_rows(measure, "" if steps[at] is None else _name_row(at)), name)
+        alias(_add_rows(measure, "" if steps[at] is None else _name_row(at), alone=form is not Form.ROWS), name)
         for at, (measure, name) in enumerate(zip(query.measures, name_parts(query), strict=True))
     ]
-    return select([*names, UNIT, *added], subquery(base), group_by=list_parts([*names, UNIT]))
+    group_by = list_parts([*names, UNIT]) if form is Form.ROWS else ""
+    return select([*names, UNIT, *ranks, *added], subquery(base), group_by=group_by)
+
+
+def build_stored_sums(
+    writer: Writer, query: PrivateQuery, *, names: Sequence[str], stored: Sequence[Expression]
+) -> str:
+    """Return the SQL for the groups whose counts are stored: the keys `names`, and the sums of the measures."""
+    keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
+    sums = [alias(writer.expression(each), name) for each, name in zip(stored, name_sums(query), strict=True)]
+    return writer.select([*keys, *sums], query.body)
 
 
 def _name_row(at: int) -> str:
@@ -114,40 +139,51 @@ def name_parts(query: PrivateQuery) -> list[str]:
     return [f"dpsql_part_{at + 1}" for at in range(len(query.measures))]
 
 
-def _add_rows(measure: Measure, row: str) -> str:
-    """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts."""
+def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
+    """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts.
+
+    With `alone` there is one row, which needs no aggregate.
+    """
     if measure.aggregate is Aggregate.UNITS:
-        return bigint(maximum(row) if row else "1")
+        return bigint((row if alone else maximum(row)) if row else "1")
     bounds = measure.bounds or ContributionRange(0, 1)
-    return bigint(clamp(sum_column(row) if row else count(), bounds.low, high=bounds.high))
+    added = row if alone else sum_column(row) if row else count()
+    return bigint(clamp(added, bounds.low, high=bounds.high))
 
 
-def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound | None) -> str:
-    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`."""
+def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound | None, ranked: bool = False) -> str:
+    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
+
+    With `ranked` they have their RANK.
+    """
     if bound is None:
         return pairs
+    numbered = pairs if ranked else _rank(writer, pairs, names=names, bound=bound)
+    return select(["*"], subquery(numbered), where=at_most(RANK, bound.groups))
+
+
+def _rank(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
     draw = writer.draw(names, UNIT, salts=bound.salts)
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
-    ranked = select(["*", alias(rank, RANK)], subquery(pairs))
-    return select(["*"], subquery(ranked), where=at_most(RANK, bound.groups))
+    return select(["*", alias(rank, RANK)], subquery(pairs))
 
 
-def weigh_pairs(
-    writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], most: int
-) -> str:
-    """Return the SQL for all pairs with the RANK of each within its unit and its WEIGHT, 0 beyond the bound.
+def rank_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
+    """Return the SQL for all pairs with the RANK of each within its unit and GROUPS, the number of those."""
+    ranked = _rank(writer, pairs, names=names, bound=bound)
+    return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
+
+
+def weigh_pairs(writer: Writer, ranked: str, *, bound: Bound, weights: Sequence[int], most: int) -> str:
+    """Return the SQL for ranked pairs with the WEIGHT of each, 0 beyond the bound.
 
     A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
     measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
     engines which divide in doubles find the same whole number.
     """
-    draw = writer.draw(names, UNIT, salts=bound.salts)
-    rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
-    ranked = select(["*", alias(rank, RANK)], subquery(pairs))
-    counted = select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
     weight = writer.looked_up(writer.listed(weights), least(GROUPS, str(bound.groups)))
     share = divide(bigint(weight), "dpsql_part_1", by=most)
-    return select(["*", alias(zero_unless(at_most(RANK, bound.groups), share), WEIGHT)], subquery(counted))
+    return select(["*", alias(zero_unless(at_most(RANK, bound.groups), share), WEIGHT)], subquery(ranked))
 
 
 def sum_contributions(query: PrivateQuery) -> list[str]:

@@ -69,15 +69,17 @@ from dpsql.sql.rewrite.contribution_bounding import (
 from dpsql.sql.rewrite.contributions import (
     bound_pairs,
     build_contributions,
+    build_stored_sums,
     name_parts,
     name_sums,
+    rank_pairs,
     sum_contributions,
     weigh_pairs,
 )
-from dpsql.sql.rewrite.materialization import UNITS
 from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
+from dpsql.sql.rewrite.stored_measures import UNITS
 from dpsql.sql.rewrite.total import make_total
-from dpsql.sql.rewrite.use_materialized import Form, use_materialized
+from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
 
 __all__ = [
     "PASSES",
@@ -171,14 +173,19 @@ def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQ
 
 def rewrite_total(query: PrivateQuery) -> CountingQuery:
     """Return the SQL for one row: the measures of all rows of a query without keys."""
-    query = _apply_passes(query)
+    found = use_materialized(query, bounded=False)
+    query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
-    if query.counts_units_alone:
+    if found.form is Form.COUNTS:  # of one group, or of none
+        stored = build_stored_sums(writer, query, names=[], stored=found.steps)
+        sql = select([alias(or_zero(bigint(sum_column(name))), name) for name in name_sums(query)], subquery(stored))
+    elif query.counts_units_alone:
         base = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
         sql = select([alias(count(distinct(UNIT)), COUNT)], subquery(base))
     else:
-        sql = select(sum_contributions(query), subquery(build_contributions(writer, query, names=[])))
-    return _finish(writer, sql, query=query, measures=len(query.measures), reads="")
+        pairs = build_contributions(writer, query, names=[], form=found.form, stored=found.steps)
+        sql = select(sum_contributions(query), subquery(pairs))
+    return _finish(writer, sql, query=query, measures=len(query.measures), reads=found.description)
 
 
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
@@ -251,17 +258,15 @@ def _rewrite_measures(
 
     A group to which units add nothing would stand in a ranking although no unit need be in it.
     """
-    query = _apply_passes(query)
+    found = use_materialized(query, bounded=bound is not None)
+    query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys, sums = list_parts(names), name_sums(query)
-    ctes, pairs = _build_pairs(writer, query, names=names)
-    if query.domain is not None:
-        ctes += _build_candidates(writer, query.domain, names=names)
-        pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
-    pairs = bound_pairs(writer, pairs, names=names, bound=bound)
-    positive = "" if query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
-    groups = select([*names, *sum_contributions(query)], subquery(pairs), group_by=keys, having=positive)
+    sums = name_sums(query)
+    if found.form is Form.COUNTS:
+        ctes, groups = _select_stored_groups(writer, query, names=names, found=found)
+    else:
+        ctes, groups = _add_up_groups(writer, query, bound=bound, names=names, found=found)
     if query.domain is not None:
         columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
         groups = select(columns, _join_candidates(query.domain, groups, names=names))
@@ -273,7 +278,32 @@ def _rewrite_measures(
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
-    return _finish(writer, sql, query=query, measures=len(sums), reads="")
+    return _finish(writer, sql, query=query, measures=len(sums), reads=found.description)
+
+
+def _add_up_groups(
+    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource
+) -> tuple[list[str], str]:
+    """Return the CTEs, and the SELECT of the groups with what the units add to the measures of each."""
+    ctes, pairs = _build_pairs(writer, query, names=names, found=found)
+    if query.domain is not None:
+        ctes += _build_candidates(writer, query.domain, names=names)
+        pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
+    pairs = bound_pairs(writer, pairs, names=names, bound=bound, ranked=found.form is Form.RANKS)
+    positive = "" if query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
+    columns = [*names, *sum_contributions(query)]
+    return ctes, select(columns, subquery(pairs), group_by=list_parts(names), having=positive)
+
+
+def _select_stored_groups(
+    writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource
+) -> tuple[list[str], str]:
+    """Return the CTEs, and the SELECT of the groups whose counts are stored."""
+    groups = build_stored_sums(writer, query, names=names, stored=found.steps)
+    if query.domain is None:
+        return [], select(["*"], subquery(groups), where=more_than(name_sums(query)[0], "0"))
+    ctes = _build_candidates(writer, query.domain, names=names)
+    return ctes, select(["*"], subquery(groups), where=_is_candidate(query.domain, names))
 
 
 def _rewrite_weighted_measures(
@@ -281,11 +311,14 @@ def _rewrite_weighted_measures(
 ) -> CountingQuery:
     """Return the SQL for the groups of positive weight: the first measure, the weight, the other measures."""
     most = query.measures[0].width
-    query = _apply_passes(query)
+    found = use_materialized(query, bounded=True)
+    query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    ctes, pairs = _build_pairs(writer, query, names=names)
-    weighed = weigh_pairs(writer, pairs, names=names, bound=bound, weights=weights, most=most)
+    ctes, pairs = _build_pairs(writer, query, names=names, found=found)
+    if found.form is not Form.RANKS:
+        pairs = rank_pairs(writer, pairs, names=names, bound=bound)
+    weighed = weigh_pairs(writer, pairs, bound=bound, weights=weights, most=most)
     kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
     columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
@@ -293,7 +326,7 @@ def _rewrite_weighted_measures(
     groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     sql = with_ctes(ctes, _sort_groups(query, groups, order=order, names=names))
-    return _finish(writer, sql, query=query, measures=len(others) + 2, reads="")
+    return _finish(writer, sql, query=query, measures=len(others) + 2, reads=found.description)
 
 
 def _sort_groups(query: PrivateQuery, groups: str, *, order: str, names: list[str]) -> str:
@@ -311,9 +344,9 @@ def _take_leading_groups(query: PrivateQuery, groups: str, *, order: str, rows: 
     return select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
 
 
-def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str]) -> tuple[list[str], str]:
+def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource) -> tuple[list[str], str]:
     """Return the CTEs, and the SELECT of what each unit adds to each group of the listed partitions, or of all."""
-    pairs = build_contributions(writer, query, names=names)
+    pairs = build_contributions(writer, query, names=names, form=found.form, stored=found.steps)
     if query.partitions is None:
         return [], pairs
     parts = name_parts(query)

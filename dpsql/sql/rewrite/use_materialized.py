@@ -9,6 +9,9 @@ with the columns that WHERE fixes to one value, identify the rows of a unit:
 * PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group.
 * RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks.
 
+Rows and sums can be read in a query of one table whose sets have them: see `stored_measures.py`. The pairs of one unit
+in one group are then added up and clamped like rows; in the short forms there is one.
+
 The text of the query and the order of the policy decide the choice, never the data.
 """
 
@@ -23,6 +26,7 @@ from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Call,
+    Case,
     Cast,
     Column,
     Derived,
@@ -40,6 +44,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
+from dpsql.sql.rewrite.stored_measures import find_stored_steps
 
 __all__ = ["Form", "QuerySource", "use_materialized"]
 
@@ -57,17 +62,15 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """Query over its chosen source, the form of the source, and a description: "" where it reads only rows."""
+    """Query over its chosen source, the form of the source, and a description: "" where it reads only rows.
+
+    `steps` are the expressions over the source that have the steps of each measure, none where rows are read.
+    """
 
     query: PrivateQuery
     form: Form = Form.ROWS
     description: str = ""
-
-    @property
-    def relation(self) -> int:
-        """Number of the one relation of a short form, else 0."""
-        source = self.query.body.source
-        return source.number if isinstance(source, Scan) else 0
+    steps: tuple[Expression, ...] = ()
 
 
 def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
@@ -77,9 +80,11 @@ def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
     short = _use_short_form(query, bounded=bounded)
     if short is not None:
         return short
+    if not query.counts_units_alone:
+        return _use_pairs_with_measures(query)
     named, used = _collect_columns((*query.keys, query.unit), query.body), list[MaterializedSet]()
     source = _replace_tables(query.body.source, named, query=query, used=used)
-    description = "; ".join(dict.fromkeys(f"materialized pairs of {', '.join(each.columns)}" for each in used))
+    description = "; ".join(dict.fromkeys(_describe("pairs", each) for each in used))
     return QuerySource(replace(query, body=replace(query.body, source=source)), description=description)
 
 
@@ -103,10 +108,56 @@ def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None
         ):
             continue
         form = Form.RANKS if bounded else Form.PAIRS if each.unit in filters else Form.COUNTS
-        source = Scan(scan.number, each.counts if form is Form.COUNTS else each.pairs)
-        description = f"materialized {form.name.lower()} of {', '.join(each.columns)}"
-        return QuerySource(replace(query, body=replace(query.body, source=source)), form, description)
+        steps = _find_steps(query, each, counted=form is Form.COUNTS)
+        if form is Form.COUNTS and not steps:
+            form, steps = Form.PAIRS, _find_steps(query, each, counted=False)
+        if steps:
+            return _read_set(query, each, form=form, steps=steps)
     return None
+
+
+def _use_pairs_with_measures(query: PrivateQuery) -> QuerySource:
+    """Return the query over the narrowest pairs that have its measures and every named column, else over rows."""
+    scan = query.body.source
+    if not isinstance(scan, Scan):
+        return QuerySource(query)
+    named = _collect_columns((*query.keys, query.unit), query.body)[scan.number]
+    fits = [
+        (each, steps)
+        for path, each in query.materialized
+        if path == scan.path and named <= {each.unit, *each.columns}
+        if (steps := _find_steps(query, each, counted=False))
+    ]
+    if not fits:
+        return QuerySource(query)
+    least, steps = min(fits, key=lambda fit: len(fit[0].columns))
+    return _read_set(query, least, form=Form.ROWS, steps=steps)
+
+
+def _find_steps(query: PrivateQuery, each: MaterializedSet, *, counted: bool) -> tuple[Expression, ...]:
+    """Return the expressions that have the steps of all measures in one set; none if it lacks one."""
+    scan, found = query.body.source, list[Expression]()
+    if not isinstance(scan, Scan):
+        return ()
+    for measure in query.measures:
+        steps = find_stored_steps(measure, each.measures, relation=scan.number, counted=counted)
+        conditions = [steps.branches[0][0]] if isinstance(steps, Case) else []
+        if steps is None or not _collect_columns(conditions)[scan.number] <= {each.unit, *each.columns}:
+            return ()
+        found.append(steps)
+    return tuple(found)
+
+
+def _read_set(query: PrivateQuery, each: MaterializedSet, *, form: Form, steps: tuple[Expression, ...]) -> QuerySource:
+    """Return the query of one table over a materialized set."""
+    number = query.body.source.number if isinstance(query.body.source, Scan) else 0
+    source = Scan(number, each.counts if form is Form.COUNTS else each.pairs)
+    description = _describe("pairs" if form is Form.ROWS else form.name.lower(), each)
+    return QuerySource(replace(query, body=replace(query.body, source=source)), form, description, steps)
+
+
+def _describe(what: str, each: MaterializedSet) -> str:
+    return f"materialized {what} of {', '.join(each.columns) or 'all rows'}"
 
 
 def _replace_tables(relation: Relation, named: Named, *, query: PrivateQuery, used: list[MaterializedSet]) -> Relation:

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from support.materialized_kit import SETS, counted, events, opened, policy, salts_of
+from support.materialized_kit import BOUNDS, SETS, add_amounts, counted, events, opened, policy, salts_of
 
 import dpsql
 from dpsql.curator import materialize
@@ -121,41 +121,108 @@ def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, seed: int) -
 MEASURES = (
     "COUNT(*) AS m",
     "SUM(n) AS m",
+    "SUM(price) AS m, COUNT(*) AS c",
+    "COUNT(price) AS m, SUM(score) AS s",
+    "AVG(price) AS m, COUNT(DISTINCT user_id) AS u",
     "COUNT(DISTINCT user_id) AS u, COUNT(*) AS m",
-    "COUNT(DISTINCT user_id) FILTER (WHERE country = 'DE') AS u",
+    "COUNT(DISTINCT user_id) AS u, SUM(amount) AS m, COUNT(amount) AS c",
+    "COUNT(DISTINCT user_id) FILTER (WHERE country = 'DE') AS u, SUM(score) AS m",
+    "COUNT(*) FILTER (WHERE country = 'DE') AS m",
+    "SUM(price) FILTER (WHERE country <> 'DE' AND price IS NOT NULL) AS m",
+    "COUNT(country) AS m",
 )
+SELECTED = ("", "country = 'DE'", "country IN ('DE', 'FR')", "user_id <> 3", "article = 'a1' AND country IS NULL")
 MEASURED = (
-    "mechanism = limited_domain, k_bar = 30",
-    "mechanism = weighted_gaussian, max_groups_contributed = 2",
-    "mechanism = gaussian_histogram, max_groups_contributed = 1",
-    "mechanism = stable",
-    "domain = ['a1', 'b2', 'nobody'], mechanism = joint",
+    "TOP 9 PRIVATE WITH (mechanism = limited_domain, k_bar = 30)",
+    "TOP 9 PRIVATE WITH (mechanism = limited_domain, k_bar = 30, max_groups_contributed = 1)",
+    "TOP 9 PRIVATE WITH (mechanism = weighted_gaussian, max_groups_contributed = 2)",
+    "TOP 9 PRIVATE WITH (mechanism = domain_discovery)",
+    "TOP 9 PRIVATE WITH (mechanism = gaussian_histogram, max_groups_contributed = 2)",
+    "TOP 9 PRIVATE WITH (mechanism = stable)",
+    "ALL PRIVATE WITH (domain = ['a1', 'b2', 'nobody'])",
+    "ALL PRIVATE WITH (domain = ['a1', 'b2', 'nobody'], max_groups_contributed = 1)",
 )
 
 
-def test_rows_and_sums_are_never_read_from_what_holds_distinct_units(tmp_path: Path) -> None:
-    """Materialized pairs have one row for each group of a unit: they know no number of rows, and no values."""
+def measured() -> list[str]:
+    """Return rankings, known groups and totals by each measure, with each condition, and in other tables."""
+    questions = []
+    for measures, condition in itertools.product(MEASURES, SELECTED):
+        where = f"WHERE {condition} " if condition else ""
+        questions += [f"SELECT {measures} FROM reads {where}PRIVATE"]
+        questions += [f"SELECT article, {measures} FROM reads {where}GROUP BY article {clause}" for clause in MEASURED]
+        clause = MEASURED[0]
+        questions += [
+            f"SELECT {key}, {measures} FROM {table} {where}GROUP BY ALL {clause}"
+            for key, table in (
+                ("upper(article) AS k", "reads"),
+                ("country, article", "reads"),
+                ("article", "reads JOIN places ON country = code"),
+                ("article", "(SELECT * FROM reads) AS reads"),
+                ("article", "(SELECT * FROM reads UNION ALL SELECT * FROM reads) AS reads"),
+            )
+        ]
+    for option in ("max_rows_contributed = 2", "max_rows_contributed = 5"):
+        questions += [f"SELECT COUNT(*) AS m FROM reads PRIVATE WITH ({option})"]
+        questions += [f"SELECT article, COUNT(*) AS m FROM reads GROUP BY article TOP 9 PRIVATE WITH ({option})"]
+    partitions = "TOP 2 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'IT'])"
+    return [*questions, f"SELECT country, article, COUNT(*) AS m FROM reads GROUP BY ALL {partitions}"]
+
+
+def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) -> None:
     events(tmp_path / "events.duckdb", rows=900, seed=3)
-    table = dpsql.PrivateTable("user_id", materialized=SETS, bounds={"rows": 20, "n": {"max": 40}})
-    known = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"reads": table}, materialized=tmp_path / "materialized")
+    add_amounts(tmp_path / "events.duckdb")
+    known = policy(tmp_path, sets=((), *SETS), bounds=BOUNDS)
     assert materialize(known, database=tmp_path / "events.duckdb") == {"reads": "made"}
-    texts = [
-        f"SELECT article, {measures} FROM reads {where} GROUP BY article TOP 9 PRIVATE WITH ({options})"
-        for measures in MEASURES
-        for where in ("", "WHERE country = 'DE'")
-        for options in MEASURED
-    ]
-    texts += [f"SELECT {measures} FROM reads PRIVATE" for measures in MEASURES]
-    by_units = (
-        "SELECT article, COUNT(DISTINCT user_id) AS u FROM reads GROUP BY article TOP 9 PRIVATE WITH (k_bar = 30)"
-    )
+    read: dict[str, int] = {}
+    with (
+        opened(tmp_path / "events.duckdb", known) as short,
+        opened(tmp_path / "events.duckdb", known, materialized=False) as long,
+    ):
+        long[1]._salts = short[1]._salts = salts_of(tmp_path)
+        for text in measured():
+            try:
+                expected, _ = counted(long, text)
+            except (dpsql.Unsupported, dpsql.Refusal) as error:
+                assert error.code in {"bounds", "no-bounds", "option"}, text  # noqa: PT017
+                continue
+            found, reads = counted(short, text)
+            assert [*found.to_pydict().values()] == [*expected.to_pydict().values()], (text, reads)
+            kind = " ".join(reads.split()[:2])
+            read[kind] = read.get(kind, 0) + bool(found.num_rows)
+            if "JOIN" in text or "(SELECT" in text:
+                assert reads == "", text
+            elif "country" not in text:
+                assert reads, text
+    assert set(read) == {"", "materialized pairs", "materialized ranks", "materialized counts"}, read
+    assert min(read.values()) >= 10, read
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE", "materialized counts of all rows"),
+        ("SELECT COUNT(*), SUM(price) FROM reads PRIVATE", "materialized counts of all rows"),
+        ("SELECT SUM(price) FROM reads WHERE user_id > 5 PRIVATE", "materialized pairs of all rows"),
+        ("SELECT COUNT(*) FROM reads WHERE article = 'a1' PRIVATE", "materialized counts of article"),
+        ("SELECT COUNT(*) FROM reads WHERE n = 1 PRIVATE", ""),
+        ("SELECT SUM(price) FROM reads WHERE price > 1 PRIVATE", ""),
+        ("SELECT SUM(price + 1) FROM reads PRIVATE", ""),
+        ("SELECT SUM(price::INTEGER) FROM reads PRIVATE", ""),
+        ("SELECT SUM(score), SUM(amount), SUM(n) FROM reads PRIVATE", "materialized counts of all rows"),
+        ("SELECT SUM(score + 0) FROM reads PRIVATE", ""),
+        ("SELECT COUNT(*) FILTER (WHERE price > 1) FROM reads PRIVATE", ""),
+        ("SELECT COUNT(*) FROM reads PRIVATE WITH (max_rows_contributed = 4)", "materialized pairs of all rows"),
+        ("SELECT COUNT(*) FROM reads PRIVATE WITH (max_rows_contributed = 5)", "materialized counts of all rows"),
+        ("SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized counts of article"),
+        ("SELECT upper(article), COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized pairs of article"),
+        ("SELECT n, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", ""),
+    ],
+)
+def test_a_measure_is_read_from_the_least_that_has_it(tmp_path: Path, text: str, reads: str) -> None:
+    events(tmp_path / "events.duckdb", rows=90)
+    add_amounts(tmp_path / "events.duckdb")
+    known = policy(tmp_path, sets=((), *SETS), bounds=BOUNDS)
+    materialize(known, database=tmp_path / "events.duckdb")
     with opened(tmp_path / "events.duckdb", known) as over:
-        assert counted(over, by_units)[1]
-        found = [counted(over, text) for text in texts]
-    # a FILTER of units alone is a condition on rows, of which the pairs know enough
-    assert not [text for text, (_, reads) in zip(texts, found, strict=True) if reads and " AS m" in text]
-    with opened(tmp_path / "events.duckdb", known, materialized=False) as plain:
-        pairs = zip(texts, found, strict=True)
-        # a bound draws by salts, which are those of the session
-        same = [(text, table) for text, (table, _) in pairs if "max_groups_contributed" not in text]
-        assert all(table.equals(counted(plain, text)[0]) for text, table in same)
+        assert counted(over, text)[1] == reads

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.command_kit import dpsql_command
-from support.materialized_kit import SETS, counted, events, opened, policy
+from support.materialized_kit import BOUNDS, SETS, add_amounts, counted, events, opened, policy
 
 import dpsql
 from dpsql.connect import open_session
@@ -27,6 +27,7 @@ PLAIN = ASKED.format("", "limited_domain")
 BOUNDED = ASKED.format("", "limited_domain, max_groups_contributed = 2")
 PAIRS = ASKED.format("WHERE country IN ('DE', 'FR')", "limited_domain")
 ALL = (PLAIN, PAIRS, BOUNDED)
+FEW = {"rows": 5, "n": {"max": 6}}
 OUTDATED = "What is materialized of reads does not match its files: run dpsql materialize."
 
 
@@ -53,8 +54,8 @@ def everything(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     kept = read_state(folder)["reads"]
     with duckdb.connect(str(folder / kept.file), read_only=True) as file:
         for at, columns in enumerate(kept.columns):
-            own = f"SELECT user_id, {', '.join(columns)}, dpsql_groups FROM pairs_{at} ORDER BY ALL"
-            counts = f"SELECT {', '.join(columns)}, dpsql_units FROM counts_{at} ORDER BY ALL"
+            own = f"SELECT * EXCLUDE dpsql_rank FROM pairs_{at} ORDER BY ALL"
+            counts = f"SELECT * FROM counts_{at} ORDER BY ALL"
             found[", ".join(columns)] = file.execute(own).fetchall() + file.execute(counts).fetchall()
             ranks = f"SELECT list(dpsql_rank ORDER BY dpsql_rank), count() FROM pairs_{at} GROUP BY user_id"
             assert all(ranked == list(range(1, count + 1)) for ranked, count in file.execute(ranks).fetchall())
@@ -84,6 +85,69 @@ def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_p
     assert everything(tmp_path / "again") == added
     for text in ALL:
         assert reads(database, known, text).startswith("materialized ")
+
+
+def test_measures_of_rows_that_are_appended_are_added(database: Path, tmp_path: Path) -> None:
+    add_amounts(database)
+    known = policy(tmp_path, sets=((), *SETS), bounds=BOUNDS)
+    materialize(known, database=database)
+    more = "INSERT INTO reads BY NAME SELECT * {} FROM reads WHERE user_id % 3 = 1 AND n > 1"
+    change(database, more.format("REPLACE (100 + user_id AS user_id)"), more.format(""), more.format(""))
+    assert materialize(known, database=database) == {"reads": "appended"}
+    added = everything(tmp_path / "materialized")
+    materialize(replace(known, materialized=tmp_path / "again"), database=database)
+    assert everything(tmp_path / "again") == added
+    (totals,) = added[""][-1:]
+    with duckdb.connect(str(database)) as connection:
+        rows = connection.execute(
+            "SELECT COUNT(*), SUM(least(rows, 5)), SUM(least(prices, 5)), SUM(least(steps, 1250)) FROM ("
+            "SELECT COUNT(*), COUNT(price), COALESCE(SUM(least(greatest(price, 0), 12.5) * 100), 0) FROM reads "
+            "WHERE user_id IS NOT NULL GROUP BY user_id) AS t(rows, prices, steps)"
+        ).fetchone()
+    assert rows is not None
+    assert (totals[0], totals[1], totals[4], totals[8]) == tuple(map(int, rows))
+
+
+def test_an_amount_that_changed_is_seen_and_everything_is_made_anew(database: Path, tmp_path: Path) -> None:
+    add_amounts(database)
+    known = policy(tmp_path, sets=((), ("article",)), bounds=BOUNDS)
+    materialize(known, database=database)
+    change(database, "UPDATE reads SET price = price + 1 WHERE user_id = 3")
+    assert materialize(known, database=database) == {"reads": "made"}
+
+
+@pytest.mark.parametrize(
+    "bounds", [{}, {"rows": 4}, {**BOUNDS, "rows": 6}, {**BOUNDS, "price": {"max": 13}}, {"rows": 5, "n": {"max": 6}}]
+)
+def test_measures_under_other_bounds_are_made_again(database: Path, tmp_path: Path, bounds: dict[str, object]) -> None:
+    add_amounts(database)
+    first, then = (policy(tmp_path, sets=((), ("article",)), bounds=each) for each in (BOUNDS, bounds))
+    materialize(first, database=database)
+    assert OUTDATED not in check_policy(first, database=database).warnings
+    assert OUTDATED in check_policy(then, database=database).warnings
+    total = "SELECT COUNT(*) FROM reads PRIVATE"
+    with opened(database, then) as over:
+        if "rows" in bounds:  # the counts were under another bound, the pairs are under none
+            same = bounds["rows"] == BOUNDS["rows"]
+            assert counted(over, total)[1] == f"materialized {'counts' if same else 'pairs'} of all rows"
+        if "price" in bounds:
+            same = bounds["price"] == BOUNDS["price"]
+            assert bool(counted(over, "SELECT SUM(price) FROM reads PRIVATE")[1]) == same
+    assert materialize(then, database=database) == {"reads": "made"}
+    with opened(database, then) as over:
+        if "rows" in bounds:
+            assert counted(over, total)[1] == "materialized counts of all rows"
+
+
+def test_an_amount_of_another_type_is_not_read(database: Path, tmp_path: Path) -> None:
+    add_amounts(database)
+    known = policy(tmp_path, sets=((), ("article",)), bounds=BOUNDS)
+    materialize(known, database=database)
+    change(database, "ALTER TABLE reads ALTER COLUMN price TYPE DECIMAL(7,2)")
+    assert reads(database, known, "SELECT SUM(price) FROM reads PRIVATE") == ""
+    assert reads(database, known, "SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE")
+    assert materialize(known, database=database) == {"reads": "made"}
+    assert reads(database, known, "SELECT SUM(price) FROM reads PRIVATE") == "materialized counts of all rows"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +286,7 @@ def test_a_parquet_file_and_a_folder_of_them_are_materialized(database: Path, tm
     with duckdb.connect(str(database)) as connection:
         connection.execute(f"COPY (SELECT * FROM reads WHERE n < 2) TO '{folder}/1.parquet'")
         connection.execute(f"COPY (SELECT * FROM reads WHERE n >= 2) TO '{tmp_path}/2.parquet'")
-    known = policy(tmp_path, sets=(("article",),), source=folder)
+    known = policy(tmp_path, sets=((), ("article",)), source=folder, bounds=FEW)
     assert materialize(known) == {"reads": "made"}
     assert OUTDATED not in check_policy(known).warnings
     (tmp_path / "2.parquet").rename(folder / "2.parquet")
@@ -239,7 +303,8 @@ def test_a_parquet_file_and_a_folder_of_them_are_materialized(database: Path, tm
     (folder / "3.parquet").unlink()
     assert materialize(known) == {"reads": "made"}
     alone = replace(
-        policy(tmp_path, sets=(("article",),), source=folder / "2.parquet"), materialized=tmp_path / "alone"
+        policy(tmp_path, sets=((), ("article",)), source=folder / "2.parquet", bounds=FEW),
+        materialized=tmp_path / "alone",
     )
     assert materialize(alone) == {"reads": "made"}
     assert reads(None, alone, BOUNDED) == "materialized ranks of article"
@@ -314,7 +379,9 @@ def broken(state: Callable[[str], str]) -> Callable[[Path], None]:
         broken(lambda _: ""),
         broken(lambda _: "{"),
         broken(lambda _: "[]"),
-        broken(lambda text: text.replace('"format": 2', '"format": 3')),
+        broken(lambda text: text.replace('"format": 3', '"format": 2')),
+        broken(lambda text: text.replace('"rows": null', '"rows": "many"')),
+        broken(lambda text: text.replace('"sums": []', '"sums": [{"column": "n", "type": "TINYINT", "least": "x"}]')),
         broken(lambda text: text.replace('"user_id"', "7")),
         broken(lambda text: text.replace(".duckdb", ".other", 1)),
         lambda folder: (folder / "state.json").unlink(),

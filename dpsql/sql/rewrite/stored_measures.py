@@ -1,0 +1,85 @@
+"""Measures of materialized tables: their columns, and which of them a measure of a query can be read from.
+
+Both tables of a set have the same columns of measures. In the pairs they are of one unit: the number of its rows
+(ROWS), and for each summed column, by its position, the number of rows where it is not NULL and the steps of these rows
+added up. These are not clamped, so that pairs can be added up and clamped like rows. In the counts they are of all
+units of a group, each clamped to the bounds of the policy.
+"""
+
+from __future__ import annotations
+
+from dpsql.sql.ir.catalog import StoredMeasures
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.tree import Call, Case, Cast, Column, Expression, Literal
+from dpsql.sql.ir.types import BIGINT, find_read_type
+from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
+
+__all__ = ["ROWS", "UNITS", "find_stored_steps", "name_sum", "name_values", "read_number"]
+
+UNITS = "dpsql_units"
+ROWS = "dpsql_rows"
+
+
+def name_values(at: int) -> str:
+    """Return the column with the number of values that are not NULL of summed column number `at`, from 0."""
+    return f"dpsql_values_{at + 1}"
+
+
+def name_sum(at: int) -> str:
+    """Return the column with the sum, in steps, of summed column number `at`, from 0."""
+    return f"dpsql_sum_{at + 1}"
+
+
+def read_number(column: Column) -> Expression:
+    """Return a column of numbers as every query reads it."""
+    read = find_read_type(column.type)
+    return column if read == column.type else Cast(column, read)
+
+
+def find_stored_steps(
+    measure: Measure, stored: StoredMeasures | None, *, relation: int, counted: bool
+) -> Expression | None:
+    """Return the expression over pairs that has the steps of a measure, or None if they are not stored.
+
+    With `counted` it is over the counts, which have measures without a condition, and only under the policy's bounds.
+    A condition of FILTER remains: its columns must be those of the set.
+    """
+    sums = () if stored is None else stored.sums
+    conditions = split_conjuncts(measure.condition)
+    name = ""
+    if measure.aggregate is Aggregate.UNITS:
+        name = UNITS
+    elif stored is not None and measure.aggregate is Aggregate.ROWS:
+        name = ROWS
+        for at, (column, _) in enumerate(sums):
+            present = [each for each in conditions if _is_present(each, column, relation=relation)]
+            if present:
+                name, conditions = name_values(at), [each for each in conditions if each not in present]
+                break
+        if counted and measure.bounds != ContributionRange(0, stored.rows or 0):
+            return None
+    elif measure.aggregate is Aggregate.SUM:
+        for at, (column, bounds) in enumerate(sums):
+            if _is_column(measure.argument, column, relation=relation) and measure.bounds == bounds:
+                name = name_sum(at)
+    if not name or (counted and conditions):
+        return None
+    one_unit = name == UNITS and not counted
+    steps: Expression = Literal(1, BIGINT) if one_unit else Column(relation, name, BIGINT)
+    condition = join_conjuncts(conditions)
+    return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
+
+
+def _is_present(condition: Expression, column: str, *, relation: int) -> bool:
+    match condition:
+        case Call(function="not", arguments=(Call(function="is_null", arguments=(argument,)),)):
+            return _is_column(argument, column, relation=relation)
+    return False
+
+
+def _is_column(expression: Expression | None, column: str, *, relation: int) -> bool:
+    """Say whether an expression is the stored column, read as every query reads it."""
+    inner = expression.argument if isinstance(expression, Cast) else expression
+    if not isinstance(inner, Column) or (inner.relation, inner.name) != (relation, column):
+        return False
+    return expression in {inner, read_number(inner)}
