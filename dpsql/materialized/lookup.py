@@ -63,7 +63,7 @@ class MaterializedSum:
     @property
     def range(self) -> ContributionRange:
         """Bounds in whole steps."""
-        return ContributionRange.of_values(self.least, self.most, find_read_type(parse_type(self.type)))
+        return ContributionRange.of_values(self.least, self.most, type_=find_read_type(parse_type(self.type)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,8 @@ def _find_range(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Contr
         reason = "Sums that can be below 0 are released for totals and for known groups alone."
         hint = "Write ALL PRIVATE WITH (domain = ...), or PRIVATE for a total."
         raise Refusal("bounds", reason, hint=hint, place=place)
-    return ContributionRange.of_values(
-        bounds.min, bounds.max, None if measure.argument is None else measure.argument.type
-    )
+    type_ = None if measure.argument is None else measure.argument.type
+    return ContributionRange.of_values(bounds.min, bounds.max, type_=type_)
 
 
 def _propose_bounds(query: PrivateQuery, line: str, *, table: str) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from enum import Enum
@@ -94,10 +95,8 @@ def compute_question_keys(
         min_units,
     )
     parts = [QUESTION, *counted, *_partition_fields(query.partitions), query.protected]
-    first, *others = (
-        _digest(*parts, tuple(sorted(options.items())))
-        for options in (written, unnamed, bare, {**written, "mechanism": (mechanism, True)})
-    )
+    wordings = (written, unnamed, bare, {**written, "mechanism": (mechanism, True)})
+    first, *others = _digest_each(parts, [tuple(sorted(options.items())) for options in wordings])
     return first, tuple(key for key in dict.fromkeys(others) if key != first)
 
 
@@ -115,8 +114,17 @@ def compute_replay_key(plan: Plan) -> str:
 
 
 def _digest(*parts: object) -> str:
+    *most, last = parts
+    (digest,) = _digest_each(most, [last])
+    return digest
+
+
+def _digest_each(parts: Sequence[object], endings: Sequence[object]) -> list[str]:
+    """Return the digest of the parts with each of the endings, which name no relation; the parts are encoded once."""
     numbers = _Numbers()
-    return hashlib.sha256(_to_json([_encode(part, numbers) for part in parts]).encode("ascii")).hexdigest()
+    start = _to_json([_encode(part, numbers) for part in parts])[:-1]
+    every = (f"{start},{_to_json(_encode(ending, numbers))}]" for ending in endings)
+    return [hashlib.sha256(each.encode("ascii")).hexdigest() for each in every]
 
 
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:

@@ -146,7 +146,7 @@ def _rules(table: CheckedTable) -> Iterator[str]:
             f"calendar: {', '.join(table.calendar)}: the days of a time series without bounds in WHERE.", depth=2
         )
     if table.materialized:
-        sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.materialized)
+        sets = ", ".join(f"({', '.join(map(spell, columns)) or 'totals'})" for columns in table.materialized)
         yield from _wrapped(
             f"materialized = {sets}: once dpsql materialize has run, queries that need no more read these.", depth=2
         )

@@ -43,7 +43,7 @@ class ContributionRange:
         return self.high - self.low
 
     @classmethod
-    def of_values(cls, least: Fraction, most: Fraction, type_: Type | None) -> Self:
+    def of_values(cls, least: Fraction, most: Fraction, *, type_: Type | None) -> Self:
         """Return bounds in whole steps: those of the type where they are few enough, else 2**20 over the range."""
         own = Fraction(1, 10 ** type_.precision[1]) if type_ is not None and type_.family is not Family.DOUBLE else None
         width = most - least

@@ -87,7 +87,7 @@ class MaterializationStatements:
         """Return the statements that add the rows of `source`, or only its rows from number `first` on."""
         fresh, ranks = Writer(), Writer()
         unit, pairs, own = identifier(self.unit), path(self.pairs), [*self._own, *self._measure_names]
-        rows = self._select_pairs(fresh, source, first)
+        rows = self._select_pairs(fresh, source, first=first)
         if self.measures is None:  # what is there already changes nothing
             rows = combine("EXCEPT", rows, select(own, pairs))
         touched = select([unit], _FRESH, distinct=True)
@@ -118,7 +118,7 @@ class MaterializationStatements:
         positions = range(len(self.measures.sums))
         return [ROWS, *map(name_values, positions), *map(name_sum, positions)]
 
-    def _select_pairs(self, writer: Writer, source: tuple[str, ...], first: int | None = None) -> str:
+    def _select_pairs(self, writer: Writer, source: tuple[str, ...], *, first: int | None = None) -> str:
         """Return the SELECT of the pairs of some rows, with their measures."""
         own = [alias(_read(column, self.enums), identifier(column)) for column in (self.unit, *self.columns)]
         new = [] if first is None else [at_least("rowid", first)]
