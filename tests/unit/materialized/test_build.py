@@ -295,7 +295,8 @@ def test_a_parquet_file_and_a_folder_of_them_are_materialized(database: Path, tm
     assert materialize(known) == {"reads": "appended"}
     assert reads(None, known) == "materialized counts of article"
     whole = everything(tmp_path / "materialized")
-    materialize(replace(policy(tmp_path, sets=(("article",),)), materialized=tmp_path / "again"), database=database)
+    stored = policy(tmp_path, sets=((), ("article",)), bounds=FEW)
+    materialize(replace(stored, materialized=tmp_path / "again"), database=database)
     assert everything(tmp_path / "again") == whole
     (folder / "1.parquet").rename(folder / "3.parquet")  # one is gone, and one has come
     assert materialize(known) == {"reads": "made"}
