@@ -15,6 +15,7 @@ from dpsql.mechanisms.noisy_counts import CountRelease, LaplaceCounts, NoisyCoun
 from dpsql.mechanisms.noisy_votes import VOTE_STEPS, NoisyVotes, vote_weight
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
+from dpsql.mechanisms.relay import Gate, Relay, RelaySelection
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
@@ -35,6 +36,7 @@ __all__ = [
     "FixedStableTopK",
     "FullHistogram",
     "GapChoice",
+    "Gate",
     "GaussianHistogram",
     "Histogram",
     "JointExponential",
@@ -55,6 +57,8 @@ __all__ = [
     "PTRLaplace",
     "Peeling",
     "PermuteAndFlip",
+    "Relay",
+    "RelaySelection",
     "Selection",
     "StableSelection",
     "StableTopK",
