@@ -38,6 +38,7 @@ from dpsql.mechanisms import (
     LimitedDomain,
     OperatingSystemNoise,
     Peeling,
+    Relay,
     StableTopK,
     TopStable,
     WeightedGaussian,
@@ -185,6 +186,14 @@ def weighted_gaussian(question: Question, *, most: int, share: Fraction = Fracti
     return labels[list(mechanism.release(histogram, NOISE).positions)]
 
 
+def relay(question: Question, *, most: int = 100) -> Answer:
+    """Answer by a limited domain, and for what it leaves by a weighted Gaussian, at most `most` groups a unit."""
+    labels, counts = _full(question.sample.exact)
+    weights = question.sample.weights(most)[labels]
+    mechanism = Relay(question.epsilon(question.k), question.delta, question.k, K_BAR_PER_K * question.k, most)
+    return labels[list(mechanism.select(counts, weights, noise=NOISE).positions)]
+
+
 def domain_discovery(question: Question, *, most: int) -> Answer:
     """Answer by domain discovery, the counts over all of a unit's groups.
 
@@ -286,6 +295,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "AUTO": auto,
     "AUTO untold": lambda question: auto(question, told=False),
     **{f"AUTO most={most}": tuned(auto, most=most) for most in BOUNDS},
+    "relay": relay,
     "limited_domain": limited_domain,
     "limited_domain k_bar=k": tuned(limited_domain, k_bar_per_k=1),
     "limited_domain with counts": tuned(limited_domain, items_per_label=2),
