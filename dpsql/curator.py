@@ -126,7 +126,10 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     given = find_source(database, known)
     place = database if given is None else given.path
     names = find_outdated(known, place, sources=list_sources(known.only(near)))
-    told = (f"What is materialized of {name} does not match its files: run dpsql materialize." for name in names)
+    told = (
+        f"What is materialized of {name} does not match its files or the policy: run dpsql materialize."
+        for name in names
+    )
     return replace(check, warnings=(*check.warnings, *told))
 
 

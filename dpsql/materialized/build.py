@@ -31,7 +31,9 @@ from dpsql.materialized.lookup import (
     MaterializedTable,
     Source,
     convert_enum,
+    describe_schema,
     find_place,
+    list_summed,
     name_counts,
     name_pairs,
     read_fingerprints,
@@ -46,6 +48,7 @@ from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatem
 __all__ = ["Data", "materialize", "seal_system_errors"]
 
 _APPENDED = "dpsql appended"
+_ROW_NUMBER = "rowid"
 _SALTS = f'"{MADE}"."main"."dpsql_salts"'
 _COLLATION = re.compile(r"\bCOLLATE\b")
 
@@ -94,6 +97,9 @@ def _build_or_reuse(
     """Build the table unless it is current; return what was done, and the materialized table."""
     stamps, folder = _require_fingerprints(data, name), policy.materialized or Path()
     last = before if before is not None and before.holds(table) and (folder / before.file).is_file() else None
+    schema = describe_schema(data.sources[name])
+    if last is not None and last.schema != schema:
+        last = None
     if last is not None and last.stamps == stamps:
         return "current", replace(last, data_version=data.version)
     file = folder / f"{data.tokens(8).hex()}.duckdb"
@@ -111,7 +117,7 @@ def _build_or_reuse(
         raise
     done, kept = made
     place = find_place(data.database, data.sources[name])
-    return done, replace(kept, place=place, data_version=data.version, stamps=stamps)
+    return done, replace(kept, place=place, data_version=data.version, stamps=stamps, schema=schema)
 
 
 def _copy_permissions(file: Path, data: Path) -> None:
@@ -182,7 +188,7 @@ def _describe_table(writer: MaterializationWriter, table: PrivateTable, *, name:
     types = {fold(column.name): column.type for column in stored}
     sums = tuple(
         MaterializedSum(spelled[fold(column)], types[fold(column)], bounds.min, bounds.max)
-        for column, bounds in table.bounds.columns
+        for column, bounds in list_summed(table)
     )
     unit = spelled[fold(table.privacy_unit or "")]
     return MaterializedTable(file, "", unit, columns, 0, (), table.bounds.rows, sums)
@@ -204,7 +210,7 @@ class _TableBuild:
         writer.run([(salted, list(salts))])
         for each in self._materializations(salts):
             writer.run(each.made())
-        if writer.is_table(writer.paths[self.name]):
+        if self._has_row_numbers:
             writer.run([self._check.written])
 
     def append(self) -> bool:
@@ -214,7 +220,7 @@ class _TableBuild:
             return False
         if _APPENDED in writer.paths:
             source, first = writer.paths[_APPENDED], None
-        elif writer.is_table(writer.paths[self.name]) and (found := writer.row(self._check.next_number)) is not None:
+        elif self._has_row_numbers and (found := writer.row(self._check.next_number)) is not None:
             source, first = writer.paths[self.name], int(str(found[0]))
         else:
             return False
@@ -235,6 +241,12 @@ class _TableBuild:
             if not {column for column in kept if column.name in {self.kept.unit, *columns}} <= stored:
                 return False
         return True
+
+    @property
+    def _has_row_numbers(self) -> bool:
+        """Whether DuckDB stores the table and numbers its rows; a column of that name hides the number."""
+        hidden = any(fold(column.name) == _ROW_NUMBER for column in self._stored)
+        return self.writer.is_table(self.writer.paths[self.name]) and not hidden
 
     @property
     def _check(self) -> AppendCheck:

@@ -1,12 +1,12 @@
 """Materialized tables of a policy: their state file, and which of them a session may read.
 
-    materialized/state.json      for each table: its file, its columns, and the files and data version it was made of
+    materialized/state.json      for each table: its file, columns and bounds, and the files and version it was made of
     materialized/<token>.duckdb  the tables themselves, never changed after state.json names them
 
-A session reads a materialized table in place of rows if the path of the database or source and the data version of the
-ledger are those that it was made of. Both are public. A change of the data's files does not decide: a file changes when
-one user's row is written, and a plan that changed with it would reveal that free of charge. Only the curator sees such
-a change: `dpsql materialize` uses it, and `dpsql check` warns about it.
+A session reads a materialized table in place of rows if the path of the database or source, what says how its files are
+read, and the data version of the ledger are those that it was made of. All are public. A change of the data's files
+does not decide: a file changes when one user's row is written, and a plan that changed with it would reveal that free
+of charge. Only the curator sees such a change: `dpsql materialize` uses it, and `dpsql check` warns about it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsql.dialects import ENUM
 from dpsql.engines import AttachedTable, Column, CsvFile, Engine
 from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import UsageError
-from dpsql.policy import Policy, PrivateTable
+from dpsql.policy import ColumnBounds, Policy, PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet, StoredMeasures, Table
 from dpsql.sql.ir.measures import ContributionRange
@@ -36,8 +36,10 @@ __all__ = [
     "MaterializedTable",
     "Source",
     "convert_enum",
+    "describe_schema",
     "find_attached",
     "find_outdated",
+    "list_summed",
     "name_counts",
     "name_pairs",
     "read_state",
@@ -71,7 +73,8 @@ class MaterializedTable:
     """One materialized table: its file, unit and sets of columns, and the data that it was made of.
 
     `place` is the path of the table's database or source; `stamps` are path, size in bytes and time in nanoseconds of
-    the files that were read. With `rows`, the bound of rows of one unit in one group, or with `sums` it has measures.
+    the files that were read, and `schema` what says how to read them. With `rows`, the bound of rows of one unit in one
+    group, or with `sums` it has measures.
     """
 
     file: str
@@ -82,6 +85,7 @@ class MaterializedTable:
     stamps: tuple[FileFingerprint, ...]
     rows: int | None = None
     sums: tuple[MaterializedSum, ...] = ()
+    schema: str = ""
 
     @property
     def measures(self) -> StoredMeasures | None:
@@ -102,9 +106,13 @@ class MaterializedTable:
         """Check whether these are the unit, the sets of columns and the bounds that the policy lists."""
         wanted = {frozenset(map(fold, each)) for each in table.materialized}
         same = wanted == {frozenset(map(fold, each)) for each in self.columns}
-        bounds = {fold(name): (each.min, each.max) for name, each in table.bounds.columns}
+        bounds = {fold(name): (each.min, each.max) for name, each in list_summed(table)}
         summed = {fold(each.column): (each.least, each.most) for each in self.sums}
         return self._is_of(table) and same and self.rows == table.bounds.rows and summed == bounds
+
+    def is_of(self, database: str | Path | None, source: Source) -> bool:
+        """Check whether the files and what says how to read them are as they were."""
+        return self.schema == describe_schema(source) and self.stamps == read_fingerprints(database, source)
 
     def has_measures_of(self, other: Self) -> bool:
         """Check whether another build has the same unit and measures."""
@@ -118,6 +126,22 @@ class MaterializedTable:
 
     def _is_of(self, table: PrivateTable) -> bool:
         return table.privacy_unit is not None and fold(table.privacy_unit) == fold(self.unit)
+
+
+def list_summed(table: PrivateTable) -> list[tuple[str, ColumnBounds]]:
+    """Return the columns that are added up: those with bounds that analysts see."""
+    shown = None if table.columns is None else set(map(fold, table.columns))
+    return [(name, bounds) for name, bounds in table.bounds.columns if shown is None or fold(name) in shown]
+
+
+def describe_schema(source: Source) -> str:
+    """Return what says how the files of a source are read, beside these; "" where they say it themselves."""
+    match source:
+        case CsvFile(columns=columns):
+            return json.dumps([[column.name, column.type] for column in columns])
+        case Folder(kind=kind, partitions=partitions, fields=fields):
+            return json.dumps([kind, partitions, [[each.name, each.type, each.id, each.required] for each in fields]])
+    return ""
 
 
 def name_pairs(at: int) -> str:
@@ -150,6 +174,7 @@ def _parse_table(words: Mapping[str, object]) -> MaterializedTable:
             "stamps": list(stamps),
             "rows": int() | None as rows,
             "sums": list(sums),
+            "schema": str(schema),
         }:
             sets = tuple(tuple(map(str, each)) for each in columns)
             files = tuple((str(path), int(size), int(time)) for path, size, time in stamps)
@@ -157,7 +182,7 @@ def _parse_table(words: Mapping[str, object]) -> MaterializedTable:
                 MaterializedSum(each["column"], each["type"], Fraction(each["least"]), Fraction(each["most"]))
                 for each in sums
             )
-            return MaterializedTable(file, place, unit, sets, version, files, rows, known)
+            return MaterializedTable(file, place, unit, sets, version, files, rows, known, schema)
     raise ValueError
 
 
@@ -214,7 +239,9 @@ def find_attached(
     """Return the materialized tables of these sources, by the names that the engine gives them."""
     found: dict[str, AttachedTable] = {}
     for name, kept in _read_policy_state(policy):
-        if policy.materialized is None or find_place(database, sources[name]) != kept.place:
+        source = sources[name]
+        same = find_place(database, source) == kept.place and describe_schema(source) == kept.schema
+        if policy.materialized is None or not same:
             continue
         file = policy.materialized / kept.file
         if file.is_file():
@@ -224,13 +251,13 @@ def find_attached(
 
 
 def find_outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
-    """Yield the tables whose materialized sets are missing or older than their files; for curators only."""
+    """Yield the tables whose materialized sets are missing, or of other files or bounds; for curators only."""
     kept = dict(_read_policy_state(policy))
     for name, source in sources.items():
         table = policy.tables[name]
         if isinstance(table, PrivateTable) and table.materialized:
             known = kept.get(name)
-            if known is None or not known.holds(table) or known.stamps != read_fingerprints(database, source):
+            if known is None or not known.holds(table) or not known.is_of(database, source):
                 yield name
 
 

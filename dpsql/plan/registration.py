@@ -57,7 +57,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
         _check_calendar(policy, f"{place}.calendar.{days.column}", name=days.column, stored=stored)
     calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
     for names in table.materialized:
-        _check_materialized(policy, f"{place}.materialized", names=names, stored=stored)
+        _check_materialized(policy, f"{place}.materialized", names=[*names, table.privacy_unit or ""], stored=stored)
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
@@ -131,7 +131,7 @@ def _check_materialized(policy: Policy, key_path: str, *, names: Iterable[str], 
         kind = stored[ascii_lower(name)].type
         if not may_be_unit(kind) or ascii_lower(name).startswith("dpsql_"):
             reason = f'The column "{name}", of the type {kind}, cannot be materialized.'
-            hint = "Whole numbers, DECIMAL, text, dates, times and UUIDs can be; names do not begin with dpsql_."
+            hint = "Whole numbers, DECIMAL, text, dates, timestamps and UUIDs can be; no name may begin with dpsql_."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(key_path))
 
 

@@ -47,8 +47,8 @@ class MaterializedSet:
     """Distinct values of some `columns` of a private table, stored beside the data at one data version.
 
     `pairs` is where the engine has the distinct values that these columns have together in the rows of each unit, whose
-    column is `unit`; `counts` where it has how many units each of these values has. Both have the `measures`, if there
-    are any. See `rewrite/materialization.py`.
+    column is `unit`; `counts` where it has how many units each of these values has. Both have the rows and sums of
+    `measures`, if there are any. See `rewrite/materialization.py`.
     """
 
     columns: tuple[str, ...]

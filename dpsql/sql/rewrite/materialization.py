@@ -37,6 +37,7 @@ from dpsql.sql.render.clauses import (
     join,
     less_than,
     list_parts,
+    more_than,
     not_null,
     number_rows,
     or_zero,
@@ -156,6 +157,7 @@ class MaterializationStatements:
             [*columns, alias(count(), UNITS), *self._add_up_units()],
             path(self.pairs),
             group_by=list_parts(columns),
+            having=more_than(count(), "0"),  # without columns there would be a group of no unit
             order_by=descending(UNITS),
         )
         return [(create_table(path(self.counts), counted, replace=True), [])]

@@ -3,7 +3,7 @@
 Both tables of a set have the same columns of measures. In the pairs they are of one unit: the number of its rows
 (ROWS), and for each summed column, by its position, the number of rows where it is not NULL and the steps of these rows
 added up. These are not clamped, so that pairs can be added up and clamped like rows. In the counts they are of all
-units of a group, each clamped to the bounds of the policy.
+units of a group, each clamped to the bounds of the policy; without a bound of rows, sums alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def find_stored_steps(
     """Return the expression over pairs that has the steps of a measure, or None if they are not stored.
 
     With `counted` it is over the counts, which have measures without a condition, and only under the policy's bounds.
-    A condition of FILTER remains: its columns must be those of the set.
+    A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set.
     """
     sums = () if stored is None else stored.sums
     conditions = split_conjuncts(measure.condition)

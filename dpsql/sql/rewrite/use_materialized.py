@@ -1,9 +1,9 @@
 """Pass that reads materialized tables in place of the rows of a table, with the same answers.
 
-A private query counts distinct units. Rows that agree in the unit and in every column that the query names can
-therefore be read once. The materialized pairs replace the rows of a table everywhere except below aggregates, windows
+Where a private query counts distinct units, rows that agree in the unit and in every column that the query names can
+be read once. The materialized pairs replace the rows of a table everywhere except below aggregates, windows
 and set operations, which count rows. Three short forms are faster still. They need a query of one table whose keys,
-with the columns that WHERE fixes to one value, identify the rows of a unit:
+with the columns that WHERE fixes to one value, identify one stored row of a unit:
 
 * COUNTS: the groups of a unit are unbounded and the query does not name the unit. The counts are stored.
 * PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group.

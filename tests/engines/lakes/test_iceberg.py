@@ -42,8 +42,11 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
+from support import materialized_kit
 from support.lake_kit import PLACE, counted, opened, refused, rows, table_of, types
 
+import dpsql
+from dpsql.curator import check_policy, materialize
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.lakes.detection import find_folder
 from dpsql.errors import UsageError
@@ -374,3 +377,31 @@ def test_the_package_is_asked_for_where_it_is_missing(table: Table, monkeypatch:
     error = refused(folder)
     assert (type(error), error.code) == (UsageError, "not-installed")
     assert "dpsql[iceberg]" in error.hint
+
+
+def test_what_is_materialized_is_made_again_when_columns_change_their_names(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    """The files stay as they are: what says which of their columns is which does not."""
+    amounts = pa.table({"u": [1, 1, 2, 3], "price": [1] * 4, "cost": [9] * 4})
+    table = catalog.create_table(next(NAMES), schema=amounts.schema)
+    table.append(amounts)
+    source = Path(table.location().removeprefix("file://"))
+    bounds = {"price": {"max": 50}, "cost": {"max": 50}}
+    tables = {"t": dpsql.PrivateTable("u", source=source, materialized=[[]], bounds=bounds)}
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), tables, materialized=tmp_path / "materialized")
+
+    def price() -> tuple[int, str]:
+        with materialized_kit.opened(None, policy) as over:
+            found, told = materialized_kit.counted(over, "SELECT SUM(price) FROM t PRIVATE")
+        return found.column(0)[0].as_py(), told
+
+    assert materialize(policy) == {"t": "made"}
+    assert price() == (4, "materialized counts of all rows")
+    for old, new in (("price", "other"), ("cost", "price"), ("other", "cost")):
+        with table.update_schema() as changed:
+            changed.rename_column(old, new)
+    assert price() == (36, "")
+    assert any("does not match" in warning for warning in check_policy(policy).warnings)
+    assert materialize(policy) == {"t": "made"}
+    assert price() == (36, "materialized counts of all rows")

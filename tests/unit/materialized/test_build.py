@@ -28,7 +28,7 @@ BOUNDED = ASKED.format("", "limited_domain, max_groups_contributed = 2")
 PAIRS = ASKED.format("WHERE country IN ('DE', 'FR')", "limited_domain")
 ALL = (PLAIN, PAIRS, BOUNDED)
 FEW = {"rows": 5, "n": {"max": 6}}
-OUTDATED = "What is materialized of reads does not match its files: run dpsql materialize."
+OUTDATED = "What is materialized of reads does not match its files or the policy: run dpsql materialize."
 
 
 @pytest.fixture
@@ -518,3 +518,74 @@ def test_the_old_key_of_the_policy_is_an_error_that_says_the_new_one(tmp_path: P
 def test_the_old_command_is_an_error_that_says_the_new_one() -> None:
     code, _, words = dpsql_command("prepare", "reads", "--policy", "policy.toml")
     assert (code, 'The command "prepare" is called "materialize"' in words) == (2, True)
+
+
+@pytest.mark.parametrize("unit", ["dpsql_rank", "DPSQL_ROWS"])
+def test_a_unit_with_a_name_of_dpsqls_own_is_not_materialized(tmp_path: Path, unit: str) -> None:
+    change(
+        tmp_path / "odd.duckdb", f"CREATE TABLE reads AS SELECT i % 4 AS {unit}, i // 4 AS article FROM range(40) t(i)"
+    )
+    table = dpsql.PrivateTable(unit, materialized=[["article"]])
+    known = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table}, materialized=tmp_path / "materialized")
+    with pytest.raises(dpsql.PolicyError) as caught:
+        materialize(known, database=tmp_path / "odd.duckdb")
+    assert caught.value.code == "policy-prepared"
+    assert caught.value.hint.endswith("no name may begin with dpsql_.")
+
+
+@pytest.mark.parametrize("type_", ["INTEGER", "DOUBLE", "VARCHAR"])
+def test_a_column_that_hides_the_numbers_of_rows_is_none(tmp_path: Path, type_: str) -> None:
+    database = tmp_path / "odd.duckdb"
+    change(database, f"CREATE TABLE reads (user_id INTEGER, article VARCHAR, n INTEGER, rowid {type_})")
+    change(database, "INSERT INTO reads VALUES (1, 'a', 2, 5), (2, 'a', 2, 6)")
+    known = policy(tmp_path, sets=((), ("article",)), bounds=FEW)
+    known = replace(known, tables={"reads": known.tables["reads"]})
+    assert materialize(known, database=database) == {"reads": "made"}
+    change(database, "INSERT INTO reads VALUES (1, 'a', 2, NULL), (3, 'b', 2, NULL)")
+    assert materialize(known, database=database) == {"reads": "made"}
+    with opened(database, known) as over:
+        found, _ = counted(over, "SELECT COUNT(*), SUM(n), COUNT(DISTINCT user_id) FROM reads PRIVATE")
+    assert sorted(column[0].as_py() for column in found.columns) == [3, 4, 8]
+
+
+def test_a_table_without_units_has_no_group_of_all_rows(tmp_path: Path) -> None:
+    database = tmp_path / "odd.duckdb"
+    change(database, "CREATE TABLE reads AS SELECT NULL::INTEGER AS user_id, 'a' AS article, 1 AS n FROM range(3)")
+    known = policy(tmp_path, sets=((),), bounds=FEW)
+    known = replace(known, tables={"reads": known.tables["reads"]})
+    materialize(known, database=database)
+    one = "SELECT 'x' AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k TOP 3 PRIVATE"
+    with opened(database, known) as over:
+        assert counted(over, one)[0].num_rows == 0
+        totals, told = counted(over, "SELECT COUNT(DISTINCT user_id), COUNT(*), SUM(n) FROM reads PRIVATE")
+        assert [column.to_pylist() for column in totals.columns] == [[0]] * 3
+        assert told == "materialized counts of all rows"
+
+
+def test_a_csv_column_that_gets_another_type_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "reads.csv").write_text("user_id,article,n\n1,a,2\n2,b,3\n")
+
+    def known(type_: str) -> dpsql.Policy:
+        columns = {"user_id": "BIGINT", "article": "VARCHAR", "n": type_}
+        source, sets = tmp_path / "reads.csv", [[], ["article"]]
+        table = dpsql.PrivateTable("user_id", columns, source=source, materialized=sets, bounds={"n": {"max": 9}})
+        return dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table}, materialized=tmp_path / "materialized")
+
+    total = "SELECT SUM(n) FROM reads PRIVATE"
+    assert materialize(known("DOUBLE")) == {"reads": "made"}
+    assert OUTDATED in check_policy(known("DECIMAL(6,1)")).warnings
+    assert reads(None, known("DECIMAL(6,1)"), total) == ""
+    assert materialize(known("DECIMAL(6,1)")) == {"reads": "made"}
+    assert reads(None, known("DECIMAL(6,1)"), total) == "materialized counts of all rows"
+
+
+def test_a_column_that_analysts_do_not_see_is_not_added_up(database: Path, tmp_path: Path) -> None:
+    table = dpsql.PrivateTable(
+        "user_id", ("user_id", "article"), materialized=[["article"]], bounds={"rows": 5, "n": {"max": 6}}
+    )
+    known = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table}, materialized=tmp_path / "materialized")
+    assert materialize(known, database=database) == {"reads": "made"}
+    kept = read_state(tmp_path / "materialized")["reads"]
+    assert (kept.rows, kept.sums) == (5, ())
+    assert materialize(known, database=database) == {"reads": "current"}
+    assert OUTDATED not in check_policy(known, database=database).warnings
