@@ -611,8 +611,8 @@ def test_draws_have_the_law_of_the_sensitivity() -> None:
     top = top_stable_kit.stable("2", "0.05", 1, 3, "2", 3)
     falling = (40, 36, 33, 4)
 
-    def drawn(draw: Callable[[], Hashable]) -> Counter[Hashable]:
-        return Counter(draw() for _ in range(2_500))
+    def drawn(draw: Callable[[], Hashable], number: int = 2_500) -> Counter[Hashable]:
+        return Counter(draw() for _ in range(number))
 
     known, leaders = Histogram(counts, 0), Histogram.of_leaders(falling, 3)
     for raced, agrees in ((True, fits), (False, rejects)):
@@ -621,7 +621,7 @@ def test_draws_have_the_law_of_the_sensitivity() -> None:
         law = fixed_stable_kit.law_of_positions(fixed, falling, fixed_stable_kit.Variant(in_race=raced))
         assert agrees(lambda law=law: goodness(drawn(lambda: fixed.select(leaders, NOISE)), law))
         law = top_stable_kit.law_of_positions(top, falling, top_stable_kit.Variant(in_race=raced))
-        assert agrees(lambda law=law: goodness(drawn(lambda: top.select(leaders, NOISE)), law))
+        assert agrees(lambda law=law: goodness(drawn(lambda: top.select(leaders, NOISE), 6_000), law))
 
 
 def test_the_laplace_release_has_the_noise_and_the_threshold_of_the_sensitivity() -> None:
