@@ -40,7 +40,7 @@ def terminal_table(released: Released, level: float = 0.95) -> Table:
         if counts:
             count = counts[rank - 1]
             is_count = isinstance(count, _NUMBERS)
-            cells += [] if released.reach is None else [f"± {released.reach:,}" if is_count else ""]
+            cells += [] if released.reach is None else [f"± {_format_reach(released.reach)}" if is_count else ""]
             cells.append(_draw_bar(round(count), reach, longest=longest) if isinstance(count, _NUMBERS) else "")
         table.add_row(*cells)
     return table
@@ -51,6 +51,11 @@ def _format(value: object, position: int, *, released: Released) -> Text:
     if position in released.counts and isinstance(value, _NUMBERS):
         return _escape(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
     return _escape("NULL" if value is None else str(value))
+
+
+def _format_reach(reach: float) -> str:
+    """Return half of the width of an interval, rounded up to as many digits as values have."""
+    return f"{math.ceil(reach * 100) / 100:,.2f}" if isinstance(reach, float) else f"{reach:,}"
 
 
 def _draw_bar(count: int, reach: int, *, longest: int) -> str:
