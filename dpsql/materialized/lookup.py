@@ -108,9 +108,9 @@ class MaterializedTable:
         same = wanted == {frozenset(map(fold, each)) for each in self.columns}
         bounds = {fold(name): (each.min, each.max) for name, each in list_summed(table)}
         summed = {fold(each.column): (each.least, each.most) for each in self.sums}
-        return self._is_of(table) and same and self.rows == table.bounds.rows and summed == bounds
+        return self._has_unit_of(table) and same and self.rows == table.bounds.rows and summed == bounds
 
-    def is_of(self, database: str | Path | None, source: Source) -> bool:
+    def is_current(self, database: str | Path | None, source: Source) -> bool:
         """Check whether the files and what says how to read them are as they were."""
         return self.schema == describe_schema(source) and self.stamps == read_fingerprints(database, source)
 
@@ -122,9 +122,9 @@ class MaterializedTable:
         """Return the number of a set of columns that the policy lists."""
         wanted = frozenset(map(fold, columns))
         known = [frozenset(map(fold, each)) for each in self.columns]
-        return known.index(wanted) if self._is_of(table) and wanted in known else None
+        return known.index(wanted) if self._has_unit_of(table) and wanted in known else None
 
-    def _is_of(self, table: PrivateTable) -> bool:
+    def _has_unit_of(self, table: PrivateTable) -> bool:
         return table.privacy_unit is not None and fold(table.privacy_unit) == fold(self.unit)
 
 
@@ -257,7 +257,7 @@ def find_outdated(policy: Policy, database: str | Path | None, *, sources: Mappi
         table = policy.tables[name]
         if isinstance(table, PrivateTable) and table.materialized:
             known = kept.get(name)
-            if known is None or not known.holds(table) or not known.is_of(database, source):
+            if known is None or not known.holds(table) or not known.is_current(database, source):
                 yield name
 
 

@@ -77,4 +77,4 @@ def _fit(table: pa.Table) -> pa.Table:
     return fitted(table, stored=_STORED, infinite=False)
 
 
-KIT = Kit("spark", _open, _fit, share=40, every=6)
+KIT = Kit("spark", _open, _fit, share=40, every=3)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["FUZZING", "examples"]
+__all__ = ["FUZZING", "WHOLE", "examples"]
 
 FUZZING = bool(os.environ.get("DPSQL_FUZZ"))
+WHOLE = bool(os.environ.get("DPSQL_WHOLE"))
 
 
 def examples(count: int) -> int:
@@ -14,5 +15,5 @@ def examples(count: int) -> int:
 
     It is half of them, and a tenth with DPSQL_FUZZ=1, so that a run has a bounded time.
     """
-    part = 10 if FUZZING else 1 if os.environ.get("DPSQL_WHOLE") else 2
+    part = 10 if FUZZING else 1 if WHOLE else 2
     return max(count // part, 5)

@@ -1,4 +1,4 @@
-"""Fifty mutants of every statement of the corpus get the verdict of the statement; hostile characters get none."""
+"""Mutants of every statement of the corpus get the verdict of the statement; hostile characters get none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from properties.attacks.mutations import (
     mutants,
 )
 from properties.attacks.verdicts import PRIVATE, PUBLIC, outcome, verdict
+from support.fuzzing import WHOLE
 from support.sql_reference import catalog_of, corpus_tables
 
 from dpsql.errors import Error
 
 STATEMENTS = [json.loads(line) for line in Path(__file__).with_name("statements.jsonl").read_text().splitlines()]
 CATALOG = catalog_of(corpus_tables(), dict.fromkeys(PRIVATE, "user_id"), PUBLIC)
-NUMBER, OF_LONG_ONES = 50, 10  # mutants of a statement
+NUMBER, OF_LONG_ONES = 50, 50 if WHOLE else 10  # mutants of a statement
 BASE = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 6
 CATEGORIES = sorted({statement["category"] for statement in STATEMENTS})
 

@@ -190,7 +190,7 @@ def test_processes_that_come_and_go_are_no_false_alarm(path: Path) -> None:
 def test_bytes_of_the_schema_that_are_damaged_are_one_error(rich: Path, tmp_path: Path) -> None:
     whole, rng = rich.read_bytes(), random.Random(7)
     page = int.from_bytes(whole[16:18])
-    places = [*range(24, 3 * page, 11), *(rng.randrange(3 * page, len(whole)) for _ in range(100))]
+    places = [*range(24, 3 * page, 5), *(rng.randrange(3 * page, len(whole)) for _ in range(200))]
     copy = tmp_path / "copy"
     for at in places:
         changed = bytearray(whole)
