@@ -18,18 +18,19 @@ __all__ = ["NO_MECHANISM", "Receipt", "format_share"]
 NO_MECHANISM = "none"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each
-_OF_A_QUERY = frozenset(["mechanism", "charged", "ended"])  # details of each of several queries
+_OF_A_QUERY = frozenset(["mechanism", "charged", "legs", "ended"])  # details of each of several queries
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """Receipt of one statement: what it released and cost; without private rows the mechanism is "none".
 
-    `epsilon` is that of one item, `delta` that of the query; `items_charged` and `loss` were charged, and `remaining`
-    is what further queries may use. At most `k` keys were returned, of each partition with PER; the mechanism read the
-    `k_bar` exact leaders, or all groups if it is 0. A key whose count is `threshold_offset` above that of the next
-    group, or above 0, has an even chance; the offset is in units, in weights if the mechanism uses weights, and the
-    width of a gap if it looks for one. `stopped_at_bottom` says that fewer than k keys stood out.
+    `epsilon` is that of one item, `delta` that of the query; `items_charged` (a part of an item counts as one) and
+    `loss` were charged, and `remaining` is what further queries may use. At most `k` keys were returned, of each
+    partition with PER; the mechanism read the `k_bar` exact leaders, or all groups if it is 0. A key whose count is
+    `threshold_offset` above that of the next group, or above 0, has an even chance; the offset is in units, in weights
+    if the mechanism uses weights, and the width of a gap if it looks for one. `stopped_at_bottom` says that fewer than
+    k keys stood out.
 
     `replayed` says that the answer was stored before, and that nothing was charged. `shared` says that the policy
     shares answers among analysts: the answer may have been given to another analyst first, it was charged in full
@@ -45,8 +46,9 @@ class Receipt:
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `loss` and `remaining` are in the currencies of the `certificate`. A statement
-    with several private queries has the receipts of each as `parts`.
+    time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did. `loss` and
+    `remaining` are in the currencies of the `certificate`. A statement with several private queries has the receipts of
+    each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -80,6 +82,7 @@ class Receipt:
     bounded_by: int | None = None
     bounds: str = ""
     cut: str = ""
+    legs: str = ""
     parts: tuple[Receipt, ...] = ()
 
     @classmethod
@@ -104,6 +107,7 @@ class Receipt:
             bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
             bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
+            legs="",
             parts=tuple(parts),
         )
 
@@ -170,6 +174,8 @@ class Receipt:
             return [*pairs, ("remaining", str(self.remaining)), *self._describe_data()]
         if not self.replayed:
             pairs += [("charged", self._describe_charge())]
+        if self.legs:
+            pairs.append(("legs", self.legs))
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
         if self.bounds:
@@ -200,7 +206,8 @@ class Receipt:
             return f"k = {self.k} was chosen; {gap}"
         ending = "all k were returned"
         if self.stopped_at_bottom:
-            ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
+            at_bottom = self.k_bar and not self.legs
+            ending = "stopped at BOTTOM: nothing else stands out" if at_bottom else "nothing else stands out"
         elif not self.k_bar and not self.threshold_offset:
             ending = "every candidate of the domain took part"
         return f"k_bar = {self.k_bar} was chosen; {ending}" if self.chosen else ending

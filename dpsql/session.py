@@ -485,6 +485,7 @@ class Session:
             bounded_by=drawn.bounded_by,
             bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
             cut=plan.query.cut,
+            legs=released.legs,
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )

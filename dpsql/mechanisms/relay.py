@@ -21,8 +21,8 @@ from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["Gate", "Relay", "RelaySelection"]
 
-_GATE_SHARE = 10  # of so many items that are left the gate takes one
-_DEVIATIONS = Fraction(7, 4)  # of its noise that a gate stands at: the noise alone opens it once in 25 times
+_GATE_SHARE = Fraction(1, 10)  # of the items that are left
+_DEVIATIONS = 2  # of its noise that a gate stands at: the noise alone opens it once in 44 times
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Gate:
 
     >>> gate = Gate(Rho("0.01"))
     >>> round(gate.height / WEIGHT_STEPS, 3)
-    12.374
+    14.142
     """
 
     rho: Rho
@@ -48,7 +48,7 @@ class Gate:
 
     @property
     def height(self) -> int:
-        """Return the noisy weight, in steps, at which it opens: 7/4 sigma, rounded up."""
+        """Return the noisy weight, in steps, at which it opens: 2 sigma, rounded up."""
         square = self.variance * _DEVIATIONS**2
         root = math.isqrt(math.floor(square))
         return root if root * root == square else root + 1
@@ -75,9 +75,9 @@ class RelaySelection:
 class Relay:
     """Peel a limited domain; where BOTTOM ends it before k labels, spend what is left on a weighted Gaussian.
 
-    With j labels and BOTTOM, k - j - 1 items are left. A tenth of them, rounded up, buys a `Gate` on the largest weight
-    of a group that was not returned. If it opens, the rest buys a `WeightedGaussian` of at most k - j of these groups,
-    which follow in the order of their noisy weights. With fewer than two items left there is no second leg.
+    With j labels and BOTTOM, k - j - 1 items are left. A tenth of them buys a `Gate` on the largest weight of a group
+    that was not returned. If it opens, the rest buys a `WeightedGaussian` of at most k - j of these groups, which
+    follow in the order of their noisy weights. With nothing left there is no second leg.
     Given: epsilon, k, k_bar, `max_groups_contributed` and R = `sensitivity` as for `LimitedDomain`; `weighed_groups`
     bounds in how many groups a unit is weighed, as for `WeightedGaussian`. Each leg has half of delta. Counts and
     weights are of the same groups, all that exist by their counts, in an order of labels that does not depend on data;
@@ -85,12 +85,12 @@ class Relay:
     Returns: a `RelaySelection` of at most k positions.
     Loss: epsilon**2 / 8 for each item: one for each label of the limited domain and for BOTTOM, those of the gate
     whenever it is asked, and the rest if it opened; never more than k. Delta once.
-    Utility: of a query in which nothing stands out, 1 + ceil((k - 1) / 10) items are charged, and all k in 4 % of runs.
+    Utility: of a query in which nothing stands out, 1 + (k - 1) / 10 items are charged, and all k in 2.3 % of runs.
     Source: the legs' own; the second is chosen by what the first released (`maths.md` 9.5).
 
     >>> relay = Relay(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=200, weighed_groups=100)
     >>> relay.items(RelaySelection((), Selection((), stopped_at_bottom=True), gate_opened=False))
-    2
+    Fraction(19, 10)
     """
 
     epsilon: Epsilon
@@ -103,7 +103,7 @@ class Relay:
 
     def __post_init__(self) -> None:
         nothing = Selection((), stopped_at_bottom=True)
-        _ = self.first_leg, self.second_leg(nothing) if self.left(nothing) > 1 else None  # which refuse what is amiss
+        _ = self.first_leg, self.second_leg(nothing) if self.left(nothing) else None  # which refuse what is amiss
 
     @property
     def name(self) -> str:
@@ -126,18 +126,17 @@ class Relay:
         """Return how many items the first leg left."""
         return self.k - first.steps if first.stopped_at_bottom else 0
 
-    def gate_items(self, first: Selection) -> int:
-        """Return how many items the gate costs; 0 where none is asked."""
-        left = self.left(first)
-        return -(-left // _GATE_SHARE) if left > 1 else 0
+    def gate_items(self, first: Selection) -> Fraction:
+        """Return how many items the gate costs, a fraction; 0 where none is asked."""
+        return self.left(first) * _GATE_SHARE
 
     def gate(self, first: Selection) -> Gate:
-        """Return the gate after a first leg that left two items or more."""
-        return Gate(BoundedRange(self.epsilon).rho * self.gate_items(first))
+        """Return the gate after a first leg that left an item or more."""
+        return Gate(self._rho(self.gate_items(first)))
 
     def second_leg(self, first: Selection) -> WeightedGaussian:
         """Return the weighted Gaussian behind the gate."""
-        rho = BoundedRange(self.epsilon).rho * (self.left(first) - self.gate_items(first))
+        rho = self._rho(self.left(first) - self.gate_items(first))
         return WeightedGaussian(rho, Delta(self.delta.value / 2), self.k - len(first.positions), self.weighed_groups)
 
     def select(self, counts: FullHistogram, weights: npt.NDArray[np.int64], *, noise: Noise) -> RelaySelection:
@@ -148,7 +147,7 @@ class Relay:
         leaders = Histogram.of_leaders(tuple(counts.counts[order].tolist()), self.k_bar)
         first = self.first_leg.select(leaders, noise)
         returned = tuple(LabelPosition(int(order[at])) for at in first.positions)
-        if not self.gate_items(first):
+        if not self.left(first):
             return RelaySelection(returned, first)
         rest = weights.copy()
         rest[list(returned)] = 0
@@ -159,12 +158,14 @@ class Relay:
         added = tuple(LabelPosition(int(weighed[at])) for at in release.positions)
         return RelaySelection((*returned, *added), first, gate_opened=True)
 
-    def items(self, selection: RelaySelection) -> int:
-        """Return how many items `selection` cost, at most k."""
+    def items(self, selection: RelaySelection) -> Fraction:
+        """Return how many items `selection` cost, at most k: a whole number but for the gate."""
         first = selection.first
-        gate = self.gate_items(first)
-        return first.steps + (self.left(first) if selection.gate_opened else gate)
+        return first.steps + (Fraction(self.left(first)) if selection.gate_opened else self.gate_items(first))
 
     def loss(self, selection: RelaySelection) -> ZCDP:
         """Return what `selection` cost, at most `worst_case`."""
-        return replace(self.worst_case, rho=BoundedRange(self.epsilon).rho * self.items(selection))
+        return replace(self.worst_case, rho=self._rho(self.items(selection)))
+
+    def _rho(self, items: Fraction) -> Rho:
+        return Rho(BoundedRange(self.epsilon).rho.value * items)

@@ -8,14 +8,12 @@ prediction replaces the data by fixed guesses:
 * the threshold of a limited domain is above the count of group k_bar + 1, which is taken as 0;
 * with weights, a unit is in half as many groups as the bound allows, and in at most 40, so that its weight is
   1 / sqrt(t). With 40 the mechanisms change places at about k = 11. In the logs that `benchmarks/recall.py` reads, most
-  units have fewer groups and some have larger weights; below that k a limited domain is seldom far behind, ranks by
-  counts, and charges only for what it returns.
+  units have fewer groups and some have larger weights.
 
-If the policy gives the population, a public number, and the groups of a unit are not bounded, the last of k keys is
-assumed to have population / k units (Zipf's law, if the first key has all units). A mechanism that ranks by counts and
-needs no more is then preferred to one that ranks by weights: first a limited domain, then domain discovery, with 20
-groups for a unit. This guess and the 20 were chosen on the logs that `benchmarks/recall.py` reads, which prints the
-accuracy that they give.
+Below that k the relay answers where it can: its first leg is a limited domain, which ranks by counts and charges for
+what it returns, and its second leg finds by their weights groups that the first cannot see. Where it cannot, as with
+PER or `min_units`, the limited domain answers alone. The `population` of a policy decides nothing: population / k says
+too little of the k-th count of skewed data.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from dpsql.errors import Refusal
 from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, WeightedGaussian
@@ -35,12 +34,12 @@ from dpsql.plan.mechanisms.limited_domain import LimitedDomainPlan
 from dpsql.plan.mechanisms.measure_text import describe_about
 from dpsql.plan.mechanisms.peeling import PeelingPlan
 from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan
+from dpsql.plan.mechanisms.relay import NOTHING_FOUND, RelayPlan
 from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
 
 __all__ = [
-    "BY_COUNTS",
     "CHOSEN",
     "Candidate",
     "Prediction",
@@ -50,11 +49,8 @@ __all__ = [
     "predict_need",
 ]
 
-CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
-BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
-_OF_LEADERS = (LimitedDomainPlan, LaplaceLimitedDomainPlan)
+CHOSEN = frozenset("relay limited_domain gaussian_histogram weighted_gaussian peeling".split())
 _TYPICAL = 40  # groups of a unit without a bound
-_OF_POPULATION = 20  # the same where the policy gives the population
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
 
@@ -67,8 +63,8 @@ class Prediction:
     """
 
     units: float
-    above: str
-    items: int
+    above: str = ""
+    items: int = 0
     rank: int | None = None
     measure: Measure = DISTINCT_UNITS
 
@@ -91,75 +87,63 @@ class Candidate:
 
 
 def compare_candidates(
-    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], MechanismPlan], population: int | None = None
+    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], MechanismPlan]
 ) -> tuple[Candidate, ...]:
     """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
-    most = _TYPICAL if population is None else _OF_POPULATION
     found = []
     for name in names:
         try:
             mechanism_plan = build(name)
         except Refusal:  # it does not go with the query's options, or with the policy's
             continue
-        prediction = _predict(mechanism_plan, query, most=most)
+        prediction = predict_need(mechanism_plan, query)
         if prediction is not None:
             found.append(Candidate(name, mechanism_plan, prediction))
     return tuple(found)
 
 
-def choose_candidate(found: Iterable[Candidate], *, last: float | None = None) -> Candidate | None:
+def choose_candidate(found: Iterable[Candidate]) -> Candidate | None:
     """Return the first of those that cost least and, among these, need the fewest units; None of none.
 
-    Others than `CHOSEN` are there to be compared with, and never the best. Where the last of the keys is taken to have
-    `last` units, the first of `BY_COUNTS` that costs no more and needs no more goes before them.
+    Others than `CHOSEN` are there to be compared with, and never the best, and so is a limited domain beside a relay.
     """
-    found = tuple(found)
-    chosen = (each for each in found if each.name in CHOSEN)
-    usual = min(chosen, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
-    if usual is None or last is None:
-        return usual
-    enough = {
-        each.name: each
-        for each in found
-        if each.prediction.units <= last and each.prediction.items <= usual.prediction.items
-    }
-    return next((enough[name] for name in BY_COUNTS if name in enough), usual)
+    chosen = {each.name: each for each in found if each.name in CHOSEN}
+    if "relay" in chosen:
+        chosen.pop("limited_domain", None)
+    return min(chosen.values(), key=lambda each: (each.prediction.items, each.prediction.units), default=None)
 
 
-def predict_need(mechanism_plan: MechanismPlan, query: PrivateQuery, *, population: int | None) -> Prediction | None:
+def predict_need(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Prediction | None:
     """Return with how many units a group has an even chance; None for a mechanism whose answers are of another kind."""
-    return _predict(mechanism_plan, query, most=_TYPICAL if population is None else _OF_POPULATION)
-
-
-def _predict(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
-    """Return what is predicted; None for a mechanism whose answers are of another kind."""
     match mechanism_plan:
         case EachPartitionPlan(each=each, charged_partitions=charged):
-            one = _predict(each, query, most=most)
+            one = predict_need(each, query)
             return None if one is None else replace(one, items=one.items * charged)
         case AllPartitionsPlan(every=every):
-            return _predict(every, query, most=most)
-    need, k, domain = _predict_units(mechanism_plan, query, most=most), query.clause.k or 0, query.domain
+            return predict_need(every, query)
+    need, k, domain = _predict_units(mechanism_plan, query), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
     if need is None:
         return None
-    rank = mechanism_plan.selection.k_bar + 1 if isinstance(mechanism_plan, _OF_LEADERS) else None
-    return Prediction(*need, items=mechanism_plan.price.items(k), rank=rank, measure=query.measures[0])
+    return replace(need, items=mechanism_plan.price.items(k), measure=query.measures[0])
 
 
-def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
+def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Prediction | None:
     match mechanism_plan:
         case LimitedDomainPlan(selection=leaders):
-            need = max(leaders.threshold_offset, leaders.least_threshold)
-            return float(need), f" above group number {leaders.k_bar + 1}"
+            return _predict_leaders(max(leaders.threshold_offset, leaders.least_threshold), leaders.k_bar)
+        case RelayPlan(selection=legs):
+            first = _predict_leaders(legs.first_leg.threshold_offset, legs.k_bar)
+            second = _predict_weighted(legs.second_leg(NOTHING_FOUND), query)
+            return min(first, second, key=lambda each: each.units)
         case LaplaceLimitedDomainPlan(selection=at_once):
-            return float(at_once.offset + at_once.sensitivity), f" above group number {at_once.k_bar + 1}"
+            return _predict_leaders(at_once.offset + at_once.sensitivity, at_once.k_bar)
         case GaussianHistogramPlan(selection=histogram):
-            return float(histogram.threshold), ""
+            return Prediction(float(histogram.threshold))
         case WeightedGaussianPlan(selection=weighted):
-            return _predict_weighted(weighted, most, query=query)
+            return _predict_weighted(weighted, query)
         case DomainDiscoveryPlan(selection=discovery):
-            return _predict_weighted(discovery.discovery, most, query=query)
+            return _predict_weighted(discovery.discovery, query)
         case PeelingPlan(selection=peeled):
             return _predict_known_domain(peeled, query)
         case JointPlan(selection=sequence):
@@ -167,19 +151,24 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: 
     return None
 
 
-def _predict_weighted(mechanism: WeightedGaussian, most: int, *, query: PrivateQuery) -> tuple[float, str]:
+def _predict_leaders(offset: Fraction | int, k_bar: int) -> Prediction:
+    """Return the need of a group among the k_bar leaders."""
+    return Prediction(float(offset), f" above group number {k_bar + 1}", rank=k_bar + 1)
+
+
+def _predict_weighted(mechanism: WeightedGaussian, query: PrivateQuery) -> Prediction:
     """Return the need of a group whose units are in as many groups as is typical."""
-    groups = assume_groups_per_unit(mechanism.max_groups_contributed, most)
+    groups = assume_groups_per_unit(mechanism.max_groups_contributed)
     each = "" if groups == 1 else f", if each is in {groups} groups"
-    return query.measures[0].width * mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
+    return Prediction(query.measures[0].width * mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each)
 
 
-def assume_groups_per_unit(bound: int, most: int = _TYPICAL) -> int:
+def assume_groups_per_unit(bound: int) -> int:
     """Return in how many groups a unit is taken to be under a bound, where nothing is known of it."""
-    return min(math.ceil(bound / 2), most)
+    return min(math.ceil(bound / 2), _TYPICAL)
 
 
-def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
+def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQuery) -> Prediction:
     """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
     domain, k = query.domain, mechanism.k
     known, told = (
@@ -190,4 +179,4 @@ def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQ
         reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon
     else:
         reach = 2 * (math.lgamma(known + 1) - math.lgamma(known - k + 1) + math.log(2)) / epsilon
-    return reach, f" more than others, {told} {known:,} candidates"
+    return Prediction(reach, f" more than others, {told} {known:,} candidates")

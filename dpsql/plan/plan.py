@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,7 +9,7 @@ from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Certificat
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate
+from dpsql.plan.auto import CHOSEN, Candidate
 from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
@@ -29,7 +28,7 @@ class Plan(NotebookRepr):
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
     of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
-    shows beside the one of the query. `population` is the public number of units, if the choice used it.
+    shows beside the one of the query. `population` is the public number of units, for warnings, where there is one.
 
     >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
     'limited_domain'
@@ -205,15 +204,8 @@ class Plan(NotebookRepr):
             why = "AUTO knows no other for this query"
         elif self.mechanism == "known_groups":
             why = "the counts of all candidates cost fewer items than a choice among them"
-        elif self._has_enough():
-            why = "it ranks by counts, and the population / k is as many units as groups need"
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
-
-    def _has_enough(self) -> bool:
-        """Return whether the population that the policy tells decided for this mechanism."""
-        need = next((each.prediction.units for each in self.considered if each.name == self.mechanism), math.inf)
-        return self.population is not None and self.mechanism in BY_COUNTS and need * self.k <= self.population
 
     def _stored(self) -> list[tuple[str, str]]:
         if not self.stored:

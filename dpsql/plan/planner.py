@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dpsql.errors import Refusal
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
-from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate, choose_candidate, compare_candidates
+from dpsql.plan.auto import CHOSEN, Candidate, choose_candidate, compare_candidates
 from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
 from dpsql.plan.measures import bound_measures
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
@@ -24,6 +24,7 @@ from dpsql.plan.mechanisms.laplace_limited_domain import laplace_limited_domain
 from dpsql.plan.mechanisms.limited_domain import limited_domain
 from dpsql.plan.mechanisms.peeling import peeling
 from dpsql.plan.mechanisms.per_partition import all_partitions, each_partition
+from dpsql.plan.mechanisms.relay import relay
 from dpsql.plan.mechanisms.request import OWN_CAP, read_epsilon, read_groups
 from dpsql.plan.mechanisms.stable import stable
 from dpsql.plan.mechanisms.top_stable import top_stable
@@ -42,6 +43,7 @@ __all__ = ["MECHANISMS", "build_plan"]
 _Builder = Callable[[MechanismRequest], MechanismPlan]
 _UNKNOWN_DOMAIN: dict[str, _Builder] = {
     "limited_domain": limited_domain,
+    "relay": relay,
     "gaussian_histogram": gaussian_histogram,
     "laplace_limited_domain": laplace_limited_domain,
     "weighted_gaussian": weighted_gaussian,
@@ -54,7 +56,7 @@ _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _ALL_GROUPS: dict[str, _Builder] = {"known_groups": known_groups}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
-_OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
+_OF_WEIGHTS = frozenset([relay, weighted_gaussian, domain_discovery])  # those with a cap of their own
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
@@ -75,17 +77,15 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
     fitting, name = _read_mechanism(options.get("mechanism"), query)
     _check_words(query)
-    population = _read_population(query, terms)
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
-        wanted = _COMPARED if query.explained else CHOSEN if population is None else CHOSEN.union(BY_COUNTS)
+        wanted = _COMPARED if query.explained else CHOSEN
         considered = compare_candidates(
             query,
             [each for each in fitting if each in wanted],
             build=lambda each: _build(fitting[each], query, terms=terms, salts=salts)[0],
-            population=population,
         )
-    chosen = choose_candidate(considered, last=None if population is None or k is None else population / k)
+    chosen = choose_candidate(considered)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
     mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
@@ -100,7 +100,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         max_groups_contributed=groups,
         rule=terms.rule,
         considered=considered,
-        population=population,
+        population=_read_population(query, terms),
     )
     tables = [terms.tables[name] for name in query.tables]
     bound = read_groups(options.get("max_groups_contributed"), tables)
@@ -128,9 +128,9 @@ def _is_auto(option: Option | None) -> bool:
 
 
 def _read_population(query: PrivateQuery, terms: Terms) -> int | None:
-    """Return about how many units there are, in public, where that decides: the least that a table read tells.
+    """Return about how many units there are, in public, for messages: the least that a table read says.
 
-    It says nothing about sums of rows and values.
+    It says nothing about sums of rows and values, nor about units that a bound keeps out of groups.
     """
     tables = [terms.tables[name] for name in query.tables]
     bounded = read_groups(query.clause.options.get("max_groups_contributed"), tables) is not None

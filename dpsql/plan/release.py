@@ -102,7 +102,7 @@ class Release:
 
     `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order; `rows` says
     which of its rows each row of the table is. `chosen` is the k or k_bar that the mechanism chose, where it was left
-    to it.
+    to it. `legs` says what each part of a mechanism of several parts did.
     """
 
     table: pa.Table
@@ -113,6 +113,7 @@ class Release:
     items_charged: int
     stopped_at_bottom: bool
     chosen: int | None = None
+    legs: str = ""
 
 
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
@@ -138,6 +139,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
         items_charged=drawn.items,
         stopped_at_bottom=drawn.stopped_at_bottom,
         chosen=drawn.chosen,
+        legs=drawn.legs,
     )
 
 
@@ -151,10 +153,10 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
         measures = [_to_numpy(column) for column in columns]
         partitions = measures.pop() if expected.partitions else None
         others = tuple(measures.pop() for _ in range(expected.others))[::-1]
-        least = expected.min_count
-        fits = least is None or all(measure.min(initial=least) >= least for measure in measures)
+        counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
+        pairs = (counts, expected.min_count), (weights, expected.min_weight)
+        fits = all(least is None or values.min(initial=least) >= least for values, least in pairs)
         if fits and _in_bounds(expected, table.num_rows, partitions=partitions):
-            counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
             return Groups(counts, weights, partitions, others)
     raise EngineError(
         "engine-result",

@@ -50,6 +50,7 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "loss": [str(loss.refundable), str(loss.permanent)],
         "bottom": release.stopped_at_bottom,
         "chosen": release.chosen,
+        **({"legs": release.legs} if release.legs else {}),
         "terms": _encode_terms(release.terms),
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
@@ -103,6 +104,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         items_charged=known["items"],
         stopped_at_bottom=known["bottom"],
         chosen=chosen,
+        legs=known.get("legs", ""),
     )
 
 

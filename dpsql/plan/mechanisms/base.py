@@ -113,15 +113,16 @@ def sqrt_rounded_down(square: Fraction) -> Fraction:
 class RowsRead:
     """Rows that the engine returns to a mechanism: what is run, and what its result must look like.
 
-    Each row has a count of at least `min_count` (None: any), and a weight too if `weighted`. There are at most
-    `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the number of further
-    measures.
+    Each row has a count of at least `min_count` (None: any), and a weight of at least `min_weight` too if `weighted`.
+    There are at most `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the
+    number of further measures.
     """
 
     counting: CountingQuery
     max_rows: int | None = None
     min_count: int | None = 1
     weighted: bool = False
+    min_weight: int = 1
     partitions: int = 0
     others: int = 0
 
@@ -187,7 +188,8 @@ class MechanismOutput:
     """Result of a draw: rows of the engine's result in released order, their noisy counts, if any, and the loss.
 
     `stopped_at_bottom` says that fewer than k came back because nothing else stood out. `chosen` is the k or k_bar that
-    the mechanism chose privately, if it chooses one. `others` are the noisy values of the measures after the first.
+    the mechanism chose privately, if it chooses one. `others` are the noisy values of the measures after the first, and
+    `legs` says in words what each part of a mechanism of several parts did.
     """
 
     rows: tuple[int, ...]
@@ -197,6 +199,7 @@ class MechanismOutput:
     stopped_at_bottom: bool
     chosen: int | None = None
     others: tuple[tuple[int, ...], ...] = ()
+    legs: str = ""
 
 
 class MechanismPlan(Protocol):

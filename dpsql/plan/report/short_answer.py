@@ -52,7 +52,7 @@ def explain_short_answer(
         )
     if groups_by_unit(plan.query):
         return f"{lead} Each is a single {unit_noun(plan.query.unit_name)}: group by a column that many {units} share."
-    need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
+    need = predict_need(plan.mechanism_plan, plan.query)
     if plan.query.measures[0].bounds is not None:
         known = f" {price} {describe_need(plan)}." if need is not None else ""
         return f"{lead}{known} To see more: raise epsilon, or group by something coarser than {singular}."
@@ -71,7 +71,7 @@ def describe_need(plan: Plan) -> str:
 
     It is "" with a known domain, or without a prediction.
     """
-    need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
+    need = predict_need(plan.mechanism_plan, plan.query)
     if need is None or plan.query.domain is not None:
         return ""
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
@@ -106,7 +106,7 @@ def _find_variants(
             other = build_plan(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
-        needed = predict_need(other.mechanism_plan, other.query, population=other.population)
+        needed = predict_need(other.mechanism_plan, other.query)
         worst = other.price(other.worst_case)
         fits = worst.refundable <= remaining.refundable and worst.permanent <= remaining.permanent
         if fits and needed is not None and needed.units <= _WORTH_SAYING * need.units:

@@ -16,6 +16,7 @@ from dpsql.plan.mechanisms.joint import JointPlan
 from dpsql.plan.mechanisms.laplace_limited_domain import LaplaceLimitedDomainPlan
 from dpsql.plan.mechanisms.limited_domain import LimitedDomainPlan
 from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan
+from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain
@@ -81,6 +82,8 @@ def _read_counts(mechanism_plan: MechanismPlan, counts: np.ndarray[tuple[int], n
             return Groups(counts[: leaders.k_bar + 1])
         case LaplaceLimitedDomainPlan(selection=at_once):
             return Groups(counts[: at_once.k_bar + 1])
+        case RelayPlan(selection=legs):
+            return Groups(counts, counts * unit_weight(assume_groups_per_unit(legs.weighed_groups)))
         case WeightedGaussianPlan(selection=weighted):
             return Groups(counts, counts * unit_weight(assume_groups_per_unit(weighted.max_groups_contributed)))
         case DomainDiscoveryPlan(selection=discovery):

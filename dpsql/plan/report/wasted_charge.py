@@ -50,7 +50,7 @@ def _find_excessive_k(plan: Plan) -> Iterator[str]:
     k, population = plan.query.clause.k, plan.population
     if population is None or k is None:
         return
-    need = predict_need(plan.mechanism_plan, plan.query, population=population)
+    need = predict_need(plan.mechanism_plan, plan.query)
     if need is None or need.units * k <= population:
         return
     many, units = describe_key(plan.query)[1], plural(unit_noun(plan.query.unit_name))
@@ -63,7 +63,7 @@ def _find_excessive_k(plan: Plan) -> Iterator[str]:
 
 def _find_need(plan: Plan) -> float:
     """Return about how many units a key needs at least; 2, more than a single one, where nothing is predicted."""
-    need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
+    need = predict_need(plan.mechanism_plan, plan.query)
     return 2.0 if need is None else need.units / need.measure.width
 
 

@@ -87,6 +87,7 @@ __all__ = [
     "CountingQuery",
     "rewrite",
     "rewrite_all",
+    "rewrite_counts_and_weights",
     "rewrite_total",
     "rewrite_unordered",
     "rewrite_weighted",
@@ -202,15 +203,32 @@ def rewrite_weighted_of_all(query: PrivateQuery, *, bound: Bound | None, weights
     return _rewrite_weights(query, bound, weights=weights, spread=weigh_all_pairs)
 
 
-def _rewrite_weights(
-    query: PrivateQuery, bound: Bound | None, *, weights: Sequence[int], spread: Callable[..., BoundedRows]
+def rewrite_counts_and_weights(
+    query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], of_all: bool
 ) -> CountingQuery:
-    """Return the SQL for the groups of positive weight; refuse weights for another bound."""
+    """Return the SQL for all groups whose count, or first measure, is above 0, with weights that may be 0.
+
+    The count is of all units of a group, or only of those for which the bound selects it if `of_all` is False.
+    """
+    spread = weigh_all_pairs if of_all else weigh_contributions
+    return _rewrite_weights(query, bound, weights=weights, spread=spread, by_weight=False)
+
+
+def _rewrite_weights(
+    query: PrivateQuery,
+    bound: Bound | None,
+    *,
+    weights: Sequence[int],
+    spread: Callable[..., BoundedRows],
+    by_weight: bool = True,
+) -> CountingQuery:
+    """Return the SQL for the groups of positive weight, or measure; refuse weights for another bound."""
     if bound is None or len(weights) != bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
     if not query.counts_units_alone:
-        return _rewrite_weighted_measures(query, bound, weights=weights, of_all=spread is weigh_all_pairs)
+        of_all = spread is weigh_all_pairs
+        return _rewrite_weighted_measures(query, bound, weights=weights, of_all=of_all, by_weight=by_weight)
     found = use_materialized(query, bounded=True)
     query, ranked = _apply_passes(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
@@ -222,7 +240,7 @@ def _rewrite_weights(
     bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
     weight = sum_column(WEIGHT)
     measures = alias(count(), COUNT), alias(bigint(weight), WEIGHT)
-    positive = more_than(weight, "0")
+    positive = more_than(weight, "0") if by_weight else ""  # every group that is there has a count
     groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order=order, names=names))
@@ -307,9 +325,9 @@ def _select_stored_groups(
 
 
 def _rewrite_weighted_measures(
-    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool
+    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool, by_weight: bool
 ) -> CountingQuery:
-    """Return the SQL for the groups of positive weight: the first measure, the weight, the other measures."""
+    """Return the SQL for the groups of positive weight, or measure: the first measure, the weight, the others."""
     most = query.measures[0].width
     found = use_materialized(query, bounded=True)
     query = _apply_passes(found.query)
@@ -322,7 +340,7 @@ def _rewrite_weighted_measures(
     kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
     columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
-    positive = more_than(weight, "0")
+    positive = more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
     groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     sql = with_ctes(ctes, _sort_groups(query, groups, order=order, names=names))

@@ -94,7 +94,7 @@ def pieces(case: Case, variant: Variant) -> list[tuple[npt.NDArray[np.float64], 
         returned = [each for each in steps if each != BOTTOM]
         first = Selection(tuple(range(len(returned))), stopped_at_bottom=BOTTOM in steps)
         masses = [law.get(steps, 0.0) for law in laws]
-        if not relay.gate_items(first):
+        if not relay.left(first):
             result.append((np.array(masses[0]), np.array(masses[1])))
             continue
         rest = [{label: weight for label, weight in each.items() if label not in returned} for each in found]
@@ -177,11 +177,11 @@ def with_delta(made: Relay) -> Relay:
 
 MISTAKES = {
     "no noise in the gate where there is no group": (1e5, Variant(asks_always=False)),
-    "half of the noise in the gate": (
-        3.0,
-        Variant(gate=lambda made, first: Gate(made.gate(first).rho * 4, steps=STEPS)),
+    "a sixth of the noise in the gate": (
+        100.0,
+        Variant(gate=lambda made, first: Gate(made.gate(first).rho * 40, steps=STEPS)),
     ),
-    "all of delta for each leg": (1.5, Variant(delta=lambda made: made.delta, first_leg=with_delta)),
+    "all of delta for each leg": (1.25, Variant(delta=lambda made: made.delta, first_leg=with_delta)),
 }
 
 
