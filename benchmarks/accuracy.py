@@ -3,8 +3,8 @@
 Not run itself; `recall.py`, `exp1.py`, `exp2.py` and `histograms.py` import it. Every mechanism answers the same
 question: the top k for a rho and a delta, all of which it may spend. A mechanism is one entry in MECHANISMS, a function
 of a question that returns the labels. AUTO is one more: dpsql's own planner chooses, as it does for a query that names
-no mechanism where the policy tells the population; "AUTO untold" does without. With `most=` it is told that a policy
-bounds the groups of a unit, and is to be compared with what keeps to the same bound (`rivals`).
+no mechanism. With `most=` it is told that a policy bounds the groups of a unit, and is to be compared with what keeps
+to the same bound (`rivals`). "AUTO of 0.10" is the rule that AUTO replaces, told the population by the policy, or not.
 
 Recall is the share of k that was returned and belongs to the true top k. A label whose count ties with the k-th
 belongs; what is missing is a miss. The truth is the count of distinct units before any bounding.
@@ -186,11 +186,15 @@ def weighted_gaussian(question: Question, *, most: int, share: Fraction = Fracti
     return labels[list(mechanism.release(histogram, NOISE).positions)]
 
 
-def relay(question: Question, *, most: int = 100) -> Answer:
-    """Answer by a limited domain, and for what it leaves by a weighted Gaussian, at most `most` groups a unit."""
-    labels, counts = _full(question.sample.exact)
+def relay(question: Question, *, most: int = 100, bounded: bool = False) -> Answer:
+    """Answer by a limited domain, and for what it leaves by a weighted Gaussian, at most `most` groups a unit.
+
+    Counts are of all of a unit's groups, or of those that it keeps if they are `bounded` as well.
+    """
+    labels, counts = _full(question.sample.bounded(most) if bounded else question.sample.exact)
     weights = question.sample.weights(most)[labels]
-    mechanism = Relay(question.epsilon(question.k), question.delta, question.k, K_BAR_PER_K * question.k, most)
+    k, bound = question.k, most if bounded else None
+    mechanism = Relay(question.epsilon(k), question.delta, k, K_BAR_PER_K * k, most, bound)
     return labels[list(mechanism.select(counts, weights, noise=NOISE).positions)]
 
 
@@ -254,35 +258,55 @@ def joint(question: Question) -> Answer:
 
 
 @cache
-def planned(k: int, rho: Rho, *, delta: Delta, most: int | None, population: int | None = None) -> Plan:
+def planned(k: int, rho: Rho, *, delta: Delta, most: int | None) -> Plan:
     """Return the plan of dpsql for a query of names that may spend rho and delta and names no mechanism."""
     query = analyze(_NAMES.format(k=k), _CATALOG, accepts_pattern=bool)
     if not isinstance(query, PrivateQuery):
         raise TypeError(query)
     own = Question(Sample(np.zeros(0, dtype=np.int64)), k, rho, delta).epsilon(k)
     total = ApproximateDP(Epsilon(1), delta)  # which decides nothing: the defaults of a query do
-    tables = {"events": PrivateTable("unit", max_groups_contributed=most, population=population)}
+    tables = {"events": PrivateTable("unit", max_groups_contributed=most)}
     budget = BudgetVector.of(ZCDP(rho, delta))
     return build_plan(query, Terms(total, budget, own, delta, Limits(), tables), salts=(0, 0))
 
 
-def auto(question: Question, *, most: int | None = None, told: bool = True) -> Answer:
-    """Answer by what dpsql chooses where a query names no mechanism and the policy has this bound, or none.
+def auto(question: Question, *, most: int | None = None) -> Answer:
+    """Answer by what dpsql chooses where a query names no mechanism and the policy has this bound, or none."""
+    plan = planned(question.k, question.rho, delta=question.delta, most=most)
+    cap, mechanism = plan.max_groups_contributed, CHOSEN[plan.mechanism]
+    if cap is None:
+        return mechanism(question)
+    return (
+        mechanism(question, most=cap, bounded=most is not None) if mechanism is relay else mechanism(question, most=cap)
+    )
 
-    If it is `told`, the policy says how many units there are, to two digits.
+
+def former_auto(question: Question, *, told: bool) -> Answer:
+    """Answer by the rule of 0.10, where no policy bounds the groups of a unit.
+
+    It compared the limited domain with weights of units in 40 groups. Told how many units there are, to two digits, it
+    took units to be in 20, and took the first that ranks by counts and needs no more than population / k.
     """
-    log = question.sample.log
-    population = int(float(f"{log.population:.1e}")) if told and log is not None else None
-    plan = planned(question.k, question.rho, delta=question.delta, most=most, population=population)
-    cap = plan.max_groups_contributed
-    return CHOSEN[plan.mechanism](question) if cap is None else CHOSEN[plan.mechanism](question, most=cap)
+    k, rho, delta = question.k, question.rho, question.delta
+    need = float(LimitedDomain(question.epsilon(k), delta, k, K_BAR_PER_K * k).threshold_offset)
+    groups = 20 if told else 40
+    weighted = WeightedGaussian(rho, delta, k, 100).threshold / WEIGHT_STEPS * math.sqrt(groups)
+    if told and question.sample.log is not None:
+        last = float(f"{question.sample.log.population:.1e}") / k
+        half = Rho(rho.value / 2)
+        found = WeightedGaussian(half, delta, k, 100).threshold / WEIGHT_STEPS * math.sqrt(groups)
+        if need <= last:
+            return limited_domain(question)
+        if found <= last:
+            return domain_discovery(question, most=100)
+    return limited_domain(question) if need <= weighted else weighted_gaussian(question, most=100)
 
 
 CHOSEN: Mapping[str, Callable[..., Answer]] = {
     "limited_domain": limited_domain,
+    "relay": relay,
     "gaussian_histogram": gaussian_histogram,
     "weighted_gaussian": weighted_gaussian,
-    "domain_discovery": domain_discovery,
 }
 
 
@@ -293,7 +317,8 @@ def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "AUTO": auto,
-    "AUTO untold": lambda question: auto(question, told=False),
+    "AUTO of 0.10 told": lambda question: former_auto(question, told=True),
+    "AUTO of 0.10": lambda question: former_auto(question, told=False),
     **{f"AUTO most={most}": tuned(auto, most=most) for most in BOUNDS},
     "relay": relay,
     "limited_domain": limited_domain,

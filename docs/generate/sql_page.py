@@ -16,10 +16,11 @@ from dpsql.mechanisms import (
     LaplaceLimitedDomain,
     LimitedDomain,
     Peeling,
+    Relay,
     TopStable,
     WeightedGaussian,
 )
-from dpsql.plan.auto import BY_COUNTS, CHOSEN
+from dpsql.plan.auto import CHOSEN
 from dpsql.plan.mechanisms import per_partition, request
 from dpsql.plan.planner import MECHANISMS
 from dpsql.plan.release import MOST_PUBLIC_ROWS
@@ -35,6 +36,7 @@ from dpsql.sql.syntax import grammar, options
 
 _CLASSES = {
     "limited_domain": LimitedDomain,
+    "relay": Relay,
     "gaussian_histogram": GaussianHistogram,
     "laplace_limited_domain": LaplaceLimitedDomain,
     "weighted_gaussian": WeightedGaussian,
@@ -146,7 +148,7 @@ def losses() -> str:
     for name, kind in {**_CLASSES, "known_groups": KnownGroups}.items():
         words = " ".join((kind.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
-        chosen = "yes" if name in CHOSEN else "with a population" if name in BY_COUNTS else "no"
+        chosen = "yes" if name in CHOSEN else "no"
         chosen = "for `ALL PRIVATE` and totals" if kind is KnownGroups else chosen
         rows.append([f"`{name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
     header = ["mechanism", "what it does", "`auto` may choose it", "loss", "source"]

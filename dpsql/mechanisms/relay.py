@@ -86,7 +86,7 @@ class Relay:
     Loss: epsilon**2 / 8 for each item: one for each label of the limited domain and for BOTTOM, those of the gate
     whenever it is asked, and the rest if it opened; never more than k. Delta once.
     Utility: of a query in which nothing stands out, 1 + (k - 1) / 10 items are charged, and all k in 2.3 % of runs.
-    Source: the legs' own; the second is chosen by what the first released (`maths.md` 9.5).
+    Source: `maths.md` 9.5; of the legs, their own.
 
     >>> relay = Relay(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=200, weighed_groups=100)
     >>> relay.items(RelaySelection((), Selection((), stopped_at_bottom=True), gate_opened=False))

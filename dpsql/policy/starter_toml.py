@@ -61,7 +61,7 @@ _BEFORE_BOUNDS = (
 )
 _AFTER_BOUNDS = (
     "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
-    "# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it",
+    "# population = 10_000  # about how many units there are, if that is public: hopeless queries are warned of",
 )
 
 

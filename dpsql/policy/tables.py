@@ -55,14 +55,14 @@ class PrivateTable:
     units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
     `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value, the engine counts a
     unit under one value only, for all data; with one that releases all groups at once, a unit may count under several,
-    which the price includes. `population` is a public estimate of the number of units: it helps to choose a mechanism,
-    and the guarantee does not depend on it. For each set of columns in `materialized`, `dpsql materialize` stores the
-    distinct values of every unit in the folder of the policy, with its rows and sums where `bounds` has them, and
-    queries that need no other columns read these in place of the rows. `bounds` say how much one unit adds to one group
-    at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*) counts at most so many of its rows, and SUM adds at
-    most so much for it, and at least `min`, which is 0 or below. `calendar` says the first and the last day of columns
-    of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}}, which time series without bounds
-    in WHERE have: a public choice.
+    which the price includes. `population` is a public estimate of the number of units: queries for more keys than it
+    makes likely are warned of, and the guarantee does not depend on it. For each set of columns in `materialized`,
+    `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its rows and sums
+    where `bounds` has them, and queries that need no other columns read these in place of the rows. `bounds` say how
+    much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*) counts at most so
+    many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below. `calendar` says the
+    first and the last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}},
+    which time series without bounds in WHERE have: a public choice.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'

@@ -42,7 +42,7 @@ class RelayPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: all groups are read, with counts and weights.
 
-        Half of the keys save the others but for BOTTOM and the gate; where the gate opens, they may cost as much as all.
+        Half of the keys save the others but for BOTTOM and the gate, and nothing where the gate opens.
         """
         chosen, price = self.selection, self.price
         first, weights = chosen.first_leg, [unit_weight(groups) for groups in range(1, chosen.weighed_groups + 1)]

@@ -127,7 +127,8 @@ def _rules(table: CheckedTable) -> Iterator[str]:
         yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)
     if table.population is not None:
         yield from _wrapped(
-            f"population = {table.population:,}: about so many units, in public; mechanisms are chosen by it.",
+            f"population = {table.population:,}: about so many units, in public; queries for too many keys are "
+            "warned of.",
             depth=2,
         )
     if table.one_value_per_unit:
@@ -186,11 +187,11 @@ def _bought(check: Check) -> Iterator[str]:
     if check.buys:
         yield ""
         yield from _wrapped(
-            "All rows are of limited_domain. What auto takes in its place, for more keys, costs no more at the worst, "
-            "and needs fewer units. queries: so many fit at their worst case; those that return less cost less. "
-            "threshold: how many units a group must stand above group number k_bar + 1 (above 0 if there is none) to "
-            "have an even chance, and at least how many it must have where min_units is set. error: "
-            "how far a released count is from the exact one at most, in 95 of 100 cases."
+            "All rows are of limited_domain. What auto takes in its place costs no more at the worst. queries: so many "
+            "fit at their worst case; those that return less cost less. threshold: how many units a group must stand "
+            "above group number k_bar + 1 (above 0 if there is none) to have an even chance, and at least how many it "
+            "must have where min_units is set. error: how far a released count is from the exact one at most, in 95 of "
+            "100 cases."
         )
 
 
