@@ -1,7 +1,7 @@
 """Recall of every mechanism, data set, k and total, for one query that spends the whole total.
 
-    python -m benchmarks run recall [--data DIR] [--trials 100] [--epsilon 1 0.3 0.1] [--k 5 10 20 50 100] [--only NAME ...]
-                                    [--gaps MECHANISM]
+    python -m benchmarks run recall [--data DIR] [--trials 100] [--epsilon 1 0.3 0.1] [--k 5 10 20 50 100]
+                                    [--only NAME ...] [--gaps MECHANISM]
 
 For each data set and total a table of mean recall, one of its deviation from trial to trial, and one of the mean number
 of labels that came back; then, for each mechanism, in which share of the cells it is within 0.03 of the best of all,

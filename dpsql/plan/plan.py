@@ -204,6 +204,8 @@ class Plan(NotebookRepr):
             why = "AUTO knows no other for this query"
         elif self.mechanism == "known_groups":
             why = "the counts of all candidates cost fewer items than a choice among them"
+        elif self.mechanism == "relay":
+            why = "its first leg is a limited domain, and its second finds groups that the first cannot see"
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
 
