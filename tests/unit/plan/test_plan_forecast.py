@@ -66,10 +66,12 @@ def test_as_many_fit_as_a_ledger_admits(sql: str, k: int, more: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "more", "k", "items"),
     [
-        (NAMES, "", 10, 6),  # five keys and BOTTOM
+        (NAMES, "", 10, Fraction(32, 5)),  # five keys and BOTTOM, and a tenth of four items for a gate
+        (NAMES, ", mechanism = limited_domain", 10, 6),  # five keys and BOTTOM
         (NAMES, "", 3, 3),  # two keys and BOTTOM
         (NAMES, "", 1, 1),
-        (COUNTS, "", 10, 11),
+        (COUNTS, "", 10, Fraction(57, 5)),
+        (COUNTS, ", mechanism = limited_domain", 10, 11),
         (
             COUNTS,
             BOUNDED + ", mechanism = limited_domain",
@@ -81,7 +83,7 @@ def test_as_many_fit_as_a_ledger_admits(sql: str, k: int, more: str) -> None:
         (COUNTS, KNOWN, 10, 3),  # all counts at once
     ],
 )
-def test_what_a_query_costs_of_which_half_comes_back(sql: str, more: str, k: int, items: int) -> None:
+def test_what_a_query_costs_of_which_half_comes_back(sql: str, more: str, k: int, items: int | Fraction) -> None:
     plan = plan_of(sql.format(k=k, epsilon="0.01", more=more))
     told = forecast(plan, plan.price(plan.worst_case), times=1)
     assert told.half_loss.rho == Rho(plan.item_loss.rho.value * items)

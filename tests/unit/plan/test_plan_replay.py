@@ -90,7 +90,7 @@ OTHER_WORDS: list[tuple[str, Given]] = [
     (BASE.replace("'a'", "$$a$$"), ()),
     (f"{BASE} WITH (epsilon = {TERMS.epsilon}, delta = 2.5e-8, k_bar = 200)", ()),
     (f"{BASE} WITH (K_BAR = 200, mechanism = auto, Epsilon = 0.042830, fresh = true)", ()),
-    (f"{BASE} WITH (mechanism = limited_domain, delta = ?)", (Decimal("0.000000025"),)),
+    (f"{BASE} WITH (mechanism = relay, delta = ?)", (Decimal("0.000000025"),)),
 ]
 
 
@@ -301,12 +301,15 @@ def test_another_unit_is_another_key() -> None:
 
 
 PINNED = {
-    BASE: "cde078c832fdf1ef411a959247c10f2a687ff752849e640bf649f5d241c7280e",
+    "SELECT w FROM events GROUP BY w TOP 10 PRIVATE": (  # a relay
+        "9f5941a2bb8cdca8c2798028d57e84d51b008b7dbdbd6c755f3a0e9551f1e65e"
+    ),
+    f"{BASE} WITH (mechanism = limited_domain)": "cde078c832fdf1ef411a959247c10f2a687ff752849e640bf649f5d241c7280e",
     "SELECT w FROM events GROUP BY w TOP 2 PRIVATE WITH (domain = ['b', 'a'], max_groups_contributed = 4)": (
         "68b1f2cd1b7e16a096d173b490823d7164482396c2f54d7377cfd81f0f2b9891"
     ),
     "SELECT p, x * -2.5e0 AS y FROM events LEFT JOIN (SELECT w AS v FROM tags) g ON c = v "
-    "WHERE p <> 1.50 AND b AND d < '2026-01-31' GROUP BY ALL TOP 7 PRIVATE": (
+    "WHERE p <> 1.50 AND b AND d < '2026-01-31' GROUP BY ALL TOP 7 PRIVATE WITH (mechanism = limited_domain)": (
         "20920231e405afb2ff236109f4476ee6fcda3a03316fa4447ec3cbb3e082d5d4"
     ),
 }

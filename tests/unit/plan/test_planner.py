@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -10,11 +11,13 @@ from support.laws import SeededNoise
 from support.session_kit import filled, session_on
 
 import dpsql
-from dpsql.mechanisms import unit_weight
+from dpsql.mechanisms import WEIGHT_STEPS, Relay, WeightedGaussian, unit_weight
 from dpsql.plan import Plan
 from dpsql.plan.auto import CHOSEN, Candidate, assume_groups_per_unit, choose_candidate
 from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.plan.report.simulation import expected_recall
+from dpsql.quantities import Delta, Rho
 from dpsql.session import Session
 
 LISTED = "partitions = ['DE', 'FR', 'US']"
@@ -59,18 +62,20 @@ def candidate(plan: Plan, name: str) -> Candidate:
     ("k", "groups", "counts", "wins"),
     [
         (1, None, False, "limited_domain"),
-        (11, None, False, "limited_domain"),
+        (2, None, False, "relay"),
+        (11, None, False, "relay"),
         (12, None, False, "weighted_gaussian"),
         (200, None, True, "weighted_gaussian"),
-        (11, None, True, "limited_domain"),
+        (11, None, True, "relay"),
         (1, 1, False, "weighted_gaussian"),
         (1, 1, True, "gaussian_histogram"),
         (15, 1, True, "gaussian_histogram"),
         (5, 5, True, "gaussian_histogram"),
         (20, 5, True, "weighted_gaussian"),
         (1, 20, True, "limited_domain"),
+        (2, 20, True, "relay"),
         (50, 20, True, "weighted_gaussian"),
-        (10, 1000, False, "limited_domain"),
+        (10, 1000, False, "relay"),
         (50, 1000, True, "weighted_gaussian"),
     ],
 )
@@ -80,7 +85,8 @@ def test_k_the_bound_and_counts_decide(k: int, groups: int | None, counts: bool,
 
 def test_a_small_delta_favours_noise_on_everything_and_a_large_one_the_leaders() -> None:
     assert winner("delta = 1e-12", k=10) == "weighted_gaussian"
-    assert winner("delta = 1e-5", k=14) == "limited_domain"
+    assert winner("delta = 1e-5", k=13) == "relay"
+    assert winner("delta = 2.5e-8", k=13) == "weighted_gaussian"
 
 
 @pytest.mark.parametrize(("k", "groups", "counts"), [*product((2, 9, 20, 80), (None, 2, 5, 50), (False, True))])
@@ -100,7 +106,7 @@ def test_whole_units_may_decide_where_two_need_nearly_the_same() -> None:
 
 
 def test_an_epsilon_so_large_that_a_unit_matters_may_decide() -> None:
-    assert (winner(k=12, epsilon="0.05"), winner(k=12, epsilon="1")) == ("weighted_gaussian", "limited_domain")
+    assert (winner(k=12, epsilon="0.05"), winner(k=12, epsilon="1")) == ("weighted_gaussian", "relay")
 
 
 def test_one_release_of_all_partitions_costs_less_than_one_for_each() -> None:
@@ -116,14 +122,120 @@ def test_without_a_bound_counts_of_partitions_are_for_the_limited_domain() -> No
     assert winner(k=50, counts=True, per=True) == "limited_domain"
 
 
-@pytest.mark.parametrize("more", ["k_bar = 20", "k_bar = AUTO"])
-def test_k_bar_is_that_of_a_limited_domain(more: str) -> None:
+@pytest.mark.parametrize(("more", "wins"), [("k_bar = 20", "relay"), ("k_bar = AUTO", "limited_domain")])
+def test_k_bar_is_that_of_a_limited_domain_or_of_the_first_leg_of_a_relay(more: str, wins: str) -> None:
     """Also in EXPLAIN, which shows others that would need fewer units beside it."""
     for groups, counts in product((None, 1, 5), (False, True)):
         text = statement(more, *bounded(groups), k=10, counts=counts)
-        assert SESSION.explain(text).mechanism == "limited_domain"
+        assert SESSION.explain(text).mechanism == wins
         (mechanism,) = (value for name, value in SESSION.sql("EXPLAIN " + text).fetchall() if name == "mechanism")
-        assert mechanism == "limited_domain"
+        assert mechanism == wins
+
+
+def read_relay(plan: Plan) -> Relay:
+    assert isinstance(plan.mechanism_plan, RelayPlan)
+    return plan.mechanism_plan.selection
+
+
+@pytest.mark.parametrize(
+    ("k", "groups", "counts", "epsilon"), [*product((2, 5, 14, 100), (None, 1, 30), (False, True), ("0.01", "0.5"))]
+)
+def test_the_need_of_a_relay_is_the_lesser_of_its_legs(k: int, groups: int | None, counts: bool, epsilon: str) -> None:
+    """The first leg has half of delta, the second the items that a first leg without a label leaves but for the gate."""
+    options = ("mechanism = relay", "delta = 2e-6", *bounded(groups))
+    plan = SESSION.explain(statement(*options, k=k, counts=counts, epsilon=epsilon))
+    need, mechanism = candidate(plan, "relay").prediction, read_relay(plan)
+    assert need.items == plan.worst_items == candidate(plan, "limited_domain").prediction.items
+    halved = SESSION.explain(
+        statement("mechanism = limited_domain", "delta = 1e-6", *bounded(groups), k=k, counts=counts, epsilon=epsilon)
+    )
+    first = candidate(halved, "limited_domain").prediction
+    second = WeightedGaussian(Rho(mechanism.epsilon.value**2 / 8 * (k - 1) * 9 / 10), Delta("1e-6"), k, groups or 100)
+    typical = assume_groups_per_unit(groups or 100)
+    units = second.threshold / WEIGHT_STEPS * typical**0.5
+    assert need.units == pytest.approx(min(first.units, units))
+    assert (need.rank, need.above) == ((first.rank, first.above) if first.units < units else (None, need.above))
+
+
+def test_either_leg_of_a_relay_may_need_less() -> None:
+    """Many items that the first leg leaves make a low threshold of weights."""
+    few, many = (SESSION.explain(statement("mechanism = relay", k=k)) for k in (5, 50))
+    assert candidate(few, "relay").prediction.rank == 101
+    assert candidate(many, "relay").prediction.rank is None
+    assert candidate(many, "relay").prediction.units < candidate(many, "limited_domain").prediction.units
+
+
+def test_a_relay_is_preferred_to_a_limited_domain_also_where_it_needs_more_units() -> None:
+    """Half of delta makes its first threshold higher, and what that leaves is not lost."""
+    for k, groups, counts in product((2, 5, 11), (None, 200), (False, True)):
+        text = statement("delta = 2.5e-8", *bounded(groups), k=k, counts=counts)
+        plan = SESSION.explain(text)
+        assert plan.mechanism == "relay"
+        both = [candidate(plan, name) for name in ("limited_domain", "relay")]
+        assert both[0].prediction.units < both[1].prediction.units
+        assert both[0].prediction.items == both[1].prediction.items
+        assert choose_candidate(both) == choose_candidate(both[::-1]) == both[1]
+        assert choose_candidate(both[:1]) == both[0]
+        drawn = SESSION._plan(SESSION._analyze(text, ()))[0]
+        assert drawn.mechanism_plan == plan.mechanism_plan
+
+
+@pytest.mark.parametrize(("more", "k", "per"), [((), 1, False), (("k_bar = AUTO",), 5, False), ((), 5, True)])
+def test_where_there_is_no_relay_the_limited_domain_answers(more: tuple[str, ...], k: int, per: bool) -> None:
+    text = statement("delta = 2.5e-8", *more, k=k, counts=True, per=per)
+    plan = SESSION.explain(text)
+    assert plan.mechanism == "limited_domain"
+    assert "relay" not in [each.name for each in plan.considered]
+    assert SESSION._plan(SESSION._analyze(text, ()))[0].mechanism == "limited_domain"
+
+
+@pytest.mark.parametrize(
+    ("k", "per", "more", "code"),
+    [(1, False, (), "option-range"), (5, True, (), "partitions"), (5, False, ("k_bar = AUTO",), "option")],
+)
+def test_a_relay_that_cannot_be_is_refused_with_a_hint_that_works(
+    k: int, per: bool, more: tuple[str, ...], code: str
+) -> None:
+    text = statement("mechanism = relay", *more, k=k, per=per)
+    with pytest.raises(dpsql.Refusal) as refused:
+        SESSION.explain(text)
+    assert refused.value.code == code
+    place = refused.value.place
+    assert place is not None
+    fixed = {
+        "option-range": ("Write mechanism = limited_domain.", text.replace("relay", "limited_domain")),
+        "partitions": (
+            "Write mechanism = limited_domain, or leave the mechanism out.",
+            text.replace("relay", "limited_domain"),
+        ),
+        "option": ("Write a number, or leave it out.", text.replace("k_bar = AUTO", "k_bar = 50")),
+    }
+    hint, repaired = fixed[code]
+    assert refused.value.hint == hint
+    assert SESSION.explain(repaired).k == k
+    assert SESSION.explain(text.replace(", mechanism = relay", "")).k == k
+
+
+def test_a_relay_does_not_see_to_min_units_and_its_refusal_says_what_does() -> None:
+    session = session_over(min_units=20)
+    text = statement("mechanism = relay", k=5)
+    with pytest.raises(dpsql.Refusal) as refused:
+        session.explain(text)
+    assert (refused.value.code, refused.value.hint) == (
+        "min-units",
+        "Leave the mechanism out: limited_domain sees to it.",
+    )
+    assert session.explain(text.replace(", mechanism = relay", "")).mechanism == "limited_domain"
+
+
+@pytest.mark.parametrize("certificate", ["pure", "optimal"])
+def test_a_relay_is_for_one_certificate(certificate: str) -> None:
+    budget = dpsql.Budget(1, "1e-6", items=60, certificate=certificate)
+    connection = filled("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
+    session = session_on(connection, dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}))
+    with pytest.raises(dpsql.Refusal) as refused:
+        session.explain("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = relay)")
+    assert refused.value.code == "certificate"
 
 
 def test_min_units_are_seen_to_by_the_limited_domain_alone() -> None:
@@ -172,7 +284,8 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
     assert chosen.name in CHOSEN
     for each in plan.considered:
         assert each.prediction.items == chosen.prediction.items
-        assert each.prediction.units >= chosen.prediction.units
+        if each.name != "limited_domain" or "relay" not in [other.name for other in plan.considered]:
+            assert each.prediction.units >= chosen.prediction.units
 
 
 @pytest.mark.properties
@@ -199,32 +312,34 @@ def chosen(population: int, *more: str, k: int = 10, counts: bool = False, per: 
     return told.explain(statement("delta = 2.5e-8", *more, k=k, counts=counts, per=per))
 
 
-@pytest.mark.parametrize("k", [5, 10, 50, 200])
+@pytest.mark.parametrize("k", [1, 5, 11, 12, 50, 200])
 @pytest.mark.parametrize("counts", [False, True])
-def test_a_population_decides_for_who_ranks_by_counts_where_its_last_key_has_enough_units(k: int, counts: bool) -> None:
-    plan = chosen(1, k=k, counts=counts)
-    needs = {name: candidate(plan, name).prediction.units for name in ("limited_domain", "domain_discovery")}
-    names = sorted(needs, key=lambda name: needs[name])
-    lesser, greater = (-int(-needs[name] * k // 1) for name in names)
-    answers = [chosen(units, k=k, counts=counts).mechanism for units in (lesser, greater)]
-    assert answers == [names[0], "limited_domain"]
-    below = chosen(lesser - 1, k=k, counts=counts)
-    assert (
-        below.mechanism == min(below.considered, key=lambda each: (each.name not in CHOSEN, each.prediction.units)).name
-    )
-    assert ("chosen because", "groups need the fewest units, at the least price") in below.facts()
-    why = "it ranks by counts, and the population / k is as many units as groups need"
-    assert ("chosen because", why) in chosen(lesser, k=k, counts=counts).facts()
+def test_a_population_decides_nothing(k: int, counts: bool) -> None:
+    """Population / k says too little of the k-th count of skewed data."""
+    text = statement("delta = 2.5e-8", k=k, counts=counts)
+    usual = SESSION.explain(text)
+    for population in (1, 1_000, 30_000, 10**6, 10**12):
+        told = session_over(population=population)
+        for plan in (told.explain(text), told._plan(told._analyze(text, ()))[0]):
+            assert (plan.mechanism, plan.mechanism_plan) == (usual.mechanism, usual.mechanism_plan)
+        assert told.explain(text).considered == usual.considered
+        assert dict(told.explain(text).facts())["chosen because"] == dict(usual.facts())["chosen because"]
 
 
-def test_a_population_decides_nothing_under_a_bound_or_per_partition_or_where_a_mechanism_is_named() -> None:
-    for more, per in ((bounded(5), False), ((), True), (("mechanism = weighted_gaussian",), False)):
-        plan = chosen(10**12, *more, k=50, per=per)
-        assert plan.mechanism == winner(*more, k=50, per=per)
-    assert winner(*bounded(5), k=50) == "weighted_gaussian"
+@pytest.mark.parametrize("k", [1, 2, 10, 50, 200])
+def test_a_population_still_tells_whether_k_is_more_than_can_stand_out(k: int) -> None:
+    plan = chosen(1, k=k)
+    need = candidate(plan, plan.mechanism).prediction.units
+    enough = math.ceil(need * k)
+    (warning,) = chosen(enough - 1, k=k).warnings
+    assert warning.startswith(f"TOP {k} is more than is likely to stand out: each needs about {need:,.0f} ")
+    assert f"of about {enough - 1:,} in all perhaps the first {max(1, k - 1)} " in warning
+    assert chosen(enough, k=k).warnings == ()
+    assert chosen(1, *bounded(5), k=k).warnings == ()
+    assert chosen(1, k=k, per=True).warnings == ()
 
 
-def test_the_least_population_of_the_tables_read_decides() -> None:
+def test_the_least_population_of_the_tables_read_counts() -> None:
     tables = {
         "reads": dpsql.PrivateTable("user_id", population=10**9),
         "visits": dpsql.PrivateTable("user_id", population=10),
@@ -235,18 +350,10 @@ def test_the_least_population_of_the_tables_read_decides() -> None:
     session = session_on(connection, dpsql.Policy(dpsql.Budget(40, "0.9"), tables))
     text = "SELECT article FROM reads {} GROUP BY article TOP 100 PRIVATE WITH (epsilon = 0.01)"
     semi = "SEMI JOIN {} USING (user_id)"
-    assert session.explain(text.format("")).mechanism == "limited_domain"
-    assert session.explain(text.format(semi.format("likes"))).mechanism == "limited_domain"
-    assert session.explain(text.format(semi.format("visits"))).mechanism == "weighted_gaussian"
-
-
-def test_who_asks_gets_what_explain_showed_also_where_a_population_is_told() -> None:
-    told = session_over(population=30_000)
-    for k in (5, 20, 50, 100, 300):
-        text = statement("delta = 2.5e-8", k=k)
-        drawn = told._plan(told._analyze(text, ()))[0]
-        plan = told.explain(text)
-        assert (drawn.mechanism, drawn.mechanism_plan) == (plan.mechanism, plan.mechanism_plan)
+    found = [session.explain(text.format(more)) for more in ("", semi.format("likes"), semi.format("visits"))]
+    assert [plan.population for plan in found] == [10**9, 10**9, 10]
+    assert [len(plan.warnings) for plan in found] == [0, 0, 1]
+    assert {plan.mechanism for plan in found} == {"weighted_gaussian"}
 
 
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
@@ -271,6 +378,8 @@ def test_a_unit_is_taken_to_be_in_half_of_the_groups_and_in_forty_at_most() -> N
 EVEN = [
     ("limited_domain", None, False),
     ("limited_domain", 3, True),
+    ("relay", None, False),
+    ("relay", 200, True),
     ("gaussian_histogram", 1, True),
     ("gaussian_histogram", 5, False),
     ("laplace_limited_domain", 1, True),
@@ -319,7 +428,7 @@ def test_over_a_known_domain_that_margin_is_enough_in_one_of_two_draws(name: str
 
 def test_recall_is_one_where_all_stand_out_and_nothing_where_none_do() -> None:
     plan = SESSION.explain(statement("delta = 1e-9", *bounded(3), k=3, counts=True))
-    assert len(plan.considered) == 5
+    assert len(plan.considered) == 6
     for each in plan.considered:
         assert expected_recall(each.mechanism_plan, (10**8, 10**7, 10**6, 5), k=3, noise=SeededNoise(1)) == 1
         assert expected_recall(each.mechanism_plan, (1,), k=3, noise=SeededNoise(1)) == 0
