@@ -45,7 +45,8 @@ class Receipt:
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `loss` and `remaining` are in the currencies of the `certificate`. A statement
+    time buckets a bound in WHERE cuts. `charged_to` says in words which values of a column were charged, "" where
+    values have no budgets. `loss` and `remaining` are in the currencies of the `certificate`. A statement
     with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
@@ -80,6 +81,7 @@ class Receipt:
     bounded_by: int | None = None
     bounds: str = ""
     cut: str = ""
+    charged_to: str = ""
     parts: tuple[Receipt, ...] = ()
 
     @classmethod
@@ -104,6 +106,7 @@ class Receipt:
             bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
             bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
+            charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
             parts=tuple(parts),
         )
 
@@ -170,6 +173,7 @@ class Receipt:
             return [*pairs, ("remaining", str(self.remaining)), *self._describe_data()]
         if not self.replayed:
             pairs += [("charged", self._describe_charge())]
+            pairs += [("charged to", self.charged_to)] if self.charged_to else []
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
         if self.bounds:

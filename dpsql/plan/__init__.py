@@ -12,12 +12,12 @@ from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, name_measure, release
-from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
+from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance, read_balances
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
 from dpsql.plan.report.shortfall import check_together, explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
-from dpsql.plan.report.tables import history_table, plan_columns, plan_table
+from dpsql.plan.report.tables import describe_charged, history_table, plan_columns, plan_table
 from dpsql.plan.report.wasted_charge import find_waste
 from dpsql.plan.terms import Sublimit, Terms
 
@@ -49,6 +49,7 @@ __all__ = [
     "describe_bounds",
     "describe_need",
     "describe_noise",
+    "describe_charged",
     "explain_short_answer",
     "explain_shortfall",
     "find_waste",
@@ -61,6 +62,7 @@ __all__ = [
     "plan_columns",
     "plan_table",
     "read_balance",
+    "read_balances",
     "read_progress",
     "release",
     "result_view",

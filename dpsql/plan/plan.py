@@ -50,6 +50,11 @@ class Plan(NotebookRepr):
     needs: str = ""
 
     @property
+    def charged_values(self) -> tuple[str, ...]:
+        """Values of the column of `budget_by` whose units alone are counted and charged; none for all units."""
+        return () if self.query.charged_values is None else self.query.charged_values.names
+
+    @property
     def certificate(self) -> Certificate:
         """Certificate of the session."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
