@@ -136,8 +136,7 @@ def describe_charged(plan: Plan, by: str) -> str:
     """Return what a plan is charged to in words: units of some values of the column `by`, or all units."""
     named = plan.charged_values
     if not named:
-        column = by.rpartition(".")[2]
-        return f"all values of {by}: WHERE has no {column} = constant at its top"
+        return f"all values of {by}: only {by.rpartition('.')[2]} = constant at the top of WHERE names some"
     return f"{by} {', '.join(named)}: units that have this value alone are counted"
 
 
