@@ -306,9 +306,7 @@ def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period:
 
     It is what a unit of any value may have lost at most. The present epoch is that of the last entry or settlement.
     """
-    known = [
-        entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}
-    ]
+    known = [entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}]
     present = max((each.epoch for entry in known for each in (entry, entry.settlement) if each), default=0)
     values: dict[tuple[int, int], dict[str, BudgetState]] = {}
     state = BudgetState()

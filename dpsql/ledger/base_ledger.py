@@ -419,9 +419,7 @@ class BaseLedger(ABC):
         is_same = terms is not None and book.terms().calendar == terms.calendar
         return self._replay.values(account) if is_same else {}
 
-    def _find_state(
-        self, book: LedgerTransaction, account: str | None, values: Iterable[str] | None
-    ) -> BudgetState:
+    def _find_state(self, book: LedgerTransaction, account: str | None, values: Iterable[str] | None) -> BudgetState:
         """Return the state that decides on a query of these values, or of all where there are none."""
         states = self._find_values(book, account)
         wanted = tuple(values or states)

@@ -47,26 +47,22 @@ class OpenEntry:
 class Sums:
     """Sums of the events up to number `seq`, from which later events continue; `chain` is the chain of that event.
 
-    `states` has the state of the total under None, and the states of all accounts, of what is charged to all units.
-    `values` has the states of what is charged to units of one value, for each of these holders that has any, since
-    event number `folded`; units have their values by the `division`. `held` has the open reservations. `failed` has
-    account and time of each query that failed.
+    `states` has the state of the total under None, and the states of all accounts. `held` has the open reservations:
+    the amounts that they reserve, and their accounts. `failed` has account and time of each query that failed. Up to
+    there no value of a column had a budget.
     """
 
     seq: int
     chain: str
     terms: Terms
     states: Mapping[str | None, BudgetState]
-    held: Mapping[int, OpenEntry]
+    held: Mapping[int, tuple[Ratio, str | None]]
     failed: tuple[tuple[str | None, datetime], ...]
-    values: Mapping[str | None, Mapping[str, BudgetState]]
-    division: Division | None
-    folded: int
 
     @property
     def size(self) -> int:
         """Number of items in the sums."""
-        return len(self.states) + len(self.held) + len(self.failed) + sum(map(len, self.values.values()))
+        return len(self.states) + len(self.held) + len(self.failed)
 
 
 def tampered(what: str) -> LedgerError:
@@ -149,8 +145,8 @@ class Replay:
     """Sums of a history, event by event, from the first event or from the checkpoint `after`.
 
     `began` is the number of the last event that was not read here. Of the settlements that were read, `answers` counts
-    those with an answer, and `repeats` those that repeat one. Units have their values by the `division`, and what is
-    reserved for values up to event number `folded` is charged in full to all units.
+    those with an answer, and `repeats` those that repeat one. It `divides` if an event gave units their values, which
+    they now have by the `division`. What is reserved for values up to event number `folded` is charged in full to all.
     """
 
     def __init__(self, after: Sums | None = None) -> None:
@@ -163,19 +159,16 @@ class Replay:
         self._currencies = BudgetVector(0, 0).certificate.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
         self._values: dict[str | None, dict[str, _Tally]] = {}  # of what is charged to units of one value
+        self.divides = False
         self.division: Division | None = None
         self.folded = 0
         self._open: dict[int, OpenEntry] = {}
         self._deltas: dict[int, Ratio] = {}  # of the open reservations that were read here
         if after is not None:
             self.seq = self.began = after.seq
-            self.chain, self.failed, self._open = after.chain, list(after.failed), dict(after.held)
+            self.chain, self.failed = after.chain, list(after.failed)
+            self._open = {entry: OpenEntry(*held) for entry, held in after.held.items()}
             self._tallies = {holder: _Tally(state) for holder, state in after.states.items()}
-            self._values = {
-                holder: {value: _Tally(state) for value, state in states.items()}
-                for holder, states in after.values.items()
-            }
-            self.division, self.folded = after.division, after.folded
             self._set(after.terms)
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -205,20 +198,11 @@ class Replay:
         return tuple(self._values)
 
     def sums(self) -> Sums:
-        """Return what was read so far, from which another replay can go on; there was a first event."""
+        """Return what was read so far, from which another can go on; there was a first event, and no division."""
         if self.terms is None:
             raise _unbegun()
-        return Sums(
-            self.seq,
-            self.chain,
-            self.terms,
-            self.states(),
-            dict(self._open),
-            tuple(self.failed),
-            {holder: self.values(holder) for holder in self._values},
-            self.division,
-            self.folded,
-        )
+        held = {entry: (open_.amount, open_.account) for entry, open_ in self._open.items()}
+        return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed))
 
     def _fits(self, row: tuple[Any, ...]) -> bool:
         seq, at, kind, body, chain = row
@@ -249,10 +233,8 @@ class Replay:
                 return self._set(replace(terms, calendar=extended(None, _periods(body), at=at)))
             case "granted":
                 return self._grant(body, at)
-            case "bumped":
-                return self._bump(seq, body["data_version"])
-            case "divided":
-                return self._divide(seq, Division(body["rule"], body["data"]))
+            case "bumped" | "divided":
+                return self._bump(seq, body["data_version"]) if kind == "bumped" else self._divide(seq, body)
             case "registered":
                 return isinstance(body["units"], dict)
             case _:
@@ -262,7 +244,7 @@ class Replay:
         first, second = self._currencies
         rho, delta, account = decode_ratio(body[first]), decode_ratio(body[second]), body["account"]
         values = tuple(body.get("values", ()))
-        if "values" in body and (self.division is None or list(values) != sorted({*map(_text, values)}) or not values):
+        if "values" in body and not (self.division is not None and _is_sorted_set(body["values"])):
             return False
         self._open[seq], self._deltas[seq] = OpenEntry(rho, account, values), delta
         for tally in self._find_tallies(self._open[seq]):
@@ -345,15 +327,13 @@ class Replay:
             self._tallies[holder] = _Tally(fold_values(self.state(holder), self.values(holder).values()))
         self._values, self.folded = {}, seq
 
-    def _divide(self, seq: int, division: Division) -> bool:
-        old = self.division
-        if not (isinstance(division.rule, str) and isinstance(division.data, str)):
-            return False
+    def _divide(self, seq: int, body: dict[str, Any]) -> bool:
+        old, division = self.division, Division(_text(body["rule"]), _text(body["data"]))
         if old is not None and old.rule == division.rule:
             return False
         if old is not None:
             self._fold(seq)
-        self.division = division
+        self.division, self.divides = division, True
         return True
 
     def _bump(self, seq: int, version: object) -> bool:
@@ -377,6 +357,13 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+def _is_sorted_set(values: object) -> bool:
+    """Return whether these are the values of a reservation as they are written: texts in their order, each once."""
+    if not isinstance(values, list) or not values or not all(isinstance(each, str) for each in values):
+        return False
+    return values == sorted(set(values))
 
 
 def _periods(body: dict[str, Any]) -> Periods | None:

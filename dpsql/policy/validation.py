@@ -224,7 +224,10 @@ def check_budget_by(value: str | None, columns: tuple[str, ...] | None, *, unit:
         return None
     name = check_name(value, place)
     if unit is None:
-        reason, hint = "A table that is linked to its unit has no budget_by.", "Write it at the table that has the unit."
+        reason, hint = (
+            "A table that is linked to its unit has no budget_by.",
+            "Write it at the table that has the unit.",
+        )
         raise PolicyError("policy-budget-by", reason, hint=hint, place=place)
     if fold(name) == fold(unit) or (columns is not None and fold(name) not in map(fold, columns)):
         reason = f'The column "{name}" is the privacy unit itself, or is not among the columns.'

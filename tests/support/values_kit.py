@@ -55,7 +55,10 @@ STATEMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (f"SELECT article FROM reads WHERE country = 'DE' {_TOP}", ("DE",)),
     (f"SELECT article FROM reads WHERE 'FR' = country AND article <> 'x' {_TOP}", ("FR",)),
     (f"SELECT article FROM reads WHERE country IN ('DE', 'FR') {_TOP}", ("DE", "FR")),
-    (f"SELECT article FROM reads WHERE country = 'DE' OR country = 'IT' OR country IN ('AT') {_TOP}", ("AT", "DE", "IT")),
+    (
+        f"SELECT article FROM reads WHERE country = 'DE' OR country = 'IT' OR country IN ('AT') {_TOP}",
+        ("AT", "DE", "IT"),
+    ),
     (f"SELECT article FROM reads WHERE (country = 'DE' OR country = 'FR') AND country IN ('FR', 'AT') {_TOP}", ("FR",)),
     (f"SELECT article FROM reads WHERE country = 'nowhere' {_TOP}", ("nowhere",)),
     (f"SELECT article FROM reads WHERE country = '' {_TOP}", ("",)),
@@ -63,54 +66,74 @@ STATEMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (f"SELECT article FROM (SELECT user_id, article, country AS c FROM reads) AS r WHERE c = 'FR' {_TOP}", ("FR",)),
     (f"WITH r AS (SELECT * FROM reads) SELECT article FROM r WHERE country = 'DE' {_TOP}", ("DE",)),
     (
-        "SELECT article FROM (SELECT user_id, article FROM reads WHERE country = 'DE' UNION ALL "
-        f"SELECT user_id, article FROM reads WHERE country = 'FR') AS r {_TOP}",
+        (
+            "SELECT article FROM (SELECT user_id, article FROM reads WHERE country = 'DE' UNION ALL "
+            f"SELECT user_id, article FROM reads WHERE country = 'FR') AS r {_TOP}"
+        ),
         ("DE", "FR"),
     ),
     (
-        "SELECT article FROM (SELECT user_id, article FROM reads WHERE country = 'DE' EXCEPT "
-        f"SELECT user_id, article FROM reads WHERE country IN ('FR', 'DE') AND article = 'sun') AS r {_TOP}",
+        (
+            "SELECT article FROM (SELECT user_id, article FROM reads WHERE country = 'DE' EXCEPT "
+            f"SELECT user_id, article FROM reads WHERE country IN ('FR', 'DE') AND article = 'sun') AS r {_TOP}"
+        ),
         ("DE", "FR"),
     ),
     (
-        f"SELECT a.article FROM reads AS a JOIN reads AS b ON a.user_id = b.user_id WHERE b.country = 'FR' "
-        "GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)",
+        (
+            "SELECT a.article FROM reads AS a JOIN reads AS b ON a.user_id = b.user_id WHERE b.country = 'FR' "
+            "GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)"
+        ),
         ("FR",),
     ),
     (
-        "SELECT a.article FROM reads AS a LEFT JOIN (SELECT * FROM reads WHERE article = 'mars') AS b ON "
-        "a.user_id = b.user_id WHERE a.country = 'FR' GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)",
+        (
+            "SELECT a.article FROM reads AS a LEFT JOIN (SELECT * FROM reads WHERE article = 'mars') AS b ON "
+            "a.user_id = b.user_id WHERE a.country = 'FR' GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)"
+        ),
         ("FR",),
     ),
     (
-        "SELECT article FROM reads WHERE country = 'DE' AND user_id IN (SELECT user_id FROM reads WHERE "
-        f"country = 'FR') {_TOP}",
+        (
+            "SELECT article FROM reads WHERE country = 'DE' AND user_id IN (SELECT user_id FROM reads WHERE "
+            f"country = 'FR') {_TOP}"
+        ),
         ("DE",),
     ),
     (
-        "SELECT article FROM reads AS r WHERE country = 'FR' AND NOT EXISTS (SELECT 1 FROM reads AS o WHERE "
-        f"o.user_id = r.user_id AND o.country IS NULL) {_TOP}",
+        (
+            "SELECT article FROM reads AS r WHERE country = 'FR' AND NOT EXISTS (SELECT 1 FROM reads AS o WHERE "
+            f"o.user_id = r.user_id AND o.country IS NULL) {_TOP}"
+        ),
         ("FR",),
     ),
     (
-        "SELECT article FROM (SELECT user_id, article, count(*) AS n FROM reads WHERE country = 'FR' GROUP BY "
-        f"user_id, article) AS r WHERE n < 3 {_TOP}",
+        (
+            "SELECT article FROM (SELECT user_id, article, count(*) AS n FROM reads WHERE country = 'FR' GROUP BY "
+            f"user_id, article) AS r WHERE n < 3 {_TOP}"
+        ),
         ("FR",),
     ),
     (
-        "SELECT article, COUNT(DISTINCT user_id) FROM reads WHERE country = 'FR' GROUP BY article "
-        "TOP 2 PRIVATE WITH (fresh = true, max_groups_contributed = 1)",
+        (
+            "SELECT article, COUNT(DISTINCT user_id) FROM reads WHERE country = 'FR' GROUP BY article "
+            "TOP 2 PRIVATE WITH (fresh = true, max_groups_contributed = 1)"
+        ),
         ("FR",),
     ),
     (
-        "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 2 PRIVATE "
-        "WITH (fresh = true, mechanism = peeling, domain = ['sun', 'moon'])",
+        (
+            "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 2 PRIVATE "
+            "WITH (fresh = true, mechanism = peeling, domain = ['sun', 'moon'])"
+        ),
         ("FR",),
     ),
     ("SELECT COUNT(DISTINCT user_id) FROM reads WHERE country = 'FR' PRIVATE WITH (fresh = true)", ("FR",)),
     (
-        "SELECT r.article FROM reads AS r JOIN names AS n ON r.country = n.country WHERE n.name = 'France' AND "
-        "r.country = 'FR' GROUP BY r.article TOP 2 PRIVATE WITH (fresh = true)",
+        (
+            "SELECT r.article FROM reads AS r JOIN names AS n ON r.country = n.country WHERE n.name = 'France' AND "
+            "r.country = 'FR' GROUP BY r.article TOP 2 PRIVATE WITH (fresh = true)"
+        ),
         ("FR",),
     ),
     (f"SELECT article FROM reads {_TOP}", ()),
@@ -133,32 +156,48 @@ STATEMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (f"SELECT article FROM reads WHERE CASE WHEN article = 'sun' THEN TRUE ELSE country = 'DE' END {_TOP}", ()),
     (f"SELECT article FROM reads WHERE article = 'DE' {_TOP}", ()),
     (
-        "SELECT article FROM (SELECT user_id, article FROM reads WHERE country = 'DE' UNION ALL "
-        f"SELECT user_id, article FROM reads) AS r {_TOP}",
+        (
+            "SELECT article FROM (SELECT user_id, article FROM reads WHERE country = 'DE' UNION ALL "
+            f"SELECT user_id, article FROM reads) AS r {_TOP}"
+        ),
         (),
     ),
     (
-        "SELECT a.article FROM reads AS a LEFT JOIN reads AS b ON a.user_id = b.user_id AND b.country = 'FR' "
-        "GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)",
+        (
+            "SELECT a.article FROM reads AS a LEFT JOIN reads AS b ON a.user_id = b.user_id AND b.country = 'FR' "
+            "GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)"
+        ),
         (),
     ),
     (
-        "SELECT a.article FROM reads AS a LEFT JOIN (SELECT * FROM reads WHERE country = 'FR') AS b ON "
-        "a.user_id = b.user_id GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)",
+        (
+            "SELECT a.article FROM reads AS a LEFT JOIN (SELECT * FROM reads WHERE country = 'FR') AS b ON "
+            "a.user_id = b.user_id GROUP BY a.article TOP 2 PRIVATE WITH (fresh = true)"
+        ),
         (),
     ),
     (f"SELECT article FROM reads WHERE user_id IN (SELECT user_id FROM reads WHERE country = 'DE') {_TOP}", ()),
     (
-        "SELECT article FROM reads AS r WHERE EXISTS (SELECT 1 FROM reads AS o WHERE o.user_id = r.user_id AND "
-        f"o.country = 'DE') {_TOP}",
+        (
+            "SELECT article FROM reads AS r WHERE EXISTS (SELECT 1 FROM reads AS o WHERE o.user_id = r.user_id AND "
+            f"o.country = 'DE') {_TOP}"
+        ),
         (),
     ),
     (
-        "SELECT article, COUNT(DISTINCT user_id) FILTER (WHERE country = 'DE') FROM reads GROUP BY article "
-        "TOP 2 PRIVATE WITH (fresh = true)",
+        (
+            "SELECT article, COUNT(DISTINCT user_id) FILTER (WHERE country = 'DE') FROM reads GROUP BY article "
+            "TOP 2 PRIVATE WITH (fresh = true)"
+        ),
         (),
     ),
-    (f"SELECT article FROM (SELECT user_id, article, upper(country) AS country FROM reads) AS r WHERE country = 'DE' {_TOP}", ()),
+    (
+        (
+            "SELECT article FROM (SELECT user_id, article, upper(country) AS country FROM reads) AS r "
+            f"WHERE country = 'DE' {_TOP}"
+        ),
+        (),
+    ),
 )
 
 

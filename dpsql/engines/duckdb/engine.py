@@ -31,7 +31,7 @@ from dpsql.engines.base import (
     open_exact_table,
 )
 from dpsql.engines.duckdb import catalog
-from dpsql.engines.file_versions import digest_versions
+from dpsql.engines.duckdb.data_versions import digest_versions
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
@@ -113,9 +113,7 @@ class DuckDBEngine:
             tables = {name: catalog.describe(connection, name, relation=path) for name, path in paths.items()}
             after = digest_versions(database, sources)
             versions = {name: before[name] for name in before if after.get(name) == before[name]}
-            return cls(
-                connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit, versions=versions
-            )
+            return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit, versions=versions)
 
     @classmethod
     def borrow(

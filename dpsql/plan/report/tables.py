@@ -41,7 +41,7 @@ def budget_table(balance: Balance) -> pa.Table:
     """
     import pyarrow as pa
 
-    rows = [(None, *row) for row in balance.rows()]
+    rows: list[tuple[str | None, str, float, float, float, float]] = [(None, *row) for row in balance.rows()]
     rows += [(value, *row) for value, each in sorted(balance.values.items()) for row in each.rows()]
     values, *columns = zip(*rows, strict=True)
     table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))

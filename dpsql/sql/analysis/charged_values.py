@@ -96,7 +96,9 @@ def _find_relation_values(relation: Relation, table: Table) -> _Values | None:
             return _find_values(body, table)
         case Joined(left=left, kind=kind, right=right):
             sides = {"LEFT": [left], "SEMI": [left], "ANTI": [left], "RIGHT": [right], "FULL": []}.get(kind)
-            return _intersect(_find_relation_values(side, table) for side in ([left, right] if sides is None else sides))
+            return _intersect(
+                _find_relation_values(side, table) for side in ([left, right] if sides is None else sides)
+            )
         case Combined(branches=branches):
             return _unite(_find_values(branch.body, table) for branch in branches)
     return None
@@ -105,8 +107,9 @@ def _find_relation_values(relation: Relation, table: Table) -> _Values | None:
 def _read_condition(condition: Expression, source: Relation, *, table: Table) -> _Values | None:
     """Return the values of the column for which a condition can be true; None where it looks at anything else."""
     match condition:
-        case Call(function="=", arguments=(column, Literal() as value)) | Call(
-            function="=", arguments=(Literal() as value, column)
+        case (
+            Call(function="=", arguments=(column, Literal() as value))
+            | Call(function="=", arguments=(Literal() as value, column))
         ):
             return _read_constants(column, (value,), source, table=table)
         case In(argument=column, choices=choices):

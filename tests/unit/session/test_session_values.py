@@ -1,4 +1,4 @@
-"""Sessions in which each value of a column has a budget: who is counted, who is charged, and that no unit loses more."""
+"""Sessions in which each value of a column has a budget: who is counted and charged, and that no unit loses more."""
 
 from __future__ import annotations
 
@@ -163,7 +163,9 @@ charged_values_of = charged_values._select_units
 def test_a_unit_whose_value_is_chosen_otherwise_pays_twice(
     files: dict[int | None, Path], monkeypatch: pytest.MonkeyPatch, mutant: Callable[..., Expression]
 ) -> None:
-    queries = [f"SELECT article FROM reads WHERE country = '{each}' GROUP BY article TOP 2 PRIVATE" for each in ("DE", "FR")]
+    queries = [
+        f"SELECT article FROM reads WHERE country = '{each}' GROUP BY article TOP 2 PRIVATE" for each in ("DE", "FR")
+    ]
 
     def count_twice(chosen: tuple[Callable[..., Expression], ...]) -> set[int]:
         found = []
@@ -360,11 +362,15 @@ def test_a_table_whose_values_may_change_is_refused(tmp_path: Path, where: str) 
             connection.execute("ALTER TABLE reads RENAME TO stored")
             connection.execute("CREATE VIEW reads AS SELECT * FROM stored WHERE today() > DATE '2020-01-01'")
         if where == "collation":
-            connection.execute("CREATE OR REPLACE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR COLLATE NOCASE)")
+            connection.execute(
+                "CREATE OR REPLACE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR COLLATE NOCASE)"
+            )
         if where == "double":
             connection.execute("CREATE OR REPLACE TABLE reads (user_id BIGINT, article VARCHAR, country DOUBLE)")
         if where == "generated":
-            connection.execute("CREATE OR REPLACE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR AS (article))")
+            connection.execute(
+                "CREATE OR REPLACE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR AS (article))"
+            )
         if where == "parquet":
             connection.execute(f"COPY reads TO '{tmp_path}/reads.parquet'")
             table = dpsql.PrivateTable("user_id", budget_by="country", source=tmp_path / "reads.parquet")
