@@ -61,7 +61,6 @@ _BEFORE_BOUNDS = (
 )
 _AFTER_BOUNDS = (
     "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
-    '# budget_by = "country"  # a column of few values: each has the whole budget, for queries WHERE country = one',
     "# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it",
 )
 

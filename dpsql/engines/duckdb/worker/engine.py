@@ -311,9 +311,9 @@ def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
         raise ValueError  # noqa: TRY004 - one kind of error for all that is no message
     tables = {}
     for name in names:
-        relation, columns, is_stored = found[name]
+        relation, columns, *rest = found[name]
         described = tuple(Column(*map(str, column)) for column in columns)
-        tables[name] = Registered(tuple(map(str, relation)), described, is_stored is True)
+        tables[name] = Registered(tuple(map(str, relation)), described, rest == [True])
     return tables
 
 
