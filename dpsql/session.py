@@ -504,7 +504,7 @@ class Session:
 
     def _describe_charged(self, plan: planning.Plan) -> str:
         by = self._dependencies.terms.budget_by
-        return "" if by is None else planning.describe_charged(plan, by)
+        return "" if by is None else plan.describe_charged(by)
 
     def _free(self, table: pa.Table) -> Answer:
         """Return an answer that costs nothing."""

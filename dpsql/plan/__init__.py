@@ -17,7 +17,7 @@ from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
 from dpsql.plan.report.shortfall import check_together, explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
-from dpsql.plan.report.tables import describe_charged, history_table, plan_columns, plan_table
+from dpsql.plan.report.tables import history_table, plan_columns, plan_table
 from dpsql.plan.report.wasted_charge import find_waste
 from dpsql.plan.terms import Sublimit, Terms
 
@@ -47,7 +47,6 @@ __all__ = [
     "compute_replay_key",
     "count_more",
     "describe_bounds",
-    "describe_charged",
     "describe_need",
     "describe_noise",
     "explain_short_answer",

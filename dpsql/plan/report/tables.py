@@ -123,21 +123,15 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = F
     facts = list[tuple[str, str]]()
     for at, plan in enumerate(plans, start=1):
         facts += [("private query", f"{at} of {len(plans)}")] if len(plans) > 1 else []
-        facts += [*plan.facts(), *([("charged to", describe_charged(plan, balance.by))] if balance.by else [])]
+        facts += plan.facts()
+        if balance.by is not None and not plan.charged_values:
+            facts.append(("charged to", plan.describe_charged(balance.by)))
         facts += make_forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
     if wrapped:
         facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
     return facts
-
-
-def describe_charged(plan: Plan, by: str) -> str:
-    """Return what a plan is charged to in words: units of some values of the column `by`, or all units."""
-    named = plan.charged_values
-    if not named:
-        return f"all values of {by}: only {by.rpartition('.')[2]} = constant at the top of WHERE names some"
-    return f"{by} {', '.join(named)}: units that have this value alone are counted"
 
 
 def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
