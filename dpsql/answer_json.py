@@ -84,6 +84,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "read_as": receipt.read_as,
         "cut": receipt.cut,
         "legs": receipt.legs,
+        "charged_to": receipt.charged_to,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
         "parts": [encode_receipt(part) for part in receipt.parts],
@@ -96,6 +97,9 @@ def encode_balance(balance: Balance) -> dict[str, object]:
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+    if balance.by is not None:
+        named = balance.values.items()
+        sums |= {"by": balance.by, "values": {value: encode_balance(each)["measures"] for value, each in named}}
     if "rho" not in balance.certificate.currencies:
         sums["certificate"] = balance.certificate.value
     return sums if balance.calendar is None else {**sums, "period": _encode_period(balance.calendar)}

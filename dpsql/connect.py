@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.engines import Engine, PublicStatements, ResultEvaluator
-    from dpsql.ledger import Ledger
+    from dpsql.ledger import Division, Ledger
     from dpsql.session import Session
 
 __all__ = ["connect", "open_session"]
@@ -83,7 +83,7 @@ def open_session(
     """Return a session over an open engine; the session closes it, and `public` and `evaluator` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
-    from dpsql.plan.registration import build_catalog
+    from dpsql.plan.registration import build_catalog, find_division
     from dpsql.session import Session, SessionDependencies
 
     catalog = build_catalog(engine, policy)
@@ -93,8 +93,9 @@ def open_session(
         catalog = attach_materialized(catalog, engine, policy=policy)
     place = policy.ledger if ledger is None else ledger
     record, terms = open_budget(place, policy, compute_terms=lambda known: Terms.of_policy(known, analyst))
+    division = find_division(engine, policy, catalog)
     try:
-        _declare(record, policy)
+        _declare(record, policy, division=division)
     except BaseException:
         record.close()
         raise
@@ -109,15 +110,18 @@ def open_session(
             evaluator,
             public=public,
             implicit=policy.implicit,
+            division=division,
         )
     )
 
 
-def _declare(record: Ledger, policy: Policy) -> None:
-    """Record what the policy declares and the ledger does not know yet: privacy units, and a later data version."""
+def _declare(record: Ledger, policy: Policy, *, division: Division | None) -> None:
+    """Record what the policy declares and the ledger does not know yet: units, a later data version, their values."""
     from dpsql.policy.owners import find_owner
 
     private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
     record.register({name: str(find_owner(policy.tables, name)) for name in private})
     if policy.data_version is not None:
         record.bump("the policy's data_version", to=policy.data_version)
+    if division is not None:
+        record.divide(division)

@@ -196,7 +196,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.plan import Terms
+    from dpsql.plan import Terms, read_balances
     from dpsql.plan.report.spending import report_spending
 
     known = load_policy(policy)
@@ -208,7 +208,12 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms, budget=record.budget)
-        return report_spending(known, entries, terms=terms, calendar=record.calendar)
+        spending = report_spending(known, entries, terms=terms, calendar=record.calendar)
+        if terms.budget_by is None:
+            return spending
+        found = read_balances(record, terms)
+        balance = replace(spending.balance, by=found.by, values=found.values, unnamed=found.unnamed)
+        return replace(spending, balance=balance)
 
 
 def read_history(ledger: str | Path | DatabaseUrl) -> Iterator[Event]:

@@ -46,9 +46,9 @@ class Receipt:
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did. `loss` and
-    `remaining` are in the currencies of the `certificate`. A statement with several private queries has the receipts of
-    each as `parts`.
+    time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did, and `charged_to`
+    in words which values of a column were charged, "" where values have no budgets. `loss` and `remaining` are in the
+    currencies of the `certificate`. A statement with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -83,6 +83,7 @@ class Receipt:
     bounds: str = ""
     cut: str = ""
     legs: str = ""
+    charged_to: str = ""
     parts: tuple[Receipt, ...] = ()
 
     @classmethod
@@ -108,6 +109,7 @@ class Receipt:
             bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
             legs="",
+            charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
             parts=tuple(parts),
         )
 
@@ -176,6 +178,7 @@ class Receipt:
             pairs += [("charged", self._describe_charge())]
         if self.legs:
             pairs.append(("legs", self.legs))
+            pairs += [("charged to", self.charged_to)] if self.charged_to else []
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
         if self.bounds:

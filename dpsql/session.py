@@ -46,7 +46,8 @@ class SessionDependencies:
     """Parts that a session works with; `dpsql.connect` puts them together.
 
     Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
-    With `implicit`, standard SQL over private tables is read as private.
+    With `implicit`, standard SQL over private tables is read as private. The `division` gives each unit its value,
+    where each value of a column has a budget.
     """
 
     engine: engines.Engine
@@ -58,6 +59,7 @@ class SessionDependencies:
     clock: clocks.Clock = clocks.system_clock
     public: engines.PublicStatements | None = None
     implicit: bool = False
+    division: ledgers.Division | None = None
 
 
 class Session:
@@ -190,6 +192,7 @@ class Session:
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law = plan.release_key if shared else ""
         request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
+        request = replace(request, values=plan.charged_values, division=own.division)
         short = None
         try:
             settled = self._release(
@@ -291,7 +294,8 @@ class Session:
         >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").at_worst
         9
         """
-        return planning.forecast(self.explain(text, parameters, implicit=implicit), self.budget.remaining, times=times)
+        plan = self.explain(text, parameters, implicit=implicit)
+        return planning.forecast(plan, self._read_balance(plan.charged_values).remaining, times=times)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -335,7 +339,11 @@ class Session:
         than what is left of the total.
         """
         self._check_open()
-        return planning.read_balance(self._dependencies.ledger, self._dependencies.terms)
+        return planning.read_balances(self._dependencies.ledger, self._dependencies.terms)
+
+    def _read_balance(self, values: tuple[str, ...] = ()) -> planning.Balance:
+        """Return the balance of a query that is charged to these values or, without them, to all units."""
+        return planning.read_balance(self._dependencies.ledger, self._dependencies.terms, values=values)
 
     @property
     def progress(self) -> float | None:
@@ -351,7 +359,7 @@ class Session:
         self._check_open()
         own = self._dependencies
         entries = (entry for entry in own.ledger.entries() if entry.account == self._account)
-        return planning.history_table(entries, own.terms.certificate.currencies)
+        return planning.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
@@ -390,6 +398,8 @@ class Session:
         """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
         own = self._dependencies
         query = self._free_answers.complete(query, stop)
+        if query.charged_values is not None and own.ledger.division != own.division:
+            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = planning.build_plan(query, own.terms, salts=self._salts)
         stored = self._find_stored(plan)
         if query.explained:
@@ -430,19 +440,21 @@ class Session:
 
         Each part is a plan, its answer, and whether that was stored before.
         """
-        own, balance = self._dependencies, self.budget
+        own = self._dependencies
         plans = [plan for plan, _, _ in parts]
         released = [planning.unpack(plan, stored) for plan, stored, _ in parts]
+        balances = [self._read_balance(plan.charged_values) for plan in plans]
+        balance = balances[-1]
         receipts = [
-            self._receipt(plan, each, balance=balance, replayed=replayed)
-            for (plan, _, replayed), each in zip(parts, released, strict=True)
+            self._receipt(plan, each, balance=known, replayed=replayed)
+            for (plan, _, replayed), each, known in zip(parts, released, balances, strict=True)
         ]
         protected = tuple(dict.fromkeys(each for plan in plans for each in plan.query.protected))
         query = replace(plans[0].query, protected=protected)
         periods = None if balance.calendar is None else balance.calendar.periods
         explanations = [
-            planning.explain_short_answer(plan, each, terms=own.terms, remaining=balance.remaining, salts=self._salts)
-            for plan, each in zip(plans, released, strict=True)
+            planning.explain_short_answer(plan, each, terms=own.terms, remaining=known.remaining, salts=self._salts)
+            for plan, each, known in zip(plans, released, balances, strict=True)
             if each.stopped_at_bottom
         ]
         return Answer(
@@ -486,15 +498,20 @@ class Session:
             bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
             cut=plan.query.cut,
             legs=released.legs,
+            charged_to=self._describe_charged(plan),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
+
+    def _describe_charged(self, plan: planning.Plan) -> str:
+        by = self._dependencies.terms.budget_by
+        return "" if by is None else plan.describe_charged(by)
 
     def _free(self, table: pa.Table) -> Answer:
         """Return an answer that costs nothing."""
         engine, terms = self._dependencies.engine, self._dependencies.terms
         receipt = Receipt.free(
-            self.budget.remaining,
+            self._read_balance().remaining,
             nothing=terms.nothing,
             sealed=engine.sealed,
             isolation=engine.isolation,

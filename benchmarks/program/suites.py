@@ -41,6 +41,7 @@ SUITES = (
     "exp1",
     "exp2",
     "certificates",
+    "budget_by",
     # both, beside others
     "peers",
 )

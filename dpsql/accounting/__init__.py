@@ -13,7 +13,7 @@ from dpsql.accounting.certificates.filters import (
 from dpsql.accounting.certificates.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
 from dpsql.accounting.certificates.purchases import item_epsilon, items_bought
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
-from dpsql.accounting.filter import Filter, add_worst_case, check_settlement
+from dpsql.accounting.filter import Filter, add_largest, add_worst_case, check_settlement, fold_values
 from dpsql.accounting.guarantees import (
     ZCDP,
     ApproximateDP,
@@ -48,6 +48,7 @@ __all__ = [
     "adaptive_delta",
     "adaptive_epsilon",
     "adaptive_items",
+    "add_largest",
     "add_losses",
     "add_worst_case",
     "check_settlement",
@@ -57,6 +58,7 @@ __all__ = [
     "discrete_gaussian_offset",
     "discrete_gaussian_tail",
     "epsilon_of_zcdp",
+    "fold_values",
     "item_epsilon",
     "item_price",
     "items_bought",

@@ -7,13 +7,14 @@ spent on admission and never refunded.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting.budget import BudgetState, BudgetVector
 from dpsql.errors import UsageError
 
-__all__ = ["Filter", "check_settlement"]
+__all__ = ["Filter", "add_largest", "add_worst_case", "check_settlement", "fold_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,34 @@ def add_worst_case(state: BudgetState, worst_case: BudgetVector) -> BudgetState:
     return replace(
         state, reserved=state.reserved + worst_case.refundable, permanent=state.permanent + worst_case.permanent
     )
+
+
+def add_largest(state: BudgetState, values: Iterable[BudgetState]) -> BudgetState:
+    """Return the state that decides on a query of these values: what all units may have lost, and the most of a value.
+
+    `state` is of the queries that every unit counts in, `values` are of those that only units of one value count in. A
+    unit has one value, so it has lost at most this much, in each currency.
+    """
+    found = list(values)
+    most = max(found, key=_used, default=BudgetState())
+    return BudgetState(
+        state.spent + most.spent,
+        state.permanent + max((each.permanent for each in found), default=Fraction(0)),
+        state.reserved + most.reserved,
+    )
+
+
+def fold_values(state: BudgetState, values: Iterable[BudgetState]) -> BudgetState:
+    """Return the state of all units after units may have changed their value: the most of a value is spent for all.
+
+    What is reserved for a value counts as spent: its settlement changes nothing any more.
+    """
+    most = add_largest(BudgetState(), values)
+    return replace(state, spent=state.spent + _used(most), permanent=state.permanent + most.permanent)
+
+
+def _used(state: BudgetState) -> Fraction:
+    return state.spent + state.reserved
 
 
 def check_settlement(worst_case: BudgetVector, loss: Fraction) -> None:

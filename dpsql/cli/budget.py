@@ -128,19 +128,20 @@ def _format_queries(latest: Sequence[Entry], count: int, *, limit: BudgetVector 
         text = replace_unprintable(" ".join(entry.query.split()))
         charged = _format_charge(entry) if limit is None else _format_charge_share(entry, limit)
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
-        yield f"{when}  {_name(entry.account):{width}}  {describe_outcome(entry):11}  {charged}"
+        named = f"  of {', '.join(entry.values)}" if entry.values else ""
+        yield f"{when}  {_name(entry.account):{width}}  {describe_outcome(entry):11}  {charged}{named}"
         yield "    " + (text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}")
 
 
 def _format_charge(entry: Entry) -> str:
-    amount = entry.worst_case.refundable if entry.settlement is None else entry.settlement.loss
+    amount = entry.charged
     return f"{'holds' if entry.settlement is None else entry.worst_case.certificate.currencies[0]} {float(amount):.4g}"
 
 
 def _format_charge_share(entry: Entry, limit: BudgetVector) -> str:
     amount = entry.worst_case
     if entry.settlement is not None:
-        amount = replace(amount, refundable=entry.settlement.loss, permanent=entry.permanent)
+        amount = replace(amount, refundable=entry.charged, permanent=entry.permanent)
     return f"{'holds' if entry.settlement is None else 'used'} {format_share(amount.share_of(limit))}"
 
 

@@ -15,7 +15,9 @@ from dpsql.engines.base import (
     ResultEvaluator,
     Statement,
     Stop,
+    Unchanging,
     Watchable,
+    find_data_version,
     open_exact,
     read_confinement,
     statement_stopped,
@@ -36,4 +38,4 @@ __all__ = [
     "ResultEvaluator",
 ]
 __all__ += ["Registered", "RemoteEngine", "Statement", "Stop", "Watchable", "open_exact", "read_confinement"]
-__all__ += ["statement_stopped", "table_missing", "take_turn"]
+__all__ += ["Unchanging", "find_data_version", "statement_stopped", "table_missing", "take_turn"]

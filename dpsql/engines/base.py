@@ -30,7 +30,7 @@ __all__ = [
     "ResultEvaluator",
 ]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
-__all__ += ["open_exact_table", "read_confinement", "statement_stopped", "take_turn"]
+__all__ += ["Unchanging", "find_data_version", "open_exact_table", "read_confinement", "statement_stopped", "take_turn"]
 
 Stop = Callable[[], bool]  # returns True once the caller no longer waits; called from the waiting thread
 
@@ -56,10 +56,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Table that an engine may read: the parts of its qualified name, and its columns."""
+    """Table that an engine may read: the parts of its qualified name, and its columns.
+
+    It `is_stored` where its rows are known to be its own, and not computed as those of a view.
+    """
 
     relation: tuple[str, ...]
     columns: tuple[Column, ...]
+    is_stored: bool = False
 
 
 def open_exact_table(tables: Mapping[str, Registered], name: str) -> Registered:
@@ -273,6 +277,23 @@ class Confined(Protocol):
 def read_confinement(engine: Engine) -> tuple[str, ...]:
     """Return the measures in force against the process in which an engine has the data open; none of most engines."""
     return engine.confinement if isinstance(engine, Confined) else ()
+
+
+@runtime_checkable
+class Unchanging(Protocol):
+    """Engine whose tables may have the same rows in all statements as long as it is open."""
+
+    def data_version(self, name: str) -> str | None:
+        """Return the digest of the versions of the files of a table as they were opened; None if rows may change.
+
+        From then on no other version of these files is read, also where the engine opens them again.
+        """
+        ...
+
+
+def find_data_version(engine: Engine, name: str) -> str | None:
+    """Return the version of the files of a table whose rows stay what they are; None of most engines."""
+    return engine.data_version(name) if isinstance(engine, Unchanging) else None
 
 
 class PublicStatements(Protocol):

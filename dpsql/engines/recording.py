@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import Dialect
-from dpsql.engines.base import Column, Engine, Exact, Statement, take_turn
+from dpsql.engines.base import Column, Engine, Exact, Statement, find_data_version, take_turn
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class RecordingEngine:
     def unique(self, name: str, column: str) -> bool:
         """Return what the wrapped engine returns."""
         return self._engine.unique(name, column)
+
+    def data_version(self, name: str) -> str | None:
+        """Return what the wrapped engine returns."""
+        return find_data_version(self._engine, name)
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return what the wrapped engine returns."""

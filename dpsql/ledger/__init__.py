@@ -8,7 +8,7 @@ from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, 
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.dp_events import Spent, dp_events
 from dpsql.ledger.memory import MemoryLedger
-from dpsql.ledger.record import Entry, Event, Settlement
+from dpsql.ledger.record import Division, Entry, Event, Settlement
 from dpsql.ledger.sqlite.backup import backup
 from dpsql.ledger.sqlite.ledger import SQLiteLedger
 from dpsql.ledger.sqlite.verification import verify
@@ -17,6 +17,7 @@ from dpsql.ledger.verification import Verified
 __all__ = [
     "Account",
     "Calendar",
+    "Division",
     "Entry",
     "Event",
     "Ledger",

@@ -8,13 +8,23 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods, describe_periods
+from dpsql.accounting import (
+    ApproximateDP,
+    BudgetState,
+    BudgetVector,
+    CertificateTerms,
+    Periods,
+    add_largest,
+    describe_periods,
+    fold_values,
+)
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.record import Entry, Event, Settlement, Terms
+from dpsql.ledger.record import Division, Entry, Event, Settlement, Terms
 
 __all__ = [
     "Account",
+    "Division",
     "Entry",
     "Event",
     "Ledger",
@@ -31,6 +41,8 @@ __all__ = [
     "ledger_closed",
     "ledger_forked",
     "refuse_other",
+    "refuse_other_data",
+    "refuse_other_division",
     "sum_entries",
 ]
 
@@ -59,6 +71,9 @@ class Request:
     limit. A request that may be `repeated` accepts the answer that its account already has for the same key, and is
     then charged nothing. `law` is the digest of the distribution of the answer where accounts share answers: two of
     them may share one only if it is the same.
+
+    With `values`, units of other values in a column are not counted, and only those of these values are charged; a
+    unit has its value by the `division`, which must be the ledger's present one.
     """
 
     query: str
@@ -68,6 +83,8 @@ class Request:
     most_failures: int | None = None
     repeated: bool = False
     law: str = ""
+    values: tuple[str, ...] = ()
+    division: Division | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +184,21 @@ class Ledger(Protocol):
         """
         ...
 
-    def state(self, account: str | None = None) -> BudgetState:
+    @property
+    def division(self) -> Division | None:
+        """What gives each unit its value now; None where no value has a budget, or the data version is new."""
+        ...
+
+    def state(self, account: str | None = None, *, values: Iterable[str] | None = None) -> BudgetState:
         """Return the spent and reserved amounts of the total or of an account, in the current period.
 
-        When all periods are over, the whole budget counts as spent.
+        They are those that a unit of these values may have lost at most, or, without values, a unit of any. When all
+        periods are over, the whole budget counts as spent.
         """
+        ...
+
+    def states(self, account: str | None = None) -> Mapping[str, BudgetState]:
+        """Return `state` for each value that a query of the total, or of the account, named since units keep it."""
         ...
 
     def entries(self) -> tuple[Entry, ...]:
@@ -193,6 +220,14 @@ class Ledger(Protocol):
         """Raise the data version by one, or to `to` if it is below, and return it.
 
         An operator's act, never a function of the data; nothing is recorded where nothing is raised.
+        """
+        ...
+
+    def divide(self, division: Division) -> None:
+        """Record what gives each unit its value, where that is not the ledger's present division.
+
+        Where another rule gave units their values, the most that was charged to one of them is charged to all. Raises
+        `ledger-data` if the rule is the present one and the data are others, although the data version is the same.
         """
         ...
 
@@ -234,6 +269,7 @@ class OpenReservation:
     settler: Callable[[OpenReservation, Outcome], Settled]
     repeated: bool = False
     law: str = ""
+    values: tuple[str, ...] = ()
 
     def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
         """Charge `loss`, at most the worst case, free the rest, and return the final answer."""
@@ -266,17 +302,50 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
 
 
 def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
-    """Return the sum of `entries` in any order: of all, or of one account or period."""
-    spent = held = permanent = Fraction(0)
-    for entry in entries:
-        if account not in {None, entry.account} or period not in {None, entry.period}:
-            continue
-        permanent += entry.permanent
-        if entry.settlement is None:
-            held += entry.worst_case.refundable
-        else:
-            spent += entry.settlement.loss
-    return BudgetState(spent, permanent, held)
+    """Return the sum of `entries` in any order: of all, or of one account or period.
+
+    It is what a unit of any value may have lost at most. The present epoch is that of the last entry or settlement.
+    """
+    known = [entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}]
+    present = max((each.epoch for entry in known for each in (entry, entry.settlement) if each), default=0)
+    values: dict[tuple[int, int], dict[str, BudgetState]] = {}
+    state = BudgetState()
+    for entry in known:
+        of_epoch = values.setdefault((entry.period, entry.epoch), {})
+        for value in entry.values:
+            of_epoch[value] = _add_entry(of_epoch.get(value, BudgetState()), entry)
+        if not entry.values:
+            state = _add_entry(state, entry)
+    for (_, epoch), states in values.items():
+        state = (add_largest if epoch == present else fold_values)(state, states.values())
+    return state
+
+
+def _add_entry(state: BudgetState, entry: Entry) -> BudgetState:
+    held = entry.settlement is None
+    return BudgetState(
+        state.spent + (0 if held else entry.charged),
+        state.permanent + entry.permanent,
+        state.reserved + (entry.charged if held else 0),
+    )
+
+
+def refuse_other_division() -> LedgerError:
+    """Return the error of a query for values that units no longer have: the data version or the policy has changed."""
+    return LedgerError(
+        "ledger-divided",
+        "The data version or the policy changed while this query was prepared; nothing was charged.",
+        hint="Run it again.",
+    )
+
+
+def refuse_other_data() -> LedgerError:
+    """Return the error of an opening with other data files than those of the data version."""
+    return LedgerError(
+        "ledger-data",
+        "The data file is not the one of this data version, and budget_by needs one file for each.",
+        hint="After every change of the file, increment the version: dpsql data bump --note why.",
+    )
 
 
 def ledger_closed() -> LedgerError:

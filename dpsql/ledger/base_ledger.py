@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,8 +25,10 @@ from dpsql.accounting import (
     CertificateTerms,
     Filter,
     Periods,
+    add_largest,
     add_worst_case,
     check_settlement,
+    fold_values,
 )
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import (
@@ -38,6 +40,8 @@ from dpsql.ledger.base import (
     admit,
     already_settled,
     compute_remaining,
+    refuse_other_data,
+    refuse_other_division,
 )
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.failures import Failures, refuse_after
@@ -45,6 +49,7 @@ from dpsql.ledger.interrupts import release_on_interrupt
 from dpsql.ledger.record import (
     GENESIS,
     Body,
+    Division,
     Entry,
     Event,
     Terms,
@@ -132,6 +137,10 @@ class LedgerTransaction(Protocol):
         """Say in the ledger's version that entries may repeat others; return whether that could be done."""
         ...
 
+    def tell_divisions(self) -> bool:
+        """Say in the ledger's version that values may have budgets; return whether that could be done."""
+        ...
+
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""
         ...
@@ -199,32 +208,63 @@ class BaseLedger(ABC):
                 found = _find_stored(book, request.key, account=name, version=book.terms().data_version)
                 if found is not None:
                     return Settled(found[1], repeats=True)
+            if request.values and request.division != self._replay.division:
+                raise refuse_other_division()
             at, terms = self._turn(book)
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
             of_total = (
                 BudgetVector(0, 0, certificate=worst.certificate)
                 if over
-                else compute_remaining(terms.budget, book.balance(None))
+                else compute_remaining(terms.budget, self._find_state(book, None, request.values))
             )
-            of_account = compute_remaining(account.budget, book.balance(account.name)) if account else of_total
+            of_account = of_total
+            if account:
+                state = self._find_state(book, account.name, request.values)
+                of_account = compute_remaining(account.budget, state)
             admit(request, of_total, of_account=of_account)
-            for holder in dict.fromkeys((None, name)):
+            for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
         question = request.key, terms.data_version
-        return OpenReservation(number, worst, name, question, self._settle, request.repeated, request.law)
+        return OpenReservation(
+            number, worst, name, question, self._settle, request.repeated, request.law, request.values
+        )
 
     @release_on_interrupt
-    def state(self, account: str | None = None) -> BudgetState:
-        """Return the spent and reserved amounts of the total or of an account, in the current period."""
+    def state(self, account: str | None = None, *, values: Iterable[str] | None = None) -> BudgetState:
+        """Return what a unit of these values, or of any, may have lost in the current period, in all or by an account.
+
+        It is the spent and reserved amounts that decide on a query of these values.
+        """
         with self._reading() as book:
             self._agree(book, account)
-            terms, state = book.terms(), book.balance(account)
+            terms, state = book.terms(), self._find_state(book, account, values)
+        return self._find_present(terms, account, state)
+
+    @release_on_interrupt
+    def states(self, account: str | None = None) -> Mapping[str, BudgetState]:
+        """Return `state` for each value that a query of the total, or of the account, named since units keep it."""
+        with self._reading() as book:
+            self._agree(book, account)
+            terms, values = book.terms(), sorted(self._find_values(book, account))
+            states = {value: self._find_state(book, account, (value,)) for value in values}
+        if self._present(terms) != terms.calendar:  # of a period that is over
+            return {}
+        return {value: self._find_present(terms, account, state) for value, state in states.items()}
+
+    def _find_present(self, terms: Terms, account: str | None, state: BudgetState) -> BudgetState:
+        """Return a state of the ledger's last period as it is in the present one."""
         present = self._present(terms)
         if present is not None and present.is_over and account is None:
             return BudgetState(terms.budget.refundable, terms.budget.permanent)
         return state if present == terms.calendar else BudgetState()
+
+    @property
+    def division(self) -> Division | None:
+        """What gives each unit its value now; None where no value has a budget, or the data version is new."""
+        self._seen_terms()
+        return self._replay.division
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all reservations and how they ended, oldest first."""
@@ -262,9 +302,31 @@ class BaseLedger(ABC):
             if version != terms.data_version:
                 terms = replace(terms, data_version=version)
                 book.set_terms(terms)
+                self._fold(book)
                 book.append("bumped", {"data_version": version, "note": note}, at=at)
         self._terms = terms
         return version
+
+    @release_on_interrupt
+    def divide(self, division: Division) -> None:
+        """Record what gives each unit its value; charge the most of one value to all where that was another rule."""
+        with self._writing() as book:
+            self._agree(book)
+            known = self._replay.division
+            if known == division:
+                return
+            if known is not None and known.rule == division.rule:
+                raise refuse_other_data()
+            if not book.tell_divisions():
+                raise LedgerError(
+                    "ledger-older",
+                    "The ledger has the format of an earlier version, without budgets of values.",
+                    hint="Let the owner of its tables open it once with this policy.",
+                )
+            at, _ = self._turn(book)
+            if known is not None:
+                self._fold(book)
+            book.append("divided", {"rule": division.rule, "data": division.data}, at=at)
 
     @release_on_interrupt
     def register(self, units: Mapping[str, str]) -> None:
@@ -311,7 +373,7 @@ class BaseLedger(ABC):
             if not frees_delta:
                 outcome = replace(outcome, repeats=None)
             at, terms = self._turn(book)
-            if terms.calendar is None or terms.calendar.includes(held.number):
+            if not held.values and (terms.calendar is None or terms.calendar.includes(held.number)):
                 rule = Filter(terms.budget)
                 for holder in dict.fromkeys((None, held.account)):
                     state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
@@ -350,6 +412,23 @@ class BaseLedger(ABC):
         for holder in dict.fromkeys((None, account)):
             if book.balance(holder) != replay.state(holder):
                 raise tampered("its balances are not those of its events")
+
+    def _find_values(self, book: LedgerTransaction, account: str | None) -> dict[str, BudgetState]:
+        """Return what was charged for units of each value; nothing where this transaction has begun a period."""
+        terms = self._replay.terms
+        is_same = terms is not None and book.terms().calendar == terms.calendar
+        return self._replay.values(account) if is_same else {}
+
+    def _find_state(self, book: LedgerTransaction, account: str | None, values: Iterable[str] | None) -> BudgetState:
+        """Return the state that decides on a query of these values, or of all where there are none."""
+        states = self._find_values(book, account)
+        wanted = tuple(values or states)
+        return add_largest(book.balance(account), (states[value] for value in wanted if value in states))
+
+    def _fold(self, book: LedgerTransaction) -> None:
+        """Charge the most that was charged to one value to all units, as reading the next event does."""
+        for holder in self._replay.holders_of_values:
+            book.set_balance(holder, fold_values(book.balance(holder), self._find_values(book, holder).values()))
 
     def _turn(self, book: LedgerTransaction) -> tuple[str, Terms]:
         """Return time and terms for an operation that writes; the first one in a new period begins the period."""
@@ -479,6 +558,7 @@ def encode_request(request: Request, *, data_version: int) -> dict[str, object]:
         "account": request.account.name if request.account else None,
         "key": request.key,
         "data_version": data_version,
+        **({"values": sorted(set(request.values))} if request.values else {}),
     }
 
 

@@ -1,7 +1,8 @@
 """Checkpoints: the sums of a history when it was last read, so that the next opening continues from there.
 
 A checkpoint is used only if its event is still in the ledger with the same chain, and if the checkpoint and the events
-since then add up to the terms and balances of the ledger. Otherwise the whole history is read. A checkpoint is as well
+since then add up to the terms and balances of the ledger. Otherwise the whole history is read. Once values of a column
+have budgets none is written any more: the ledger's balances would not tell whether it is right. A checkpoint is as well
 protected as the mark: its digest detects truncation and accidental changes, but not a forger who knows the format.
 """
 
@@ -30,7 +31,7 @@ _FORM = 1
 def checkpoint_if_due(replay: Replay) -> str | None:
     """Return the checkpoint to write, if enough events were read to make it worth writing."""
     read = replay.seq - replay.began
-    if read < LEAST:
+    if read < LEAST or replay.divides:
         return None
     sums = replay.sums()
     return encode_checkpoint(sums) if _SHARE * read >= sums.size else None

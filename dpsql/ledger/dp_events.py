@@ -30,13 +30,19 @@ class Spent:
     delta: Delta
 
 
-def dp_events(entries: Iterable[Entry]) -> Spent:
+def dp_events(entries: Iterable[Entry], *, value: str | None = None) -> Spent:
     """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if it is not settled.
 
-    Take all entries of a ledger, or those of one `period` or `account`. Needs the extra dpsql[dp-accounting]; raises
-    `UsageError` without it, and for entries of another certificate than zcdp, which have no rho.
+    Take all entries of a ledger, or those of one `period` or `account`. Where each value of a column has a budget, all
+    entries together are more than any unit loses; with `value` they are those that count units of this value, which is
+    what a unit loses that has had it all the time. Needs the extra dpsql[dp-accounting]; raises `UsageError` without
+    it, for entries of another certificate than zcdp, which have no rho, and for a value in entries of several epochs.
     """
     spent = list(entries)
+    if value is not None and len({entry.epoch for entry in spent}) > 1:
+        reason = "The data version or the policy changed between these entries, and units may not have the same value."
+        raise UsageError("several-epochs", reason, hint="Take the entries of one epoch, or leave value out.")
+    spent = [entry for entry in spent if value is None or not entry.values or value in entry.values]
     if any("rho" not in entry.worst_case.certificate.currencies for entry in spent):
         reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
         raise UsageError("wrong-certificate", reason, hint="The guarantee is the total of the ledger.")
@@ -46,13 +52,9 @@ def dp_events(entries: Iterable[Entry]) -> Spent:
         hint = "Install it: pip install 'dpsql[dp-accounting]'."
         failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
     else:
-        events = [ZCDpEvent(_rounded_up(_charged(entry))) for entry in spent]
+        events = [ZCDpEvent(_rounded_up(entry.charged)) for entry in spent]
         return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))
     raise failure
-
-
-def _charged(entry: Entry) -> Fraction:
-    return entry.worst_case.refundable if entry.settlement is None else entry.settlement.loss
 
 
 def _rounded_up(value: Fraction) -> float:

@@ -134,6 +134,10 @@ class _Book:
         """Return True: there is no earlier version that reads this."""
         return True
 
+    def tell_divisions(self) -> bool:
+        """Return True: there is no earlier version that reads this."""
+        return True
+
     def settlement(self, entry: int) -> Event | None:
         """Return the event that settled the entry, if it has one."""
         seq = self.settlements.get(entry, self.count + 1)

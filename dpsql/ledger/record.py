@@ -24,6 +24,7 @@ from dpsql.quantities import Delta, Epsilon
 __all__ = [
     "GENESIS",
     "Body",
+    "Division",
     "Entry",
     "Event",
     "Settlement",
@@ -85,23 +86,38 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Division:
+    """What gives each unit its value, where each value of a column has a budget: `rule` and `data` are digests.
+
+    `rule` is that of what the policy says, and `data` that of the versions of the files that hold the column.
+    """
+
+    rule: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """Settlement of an entry: the `loss` that was charged, and the `digest` of the outcome.
 
-    An entry that `repeats` an earlier one returned the answer of that one, and is charged nothing.
+    An entry that `repeats` an earlier one returned the answer of that one, and is charged nothing. `epoch` is as in
+    `Entry`.
     """
 
     at: datetime
     loss: Fraction
     digest: str
     repeats: int | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """Recorded reservation; without a settlement its worst case stays reserved, also after a crash.
 
-    It was made in period number `period`, and is charged to that period whenever it is settled.
+    It was made in period number `period`, and is charged to that period whenever it is settled. It is charged to units
+    of the `values` alone, to all where there are none. Units keep their values in one `epoch`, from 0: a new one begins
+    when the data version is incremented, and when a policy says otherwise what value a unit has.
     """
 
     opened_at: datetime
@@ -112,11 +128,25 @@ class Entry:
     key: str = ""
     data_version: int = 0
     period: int = 0
+    values: tuple[str, ...] = ()
+    epoch: int = 0
+
+    @property
+    def charged(self) -> Fraction:
+        """The refundable currency as it is charged: the loss once there is one, else the worst case.
+
+        What was reserved for values is charged in full if their epoch ended before it was settled.
+        """
+        if self.settlement is None or (self.values and self.settlement.epoch != self.epoch):
+            return self.worst_case.refundable
+        return self.settlement.loss
 
     @property
     def permanent(self) -> Fraction:
         """The permanent currency as it is charged: that of the worst case once it is reserved, unless it repeats."""
         repeats = self.settlement is not None and self.settlement.repeats is not None
+        if self.settlement is not None and self.values and self.settlement.epoch != self.epoch:
+            repeats = False
         return Fraction(0) if repeats else self.worst_case.permanent
 
 
@@ -277,18 +307,23 @@ def decode_present(told: Mapping[str, Any]) -> Terms:
 def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:
     """Return what was reserved and how it ended, in the order of reserving; of events that were verified."""
     entries: dict[int, Entry] = {}
-    period, certificate = 0, Certificate.zcdp
+    period, epoch, certificate, rule = 0, 0, Certificate.zcdp, None
     for event in events:
         if event.kind == "created":
             certificate = decode_certificate(json.loads(event.body)).certificate
         elif event.kind == "period":
             period = json.loads(event.body)["number"]
+        elif event.kind == "bumped":
+            epoch, rule = epoch + 1, None
+        elif event.kind == "divided":
+            known, rule = rule, json.loads(event.body)["rule"]
+            epoch += known is not None
         elif event.kind == "reserved":
-            entries[event.seq] = _entry(event, certificate, period=period)
+            entries[event.seq] = _entry(event, certificate, period=period, epoch=epoch)
         elif event.kind == "settled":
             body = json.loads(event.body)
             settlement = Settlement(
-                datetime.fromisoformat(event.at), _loss(body["loss"]), body["digest"], body.get("repeats")
+                datetime.fromisoformat(event.at), _loss(body["loss"]), body["digest"], body.get("repeats"), epoch
             )
             entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
     return tuple(entries.values())
@@ -305,7 +340,7 @@ def _worst_case(refundable: object, permanent: object, *, certificate: Certifica
     return BudgetVector(decode_fraction(refundable), decode_fraction(permanent), certificate=certificate)
 
 
-def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
+def _entry(event: Event, certificate: Certificate, *, period: int, epoch: int) -> Entry:
     body = json.loads(event.body)
     first, second = certificate.currencies
     return Entry(
@@ -317,4 +352,6 @@ def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
         key=body["key"],
         data_version=body["data_version"],
         period=period,
+        values=tuple(body.get("values", ())),
+        epoch=epoch,
     )

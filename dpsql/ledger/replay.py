@@ -13,16 +13,34 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.accounting import BudgetState, BudgetVector, Periods
+from dpsql.accounting import BudgetState, BudgetVector, Periods, fold_values
 from dpsql.errors import LedgerError
 from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import GENESIS, Event, Terms, compute_chain, decode_periods, decode_ratio, decode_terms
+from dpsql.ledger.record import (
+    GENESIS,
+    Division,
+    Event,
+    Terms,
+    compute_chain,
+    decode_periods,
+    decode_ratio,
+    decode_terms,
+)
 
-__all__ = ["Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
+__all__ = ["OpenEntry", "Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 
 Ratio = tuple[int, int]
 _NOTHING = (0, 1), (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEntry:
+    """Open reservation: the refundable amount, the account, and the values that it is charged to, none for all."""
+
+    amount: Ratio
+    account: str | None
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +48,8 @@ class Sums:
     """Sums of the events up to number `seq`, from which later events continue; `chain` is the chain of that event.
 
     `states` has the state of the total under None, and the states of all accounts. `held` has the open reservations:
-    the amounts that they reserve, and their accounts. `failed` has account and time of each query that failed.
+    the amounts that they reserve, and their accounts. `failed` has account and time of each query that failed. Up to
+    there no value of a column had a budget.
     """
 
     seq: int
@@ -100,8 +119,14 @@ class _Tally:
 
     def within(self, rho: tuple[int, int], delta: tuple[int, int]) -> bool:
         """Say whether the spent and reserved amounts are within a budget."""
-        return (self.spent + self.held) * rho[1] <= rho[0] * self.unit and (
-            self.permanent * delta[1] <= delta[0] * self.permanent_unit
+        return self.within_with(_FRESH, rho, delta=delta)
+
+    def within_with(self, other: _Tally, rho: tuple[int, int], *, delta: tuple[int, int]) -> bool:
+        """Say whether the amounts of this tally and another together are within a budget."""
+        used = (self.spent + self.held) * other.unit + (other.spent + other.held) * self.unit
+        permanent = self.permanent * other.permanent_unit + other.permanent * self.permanent_unit
+        return used * rho[1] <= rho[0] * self.unit * other.unit and (
+            permanent * delta[1] <= delta[0] * self.permanent_unit * other.permanent_unit
         )
 
     def state(self) -> BudgetState:
@@ -113,11 +138,15 @@ class _Tally:
         )
 
 
+_FRESH = _Tally()
+
+
 class Replay:
     """Sums of a history, event by event, from the first event or from the checkpoint `after`.
 
     `began` is the number of the last event that was not read here. Of the settlements that were read, `answers` counts
-    those with an answer, and `repeats` those that repeat one.
+    those with an answer, and `repeats` those that repeat one. It `divides` if an event gave units their values, which
+    they now have by the `division`. What is reserved for values up to event number `folded` is charged in full to all.
     """
 
     def __init__(self, after: Sums | None = None) -> None:
@@ -129,11 +158,16 @@ class Replay:
         self._budget: tuple[Ratio, Ratio] = _NOTHING
         self._currencies = BudgetVector(0, 0).certificate.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
-        self._open: dict[int, tuple[Ratio, str | None]] = {}
+        self._values: dict[str | None, dict[str, _Tally]] = {}  # of what is charged to units of one value
+        self.divides = False
+        self.division: Division | None = None
+        self.folded = 0
+        self._open: dict[int, OpenEntry] = {}
         self._deltas: dict[int, Ratio] = {}  # of the open reservations that were read here
         if after is not None:
             self.seq = self.began = after.seq
-            self.chain, self.failed, self._open = after.chain, list(after.failed), dict(after.held)
+            self.chain, self.failed = after.chain, list(after.failed)
+            self._open = {entry: OpenEntry(*held) for entry, held in after.held.items()}
             self._tallies = {holder: _Tally(state) for holder, state in after.states.items()}
             self._set(after.terms)
 
@@ -154,11 +188,21 @@ class Replay:
         tally = self._tallies.get(account)
         return BudgetState() if tally is None else tally.state()
 
+    def values(self, account: str | None) -> dict[str, BudgetState]:
+        """Return the state of what the total, or an account, was charged for units of one value, by their values."""
+        return {value: tally.state() for value, tally in self._values.get(account, {}).items()}
+
+    @property
+    def holders_of_values(self) -> tuple[str | None, ...]:
+        """Return the total, as None, and the accounts that were charged for units of some values alone."""
+        return tuple(self._values)
+
     def sums(self) -> Sums:
-        """Return what was read so far, from which another replay can go on; there was a first event."""
+        """Return what was read so far, from which another can go on; there was a first event, and no division."""
         if self.terms is None:
             raise _unbegun()
-        return Sums(self.seq, self.chain, self.terms, self.states(), dict(self._open), tuple(self.failed))
+        held = {entry: (open_.amount, open_.account) for entry, open_ in self._open.items()}
+        return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed))
 
     def _fits(self, row: tuple[Any, ...]) -> bool:
         seq, at, kind, body, chain = row
@@ -189,8 +233,8 @@ class Replay:
                 return self._set(replace(terms, calendar=extended(None, _periods(body), at=at)))
             case "granted":
                 return self._grant(body, at)
-            case "bumped":
-                return self._bump(body["data_version"])
+            case "bumped" | "divided":
+                return self._bump(seq, body["data_version"]) if kind == "bumped" else self._divide(seq, body)
             case "registered":
                 return isinstance(body["units"], dict)
             case _:
@@ -199,18 +243,32 @@ class Replay:
     def _reserve(self, seq: int, body: dict[str, Any]) -> bool:
         first, second = self._currencies
         rho, delta, account = decode_ratio(body[first]), decode_ratio(body[second]), body["account"]
-        self._open[seq], self._deltas[seq] = (rho, account), delta
-        total = self._tallies[None]
-        for tally in (total,) if account is None else (total, self._tallies.setdefault(account, _Tally())):
+        values = tuple(body.get("values", ()))
+        if "values" in body and not (self.division is not None and _is_sorted_set(body["values"])):
+            return False
+        self._open[seq], self._deltas[seq] = OpenEntry(rho, account, values), delta
+        for tally in self._find_tallies(self._open[seq]):
             amount = tally.scale(*rho)
             tally.held += amount
             tally.add_permanent(*delta)
         over = self._calendar is not None and self._calendar.is_over
-        return total.within(*_NOTHING) if over else total.within(*self._budget)
+        total, of_values = self._tallies[None], self._values.get(None, {})
+        touched = [of_values[value] for value in values] if values else [*of_values.values()]
+        budget, delta_budget = _NOTHING if over else self._budget
+        return all(total.within_with(tally, budget, delta=delta_budget) for tally in touched or [_FRESH])
+
+    def _find_tallies(self, entry: OpenEntry) -> list[_Tally]:
+        """Return the tallies that an entry is charged to: of the total and of its account, for all units or values."""
+        holders = dict.fromkeys((None, entry.account))
+        if not entry.values:
+            return [self._tallies.setdefault(holder, _Tally()) for holder in holders]
+        of_values = [self._values.setdefault(holder, {}) for holder in holders]
+        return [tallies.setdefault(value, _Tally()) for tallies in of_values for value in entry.values]
 
     def _settle(self, body: dict[str, Any], at: datetime) -> bool:
         entry, loss = body["entry"], decode_ratio(body["loss"])
-        worst, account = self._open.pop(entry)
+        found = self._open.pop(entry)
+        worst, account = found.amount, found.account
         reserved, freed_delta = self._deltas.pop(entry, None), decode_ratio(body.get("freed_delta", "0/1"))
         if ("repeats" in body) != ("freed_delta" in body):
             return False
@@ -222,9 +280,9 @@ class Replay:
             self.answers += 1
         if body["digest"] == FAILED:
             self.failed.append((account, at))
-        if self._calendar is None or self._calendar.includes(entry):
-            for holder in (None,) if account is None else (None, account):
-                tally = self._tallies[holder]
+        is_present = self._calendar is None or self._calendar.includes(entry)
+        if is_present and not (found.values and entry <= self.folded):
+            for tally in self._find_tallies(found):
                 amount, freed = tally.scale(*loss), tally.scale(*worst)
                 tally.spent += amount
                 tally.held -= freed
@@ -256,17 +314,35 @@ class Replay:
             return False
         self.terms = replace(old, calendar=replace(calendar, number=number, since=seq))
         self._tallies = {holder: _Tally() for holder in self._tallies}
+        self._values = {}
         return True
 
     @property
     def _calendar(self) -> Calendar | None:
         return None if self.terms is None else self.terms.calendar
 
-    def _bump(self, version: object) -> bool:
+    def _fold(self, seq: int) -> None:
+        """Charge the most that was charged to one value to all units, from event number `seq` on."""
+        for holder in self._values:
+            self._tallies[holder] = _Tally(fold_values(self.state(holder), self.values(holder).values()))
+        self._values, self.folded = {}, seq
+
+    def _divide(self, seq: int, body: dict[str, Any]) -> bool:
+        old, division = self.division, Division(_text(body["rule"]), _text(body["data"]))
+        if old is not None and old.rule == division.rule:
+            return False
+        if old is not None:
+            self._fold(seq)
+        self.division, self.divides = division, True
+        return True
+
+    def _bump(self, seq: int, version: object) -> bool:
         old = self.terms
         if old is None or type(version) is not int or version <= old.data_version:
             return False
         self.terms = replace(old, data_version=version)
+        self._fold(seq)
+        self.division = None
         return True
 
     def _set(self, terms: Terms) -> bool:
@@ -275,6 +351,19 @@ class Replay:
         self._budget = budget.refundable.as_integer_ratio(), budget.permanent.as_integer_ratio()
         self._currencies = terms.certified.certificate.currencies
         return True
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _is_sorted_set(values: object) -> bool:
+    """Return whether these are the values of a reservation as they are written: texts in their order, each once."""
+    if not isinstance(values, list) or not values or not all(isinstance(each, str) for each in values):
+        return False
+    return values == sorted(set(values))
 
 
 def _periods(body: dict[str, Any]) -> Periods | None:

@@ -12,7 +12,7 @@ from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, name_measure, release
-from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
+from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance, read_balances
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
 from dpsql.plan.report.shortfall import check_together, explain_shortfall
@@ -61,6 +61,7 @@ __all__ = [
     "plan_columns",
     "plan_table",
     "read_balance",
+    "read_balances",
     "read_progress",
     "release",
     "result_view",

@@ -12,7 +12,7 @@ from dpsql.plan.evaluated_select import Columns, EvaluatedView
 from dpsql.plan.outer_select import ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.plan.report.balance import read_balance
+from dpsql.plan.report.balance import read_balances
 from dpsql.plan.report.tables import budget_table, columns_table, functions_table, plan_columns, tables_table
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.assumption import find_guess_query, set_guess
@@ -67,7 +67,7 @@ class FreeAnswers:
             case PublicQuery():
                 return self._query(statement, stop)
             case ShowBudget():
-                return budget_table(read_balance(self.ledger, self.terms))
+                return budget_table(read_balances(self.ledger, self.terms))
             case ShowTables():
                 return tables_table(self.catalog, self.terms)
             case ShowFunctions():

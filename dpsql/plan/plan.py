@@ -49,6 +49,18 @@ class Plan(NotebookRepr):
     needs: str = ""
 
     @property
+    def charged_values(self) -> tuple[str, ...]:
+        """Values of the column of `budget_by` whose units alone are counted and charged; none for all units."""
+        return () if self.query.charged_values is None else self.query.charged_values.names
+
+    def describe_charged(self, by: str) -> str:
+        """Return in words which values of the column `by`, as table.column, are charged, or that all units are."""
+        named = self.charged_values
+        if not named:
+            return f"all values of {by}: only {by.rpartition('.')[2]} = constant at the top of WHERE names some"
+        return f"{by} {', '.join(named)}: units that have this value alone are counted"
+
+    @property
     def certificate(self) -> Certificate:
         """Certificate of the session."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
@@ -181,10 +193,15 @@ class Plan(NotebookRepr):
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}{cap and f' ({cap})'}"),
             ("items at most", f"{self.worst_items} ({self.spec.report.charged})"),
             ("loss at most", str(self.worst_case)),
+            *self._describe_values(),
             *self._stored(),
             *([("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []),
             ("engine SQL", self.engine_sql),
         ]
+
+    def _describe_values(self) -> list[tuple[str, str]]:
+        found = self.query.charged_values
+        return [] if found is None else [("charged to", self.describe_charged(f"{found.table}.{found.column}"))]
 
     def _describe_keys(self) -> list[tuple[str, str]]:
         clause = self.query.clause

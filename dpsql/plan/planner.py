@@ -36,6 +36,7 @@ from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, count_groups
+from dpsql.sql.rewrite.charged_values import confine_to_values
 from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["MECHANISMS", "build_plan"]
@@ -70,7 +71,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     stated = query.clause.terms
     if stated is not None:
         return plan_within_terms(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
-    query = bound_measures(order_canonically(query), terms)
+    query = bound_measures(order_canonically(confine_to_values(query)), terms)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k is not None and k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."

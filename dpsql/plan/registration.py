@@ -6,11 +6,16 @@ unique as the policy declares. The answer is for the curator, who has declared i
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from dpsql.engines import Column, Engine
+from dpsql.dialects import DUCKDB
+from dpsql.engines import Column, Engine, find_data_version
 from dpsql.errors import PolicyError
+from dpsql.ledger.record import Division
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.bounds import ColumnBounds
 from dpsql.policy.links import Link as Declared
@@ -19,11 +24,14 @@ from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["build_catalog", "may_be_unit"]
+__all__ = ["build_catalog", "find_division", "may_be_unit"]
 
 _UNIT_TYPES = frozenset(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
     "DATE TIMESTAMP ENUM".split()
+)
+_BUDGET_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER VARCHAR DATE ENUM".split()
 )
 TableColumns = Mapping[str, Column]
 
@@ -61,7 +69,10 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
-        return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
+        found = Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
+        if table.budget_by is None:
+            return found
+        return replace(found, budget_by=_find_budget_by(engine, policy, name=name, column=table.budget_by))
     link = _link(engine, policy, declared=table.link, name=name)
     if not owner.links:  # the column that holds the key is the unit
         return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
@@ -70,6 +81,43 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     return Table(
         name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link, calendar=calendar
     )
+
+
+def _find_budget_by(engine: Engine, policy: Policy, *, name: str, column: str) -> str:
+    """Return the column whose values have a budget each; refuse one whose values may change or are not plain."""
+    place, stored = f"tables.{name}.budget_by", _read_columns(engine, name)
+    _check_columns(policy, place, names=(column,), stored=stored)
+    found = stored[ascii_lower(column)]
+    if found.collation or found.type not in _BUDGET_TYPES:
+        what = "text with a collation" if found.collation else f"of type {found.type}"
+        reason = f'The column "{found.name}" is {what}, whose equal values may look different.'
+        hint = "Whole numbers, text without a collation, dates and BOOLEAN can have budgets."
+        raise PolicyError("policy-budget-by", reason, hint=hint, place=policy.where(place))
+    if engine.dialect.name != DUCKDB.name or find_data_version(engine, name) is None:
+        raise PolicyError(
+            "policy-budget-by",
+            "The rows of this table may change while the data version stays the same, and with them the value of a "
+            "unit.",
+            hint="Keep it as a table, and no view, of a DuckDB file that dpsql opens by its path, or as a CSV file.",
+            place=policy.where(place),
+        )
+    return found.name
+
+
+def find_division(engine: Engine, policy: Policy, catalog: Catalog) -> Division | None:
+    """Return what gives each unit its value, where a table of the catalog has budget_by."""
+    table = next((each for each in catalog.tables if each.budget_by is not None), None)
+    if table is None:
+        return None
+    kinds = {name: type_.name for name, type_ in table.columns}
+    owners = {
+        name: str(find_owner(policy.tables, name))
+        for name, each in policy.tables.items()
+        if isinstance(each, PrivateTable)
+    }
+    told = [table.name, table.privacy_unit, table.budget_by, kinds[table.budget_by or ""], sorted(owners.items())]
+    rule = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    return Division(rule, find_data_version(engine, table.name) or "")
 
 
 def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> Link:

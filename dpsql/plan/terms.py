@@ -79,6 +79,11 @@ class Terms:
         return self.certified.certificate
 
     @property
+    def budget_by(self) -> str | None:
+        """Column whose values have a budget each, as table.column; None without one."""
+        return next((f"{name}.{table.budget_by}" for name, table in self.tables.items() if table.budget_by), None)
+
+    @property
     def pool(self) -> Delta:
         """The deltas of all queries together, as many of them as there may be."""
         each = self.certified.delta

@@ -15,6 +15,7 @@ from dpsql.policy.links import Link
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
     METADATA,
+    check_budget_by,
     check_columns,
     check_materialized,
     check_name,
@@ -37,7 +38,8 @@ _SINGLE = "one_value_per_unit"
 _MATERIALIZED = "materialized"
 _BOUNDS = "bounds"
 _CALENDAR = "calendar"
-_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR)  # keys of private tables
+_BUDGET_BY = "budget_by"
+_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR, _BUDGET_BY)  # keys of private tables
 ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -62,7 +64,9 @@ class PrivateTable:
     much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*) counts at most so
     many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below. `calendar` says the
     first and the last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}},
-    which time series without bounds in WHERE have: a public choice.
+    which time series without bounds in WHERE have: a public choice. With `budget_by`, each value of that column has the
+    whole budget: a query WHERE the column is one of some constants counts only units of these values, and is charged to
+    them alone; one table of a policy may have it.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -79,6 +83,7 @@ class PrivateTable:
     materialized: tuple[tuple[str, ...], ...]
     bounds: Bounds
     calendar: tuple[CalendarDays, ...]
+    budget_by: str | None
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -95,6 +100,7 @@ class PrivateTable:
         materialized: Sequence[Sequence[str]] = (),
         bounds: Bounds | Mapping[str, int | Mapping[str, Number]] = MappingProxyType({}),
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
+        budget_by: str | None = None,
     ) -> None:
         if (privacy_unit is None) == (link is None):
             reason = "A private table has either a privacy_unit or a link to one."
@@ -111,6 +117,7 @@ class PrivateTable:
         fill(self, materialized=check_materialized(materialized, self.columns, unit=privacy_unit))
         fill(self, bounds=check_bounds(bounds))
         fill(self, calendar=check_calendar(calendar))
+        fill(self, budget_by=check_budget_by(budget_by, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -158,6 +165,11 @@ def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
                 hint = "Declare every table, and every source, once."
                 raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"tables.{name}")
     _check_apart({place: name for place, name in data.items() if isinstance(place, Path)})
+    divided = [name for name, table in tables.items() if isinstance(table, PrivateTable) and table.budget_by]
+    if len(divided) > 1:
+        reason = f'The tables "{divided[0]}" and "{divided[1]}" both have budget_by, and a unit has one value.'
+        hint = "Leave it to the table whose rows say it for every unit."
+        raise PolicyError("policy-budget-by", reason, hint=hint, place=f"tables.{divided[1]}.budget_by")
     return MappingProxyType(dict(tables))
 
 
@@ -212,6 +224,7 @@ def _read_table(section: Section, folder: Path) -> Table:
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
     single, materialized = section.texts(_SINGLE) or (), section.lists_of_texts(_MATERIALIZED) or ()
     bounds, calendar = read_bounds(section.section(_BOUNDS)), read_calendar_days(section.section(_CALENDAR))
+    budget_by = section.text(_BUDGET_BY)
     with section.placing():
         source = beside(folder, given, place="source")
         if public is None:
@@ -224,6 +237,7 @@ def _read_table(section: Section, folder: Path) -> Table:
                 materialized=materialized,
                 bounds=bounds,
                 calendar=calendar,
+                budget_by=budget_by,
                 **counts,
             )
         for key in {*_OF_UNITS, *_OPTIONAL} & section.values.keys():

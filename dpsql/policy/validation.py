@@ -19,6 +19,7 @@ from dpsql.quantities import Delta, Epsilon, Number, exact
 __all__ = [
     "CERTIFICATES",
     "METADATA",
+    "check_budget_by",
     "check_certificate",
     "check_columns",
     "check_count",
@@ -214,6 +215,25 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
             hint = "Name columns of this table that analysts see."
             raise PolicyError("policy-columns", reason, hint=hint, place=place)
     return names
+
+
+def check_budget_by(value: str | None, columns: tuple[str, ...] | None, *, unit: str | None) -> str | None:
+    """Return the column whose values have a budget each, or None: another one than the unit, of a table that has it."""
+    place = "budget_by"
+    if value is None:
+        return None
+    name = check_name(value, place)
+    if unit is None:
+        reason, hint = (
+            "A table that is linked to its unit has no budget_by.",
+            "Write it at the table that has the unit.",
+        )
+        raise PolicyError("policy-budget-by", reason, hint=hint, place=place)
+    if fold(name) == fold(unit) or (columns is not None and fold(name) not in map(fold, columns)):
+        reason = f'The column "{name}" is the privacy unit itself, or is not among the columns.'
+        hint = 'Name a column that analysts see and that has few values, such as budget_by = "country".'
+        raise PolicyError("policy-budget-by", reason, hint=hint, place=place)
+    return name
 
 
 def check_materialized(

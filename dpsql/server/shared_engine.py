@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from dpsql.engines import read_confinement, take_turn
+from dpsql.engines import find_data_version, read_confinement, take_turn
 from dpsql.server.fair_queue import FairQueue
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class SharedEngine:
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of a table."""
         return self._engine.columns(name)
+
+    def data_version(self, name: str) -> str | None:
+        """Return the version of the files of a table whose rows stay what they are."""
+        return find_data_version(self._engine, name)
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether the values of a column are distinct."""

@@ -47,12 +47,18 @@ items = 1000
 queries = 1000
 [tables.reads]
 privacy_unit = "user_id"
+budget_by = "country"
 """
-SQL = "SELECT article FROM reads WHERE user_id <> -{} GROUP BY article TOP 2 PRIVATE"
 BATCH = 40
 SOON = {"kind": "time", "at": -1, "opening": False, "pause": 0.02}
 HOME = Path(dpsql.__file__).parent
 WATCHED = tuple(str(HOME / part) for part in ("session.py", "ledger", "engines", "plan/release.py"))
+
+
+def text_of(number: int) -> str:
+    """Return a query that no other has: two of three are charged to the units of a country, the third to all."""
+    value = f"country = 'c{number % 3}' AND " if number % 3 else ""
+    return f"SELECT article FROM reads WHERE {value}user_id <> -{number} GROUP BY article TOP 2 PRIVATE"
 
 
 # the victim's side
@@ -101,7 +107,7 @@ def live(folder: str, number: int, *, kind: str, at: int, opening: bool) -> None
         session = rebuilt(dpsql.connect(f"{folder}/events.duckdb", policy=f"{folder}/policy.toml"), engine=asked)
         steps.on = True
         while True:
-            answer = session.sql(SQL.format(number))
+            answer = session.sql(text_of(number))
             say("shown", number, answer.receipt.loss.rho.value)
             if kind != "time":
                 say("steps", steps.count)
@@ -114,7 +120,7 @@ def nurse() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = data_in(Path(folder) / "warm")
         with dpsql.connect(place / "events.duckdb", policy=place / "policy.toml") as session:
-            session.sql(SQL.format(0))  # so that victims find everything imported
+            session.sql(text_of(0))  # so that victims find everything imported
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()
@@ -206,7 +212,8 @@ def data_in(folder: Path) -> Path:
     folder.mkdir()
     with duckdb.connect(str(folder / "events.duckdb")) as connection:
         connection.execute(
-            "CREATE TABLE reads AS SELECT u AS user_id, 'a' || a AS article FROM range(5) x(a), range(900) y(u)"
+            "CREATE TABLE reads AS SELECT u AS user_id, 'a' || a AS article, 'c' || u % 3 AS country "
+            "FROM range(5) x(a), range(900) y(u)"
         )
     (folder / "policy.toml").write_text(POLICY)
     return folder
@@ -262,12 +269,22 @@ def check(path: Path, heard: Heard, told: Kills) -> None:
         named = {entry.query: entry for entry in entries}
         assert len(named) == len(entries)
         for number in heard.granted:
-            assert SQL.format(number) in named, "an acknowledged reservation is lost"
+            assert text_of(number) in named, "an acknowledged reservation is lost"
         for number, loss in heard.shown.items():
-            settlement = named[SQL.format(number)].settlement
+            settlement = named[text_of(number)].settlement
             assert settlement is not None, "what was shown is not paid"
             assert settlement.loss == loss, "what was shown is not paid in full"
-        assert state == sum_entries(entries)
+        of_entries = sum_entries(entries)
+        assert (state.spent + state.reserved, state.permanent) == (
+            of_entries.spent + of_entries.reserved,
+            of_entries.permanent,
+        )
+        assert set(ledger.states()) == {value for entry in entries for value in entry.values}
+        for value in ledger.states():
+            counting = [entry for entry in entries if not entry.values or value in entry.values]
+            lost = ledger.state(values=(value,))
+            assert lost.spent + lost.reserved == sum(entry.charged for entry in counting)
+            assert lost.permanent == sum(entry.permanent for entry in counting)
         assert state.spent + state.reserved <= budget.refundable
         assert state.permanent <= budget.permanent
         rest = BudgetVector(

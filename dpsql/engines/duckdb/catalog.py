@@ -36,6 +36,7 @@ __all__ += ["place", "refuse_macros", "repeated", "resident_database"]
 ATTACHED = "dpsql_data"
 BESIDE = "dpsql_materialized"
 _BLOCK = "dpsql_block"
+_COMPUTED = re.compile(r"GENERATED ALWAYS AS")  # in the definition of a table
 _SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
 
@@ -325,7 +326,18 @@ def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tupl
             place=f"table {name}",
         )
     declared = collations(connection, relation, columns=[name for name, kind, *_ in rows if kind == "VARCHAR"])
-    return Registered(relation, tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows))
+    columns = tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows)
+    return Registered(relation, columns, _is_stored(connection, relation))
+
+
+def _is_stored(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]) -> bool:
+    """Return whether a table has rows of its own, in which no column is computed; a view may change with the clock."""
+    sql = """SELECT sql FROM system.main.duckdb_tables()
+    WHERE lower(database_name) = lower($1) AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"""
+    with suppress(*_TROUBLE):
+        found = connection.execute(sql, list(relation)).fetchall()
+        return len(found) == 1 and not _COMPUTED.search(found[0][0])
+    return False
 
 
 def resident_database(connection: duckdb.DuckDBPyConnection) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -30,6 +31,7 @@ from dpsql.engines.base import (
     open_exact_table,
 )
 from dpsql.engines.duckdb import catalog
+from dpsql.engines.duckdb.data_versions import digest_versions
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
@@ -66,6 +68,7 @@ class DuckDBEngine:
         sealed: bool,
         holds: ExitStack,
         time_limit: float | None = None,
+        versions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Use `open` or `borrow` instead: they know what must be true of a connection and what it `holds`."""
         self._connection = connection
@@ -73,6 +76,7 @@ class DuckDBEngine:
         self._sealed = sealed
         self._holds = holds
         self._time_limit = time_limit
+        self._versions = versions
         self._lock = threading.RLock()  # taken again by the statement of a turn
         self._watch = threading.Lock()  # asking for the progress of a statement must not wait for its end
         self._patterns = threading.Lock()  # nor does who tries a regular expression
@@ -99,6 +103,7 @@ class DuckDBEngine:
         folder `spill`, which the caller removes.
         A statement that takes longer than the limit, in seconds, is interrupted and fails; some go on for long.
         """
+        before = digest_versions(database, sources)
         with ExitStack() as holds:
             folder = spill or holds.enter_context(ScratchFolder()).path
             connection = holds.enter_context(catalog.connect_sealed(str(folder), memory_limit, threads=threads))
@@ -106,7 +111,9 @@ class DuckDBEngine:
             paths = catalog.place(connection, sources, home=home, sealed=True)
             catalog.lock(connection)
             tables = {name: catalog.describe(connection, name, relation=path) for name, path in paths.items()}
-            return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit)
+            after = digest_versions(database, sources)
+            versions = {name: before[name] for name in before if after.get(name) == before[name]}
+            return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit, versions=versions)
 
     @classmethod
     def borrow(
@@ -142,6 +149,14 @@ class DuckDBEngine:
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
         return open_exact_table(self._tables, name).columns
+
+    def is_stored(self, name: str) -> bool:
+        """Return whether a table has rows of its own, and is no view."""
+        return open_exact_table(self._tables, name).is_stored
+
+    def data_version(self, name: str) -> str | None:
+        """Return the digest of the versions of the files of a table; None where its rows may change."""
+        return self._versions.get(name) if self.is_stored(name) else None
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether all values but NULL are distinct in a column; no value leaves DuckDB."""

@@ -9,6 +9,7 @@ from dpsql.ledger.postgres.errors import damaged, not_a_ledger
 
 __all__ = [
     "PLAIN",
+    "REPEATS",
     "VERSION",
     "build",
     "is_blank",
@@ -19,7 +20,8 @@ __all__ = [
     "refuse_unwritable",
 ]
 
-VERSION = 3  # with entries that may repeat others, and a certificate other than zcdp or none
+VERSION = 4  # with budgets of values
+REPEATS = 3  # with entries that may repeat others, and a certificate other than zcdp or none
 PLAIN = 1  # of the two earlier versions the one without a certificate
 _LOCK = 0x64707371  # "dpsq": those who make ledgers in one database wait for one another
 
@@ -151,13 +153,15 @@ def refuse_foreign(connection: Connection, schema: str) -> None:
         raise not_a_ledger()
 
 
-def raise_version(connection: Connection) -> None:
-    """Bring the version of an earlier dpsql's tables to the present one, if this role may."""
+def raise_version(connection: Connection, version: int = REPEATS) -> bool:
+    """Bring the version of an earlier dpsql's tables to at least `version`; return whether this role may."""
     connection.execute("SAVEPOINT version")
     try:
-        connection.execute("UPDATE terms SET version = %s WHERE version < %s", (VERSION, VERSION))
+        connection.execute("UPDATE terms SET version = %s WHERE version < %s", (version, version))
     except psycopg.errors.InsufficientPrivilege:
         connection.execute("ROLLBACK TO version")
+        return False
+    return True
 
 
 def refuse_unwritable(connection: Connection) -> None:

@@ -15,7 +15,7 @@ from dpsql.accounting import BudgetState
 from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, encode_holder
 from dpsql.ledger.postgres.connection import Connection
 from dpsql.ledger.postgres.errors import damaged, newer
-from dpsql.ledger.postgres.schema import PLAIN, VERSION
+from dpsql.ledger.postgres.schema import PLAIN, REPEATS, VERSION, raise_version
 from dpsql.ledger.record import Event, Terms, decode_fraction, decode_present, encode_fraction, encode_present
 
 __all__ = ["Rows"]
@@ -63,8 +63,8 @@ class Rows(EventRows):
         told = encode_present(terms)
         changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
         if not changed:  # a new ledger; those who come later need no right to insert
-            self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", VERSION, _json(told))
-            self._version = VERSION
+            self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", REPEATS, _json(told))
+            self._version = REPEATS
         self._terms = terms
 
     def tell_repeats(self) -> bool:
@@ -73,6 +73,13 @@ class Rows(EventRows):
         The version of an older ledger is raised when a role opens it that may change it; roles for analysts may not.
         """
         self.terms()
+        return self._version >= REPEATS
+
+    def tell_divisions(self) -> bool:
+        """Say in the ledger's version that values may have budgets; return whether this role may."""
+        self.terms()
+        if self._version < VERSION and raise_version(self._connection, VERSION):
+            self._version = VERSION
         return self._version >= VERSION
 
     def balance(self, account: str | None) -> BudgetState:
@@ -136,7 +143,7 @@ class Rows(EventRows):
         if version > VERSION:
             raise newer(version, VERSION)
         told = _read(body, dict)
-        if version < VERSION and ("certificate" in told) != (version > PLAIN):
+        if version < REPEATS and ("certificate" in told) != (version > PLAIN):
             raise damaged()
         self._version = version
         try:

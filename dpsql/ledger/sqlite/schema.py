@@ -8,11 +8,12 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.sqlite.errors import damaged
 
 __all__ = ["APPLICATION_ID", "VERSION", "build", "has_certificate", "has_periods", "header", "holds", "is_blank"]
-__all__ += ["is_whole", "make_certificate", "make_periods", "read_version", "tell_repeats"]
+__all__ += ["is_whole", "make_certificate", "make_periods", "read_version", "tell_divisions", "tell_repeats"]
 
 APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
 # A ledger has the lowest version that describes all of it, so that an earlier dpsql can read it where possible.
-VERSION = 5  # with entries that repeat others, and certificate and periods or none
+VERSION = 6  # with budgets of values, entries that repeat others or none, and certificate and periods or none
+_WITH_REPEATS = 5
 _WITH_CERTIFICATE = 4  # other than zcdp, and periods or none
 _WITH_PERIODS = 3
 _PLAIN = 2
@@ -116,11 +117,16 @@ def make_periods(connection: sqlite3.Connection) -> None:
 def has_certificate(connection: sqlite3.Connection) -> bool:
     """Say whether the file has the table of a certificate other than zcdp."""
     version = header(connection)[1]
-    return version == _WITH_CERTIFICATE if version < VERSION else _has_table(connection, "certificate")
+    return version == _WITH_CERTIFICATE if version < _WITH_REPEATS else _has_table(connection, "certificate")
 
 
 def tell_repeats(connection: sqlite3.Connection) -> None:
     """Say that the ledger has entries that repeat others; inside the caller's transaction."""
+    _raise_version(connection, _WITH_REPEATS)
+
+
+def tell_divisions(connection: sqlite3.Connection) -> None:
+    """Say that values of a column have budgets in the ledger; inside the caller's transaction."""
     _raise_version(connection, VERSION)
 
 

@@ -132,6 +132,11 @@ class Rows(EventRows):
         schema.tell_repeats(self._connection)
         return True
 
+    def tell_divisions(self) -> bool:
+        """Say in the ledger's version that values may have budgets."""
+        schema.tell_divisions(self._connection)
+        return True
+
     def balances(self) -> dict[str, BudgetState]:
         """Return the state of every holder: the total and all accounts."""
         rows = self._connection.execute("SELECT holder, spent_rho, spent_delta, reserved_rho FROM balances")

@@ -6,7 +6,8 @@ What was spent so far is no guarantee, and no running epsilon; the guarantee is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
@@ -18,10 +19,12 @@ from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 
-__all__ = ["Account", "Balance", "compute_balance", "read_balance"]
+__all__ = ["Account", "Balance", "compute_balance", "read_balance", "read_balances"]
 
 _DIGITS = 6
 _USUAL_K = 10
+_MOST_SHOWN = 8  # values in words
+_UNNAMED = "\0"  # no query can name this value
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,9 @@ class Balance(NotebookRepr):
     that is spent once a query is admitted. `queries` is how many times TOP 10 without counts still fits at its worst,
     with the default epsilon and delta. `rho` and `delta` give them by name.
     If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
-    are those of the current period, and are granted again in the next.
+    are those of the current period, and are granted again in the next. Where each value of a column has a budget, the
+    amounts are those of a query that counts units of all values, `by` is the column, and `values` has the balance of
+    each value that a query has named; `of` returns that of a query of some values.
 
     >>> print(session.budget)
     95 % of the budget is left: about 9 more queries such as TOP 10 without counts
@@ -61,6 +66,20 @@ class Balance(NotebookRepr):
     analyst: str | None = None
     calendar: Calendar | None = None
     certificate: Certificate = Certificate.zcdp
+    by: str | None = None
+    values: Mapping[str, Balance] = field(default_factory=dict)
+    unnamed: Balance | None = None
+
+    def of(self, values: Iterable[str]) -> Balance:
+        """Return the balance of a query of these values: of each currency that of the value with the least left."""
+        balances = [self.values.get(value, self.unnamed or self) for value in values]
+        if not balances:
+            return self
+        return replace(
+            min(balances, key=lambda each: each.refunded.remaining),
+            gone=min((each.gone for each in balances), key=lambda each: each.remaining),
+            queries=min(each.queries for each in balances),
+        )
 
     @property
     def rho(self) -> Account:
@@ -133,8 +152,16 @@ class Balance(NotebookRepr):
             part.remaining < part.granted - part.spent - part.reserved for part in (self.refunded, self.gone)
         ):
             lines.append("less remains than the account's own limit leaves: others drew on the total")
+        if self.values:
+            lines.append(f"of each value that queries named: {self._describe_values()}")
         span = ", over all queries" if periods is None else f" per {periods}, over all queries of these"
         return "\n".join([*lines, f"guarantee: {self.granted} for every privacy unit{span}"])
+
+    def _describe_values(self) -> str:
+        """Return the share that is left of the first values by name, and how many more there are."""
+        first = [f"{value} {format_share(each.left, down=True)}" for value, each in sorted(self.values.items())]
+        more = [f"{len(first) - _MOST_SHOWN:,} more"] if len(first) > _MOST_SHOWN else []
+        return ", ".join([*first[:_MOST_SHOWN], *more])
 
     def details(self) -> list[str]:
         """Return the amounts of each currency, and the number of items of the default epsilon, as lines."""
@@ -191,9 +218,23 @@ def _round(amount: Fraction, *, down: bool = False) -> float:
     return float((math.floor(amount / unit) if down else round(amount / unit)) * unit)
 
 
-def read_balance(ledger: Ledger, terms: Terms) -> Balance:
-    """Return the present balance of a ledger, or that of the account that the terms name."""
-    own, total = None if terms.account is None else ledger.state(terms.account.name), ledger.state()
+def read_balance(ledger: Ledger, terms: Terms, *, values: Iterable[str] = ()) -> Balance:
+    """Return the present balance of a ledger, or that of the account that the terms name.
+
+    It is the balance of a query of these values or, without them, of a query of all.
+    """
+    named, name = tuple(values), None if terms.account is None else terms.account.name
+    own, total = None if name is None else ledger.state(name, values=named), ledger.state(values=named)
     # after the states: a grant only ever adds, and a session that is open speaks of it too
     terms = replace(terms, budget=ledger.budget, total=ledger.total)
     return compute_balance(terms, total, own=own, calendar=ledger.calendar)
+
+
+def read_balances(ledger: Ledger, terms: Terms) -> Balance:
+    """Return the present balance of a ledger with that of each value that its queries, or the account's, have named."""
+    balance, name = read_balance(ledger, terms), None if terms.account is None else terms.account.name
+    if terms.budget_by is None:
+        return balance
+    known = {value: read_balance(ledger, terms, values=(value,)) for value in ledger.states(name)}
+    unnamed = read_balance(ledger, terms, values=(_UNNAMED,))
+    return replace(balance, by=terms.budget_by, values=known, unnamed=unnamed)

@@ -124,6 +124,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
         materialized=() if private is None else private.materialized,
         bounds=() if private is None else tuple(private.bounds.list_lines()),
         calendar=() if private is None else tuple(map(str, private.calendar)),
+        budget_by=None if private is None else private.budget_by,
     )
 
 

@@ -21,7 +21,7 @@ class CheckedTable:
 
     With a `link` the unit is that of another table, such as "customers.household_id via customer_id -> customers.id".
     `bounds` are lines such as "rows = 20" and "amount = {min = 0, max = 500}", and `calendar`
-    lines such as "ts = {first = 2025-01-01, last = 2026-12-31}".
+    lines such as "ts = {first = 2025-01-01, last = 2026-12-31}". Each value of the column `budget_by` has a budget.
     """
 
     name: str
@@ -38,6 +38,7 @@ class CheckedTable:
     materialized: tuple[tuple[str, ...], ...] = ()
     bounds: tuple[str, ...] = ()
     calendar: tuple[str, ...] = ()
+    budget_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,13 @@ def _rules(table: CheckedTable) -> Iterator[str]:
             "run of its own, a unit counts in one alone.",
             depth=2,
         )
+    if table.budget_by is not None:
+        column = spell(table.budget_by)
+        yield from _wrapped(
+            f"budget_by = {column}: each value has the whole budget; WHERE {column} = constant counts and charges the "
+            "units of that value alone.",
+            depth=2,
+        )
     if table.bounds:
         yield from _wrapped(
             f"bounds: {', '.join(table.bounds)}: COUNT(*), SUM and AVG add no more for a unit in a group.", depth=2

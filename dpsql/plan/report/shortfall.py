@@ -66,7 +66,17 @@ def describe_together(plans: Sequence[Plan], balance: Balance) -> str:
 
 
 def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
-    """Raise `BudgetExceeded` unless the worst cases of the private queries of one statement fit together."""
+    """Raise `BudgetExceeded` unless the worst cases of the private queries of one statement fit together.
+
+    Of a unit they fit if those do that count its value.
+    """
+    for value in dict.fromkeys([None, *(value for plan in plans for value in plan.charged_values)]):
+        counting = [plan for plan in plans if not plan.charged_values or value in plan.charged_values]
+        if counting:
+            _check_sum(counting, balance.of(() if value is None else (value,)), terms=terms)
+
+
+def _check_sum(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
     worst, left = price_together(plans), balance.remaining
     if worst is None or (worst.refundable <= left.refundable and worst.permanent <= left.permanent):
         return

@@ -35,11 +35,18 @@ _UNANSWERED = frozenset([FAILED, "interrupted"])  # in place of the digest of an
 
 
 def budget_table(balance: Balance) -> pa.Table:
-    """Return SHOW BUDGET: granted, spent, reserved and remaining amounts, with the period and its end."""
+    """Return SHOW BUDGET: granted, spent, reserved and remaining amounts, with the period and its end.
+
+    Where the values of a column have a budget each, that column is NULL in the rows of a query that counts all units.
+    """
     import pyarrow as pa
 
-    columns = list(zip(*balance.rows(), strict=True))
+    rows: list[tuple[str | None, str, float, float, float, float]] = [(None, *row) for row in balance.rows()]
+    rows += [(value, *row) for value, each in sorted(balance.values.items()) for row in each.rows()]
+    values, *columns = zip(*rows, strict=True)
     table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+    if balance.by is not None:
+        table = table.append_column(balance.by, pa.array(values, pa.string()))
     if balance.calendar is None:
         return table
     calendar = balance.calendar
@@ -63,16 +70,17 @@ def functions_table() -> pa.Table:
     return pa.table(dict(zip(("function", "used"), map(pa.array, columns), strict=True)))
 
 
-def history_table(entries: Iterable[Entry], currencies: tuple[str, str]) -> pa.Table:
+def history_table(entries: Iterable[Entry], currencies: tuple[str, str], *, by: str | None = None) -> pa.Table:
     """Return the queries and their outcomes in the order of `entries`; rho_charged is NULL while a query is open.
 
-    `currencies` are those of the certificate, which name the columns: rho and delta for zcdp.
+    `currencies` are those of the certificate, which name the columns: rho and delta for zcdp. Where the values of the
+    column `by` have a budget each, those of a query are listed; NULL is all units.
     """
     import pyarrow as pa
 
     asked, (first, second) = list(entries), currencies
-    charged = [None if entry.settlement is None else float(entry.settlement.loss) for entry in asked]
-    return pa.table(
+    charged = [None if entry.settlement is None else float(entry.charged) for entry in asked]
+    table = pa.table(
         {
             "asked_at": pa.array([entry.opened_at for entry in asked], pa.timestamp("us", "UTC")),
             "query": pa.array([entry.query for entry in asked], pa.string()),
@@ -83,6 +91,9 @@ def history_table(entries: Iterable[Entry], currencies: tuple[str, str]) -> pa.T
             "state": pa.array([describe_outcome(entry) for entry in asked], pa.string()),
         }
     )
+    if by is None:
+        return table
+    return table.append_column(by, pa.array([list(entry.values) or None for entry in asked], pa.list_(pa.string())))
 
 
 def describe_outcome(entry: Entry) -> str:
@@ -112,7 +123,10 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = F
     facts = list[tuple[str, str]]()
     for at, plan in enumerate(plans, start=1):
         facts += [("private query", f"{at} of {len(plans)}")] if len(plans) > 1 else []
-        facts += [*plan.facts(), *make_forecast(plan, balance.remaining, times=1).facts()]
+        facts += plan.facts()
+        if balance.by is not None and not plan.charged_values:
+            facts.append(("charged to", plan.describe_charged(balance.by)))
+        facts += make_forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
     if wrapped:

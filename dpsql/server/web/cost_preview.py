@@ -51,6 +51,7 @@ def preview_cost(session: Session, text: str) -> Preview:
     if plan.stored and not plan.fresh:
         words = "Answered before: asking again shows that answer and costs nothing."
         return Preview("stored", reading + words, facts=facts)
+    balance = balance.of(plan.charged_values)
     fits = forecast(plan, balance.remaining, times=1)
     if not fits.at_worst:
         return Preview("short", reading + _describe_shortage(plan, balance), plan.warnings, facts=facts)

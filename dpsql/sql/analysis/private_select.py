@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
+from dpsql.sql.analysis.charged_values import find_charged_values
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.group_domains import needs_bounds, read_group_domain
@@ -140,6 +141,7 @@ class _Analysis:
             measures=measures,
             key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
             cut=cut,
+            charged_values=find_charged_values(body, self._find_unit(items) or unit, catalog=self.sources.catalog),
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)

@@ -65,7 +65,7 @@ class Table:
 
     With a `link` the unit is the last of the columns, and stored where the link leads. Queries may
     read the `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day
-    that the policy says for them.
+    that the policy says for them. Each value of the column `budget_by` has a budget.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Table:
     link: Link | None = None
     materialized: tuple[MaterializedSet, ...] = ()
     calendar: tuple[tuple[str, date, date], ...] = ()
+    budget_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import DOUBLE, Type
 
 __all__ = [
+    "ChargedValues",
     "Clause",
     "Describe",
     "Domain",
@@ -231,6 +232,19 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
+class ChargedValues:
+    """Values of a column of a private table, by their names, whose units alone a query counts and is charged to.
+
+    `condition` says of a row that its unit has one of them; None once it is part of the query's WHERE.
+    """
+
+    table: str
+    column: str
+    names: tuple[str, ...]
+    condition: Expression | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """Private top-k query: the protected units, the counted groups, and the options.
 
@@ -240,7 +254,8 @@ class PrivateQuery:
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
     because it calls now(). `key_column` is the one stored column of a private table that a sole key is worked out
-    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts.
+    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts. A query with
+    `charged_values` counts units of these values alone.
     """
 
     text: str
@@ -265,6 +280,7 @@ class PrivateQuery:
     reads_seconds: bool = field(default=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     cut: str = field(default="", compare=False)
+    charged_values: ChargedValues | None = None
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

@@ -248,6 +248,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "materialized": [],
         "bounds": [],
         "calendar": [],
+        "budget_by": None,
         "link": None,
         "checked": True,
     }

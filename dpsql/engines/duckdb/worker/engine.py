@@ -30,6 +30,7 @@ from dpsql.engines.base import (
     holding,
     open_exact_table,
 )
+from dpsql.engines.duckdb.data_versions import digest_versions
 from dpsql.engines.duckdb.memory_limit import parse_bytes as _bytes_of
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.confinement import select_measures
@@ -63,6 +64,8 @@ class _Recipe:
     loaded: tuple[Path, ...]
     time_limit: float | None
     threads: int
+    database: str | Path | None
+    sources: Sources
 
 
 class WorkerEngine:
@@ -83,7 +86,11 @@ class WorkerEngine:
         self._tables: Tables = {}
         self._idle = threading.Lock()
         self._confinement: tuple[str, ...] = ()
+        before = digest_versions(recipe.database, recipe.sources)
         self._worker, self._tables, self._confinement = _started(recipe)
+        after = digest_versions(recipe.database, recipe.sources)
+        self._data = {name: before[name] for name in before if after.get(name) == before[name]}
+        self._unchanging = set[str]()  # tables of whose files no other version may be read
 
     @classmethod
     def open(
@@ -112,7 +119,8 @@ class WorkerEngine:
         )
         loaded = tuple(source.path for source in sources.values() if isinstance(source, CsvFile))
         most = threads or os.cpu_count() or 1
-        return cls(_Recipe(opening, str(Path.cwd()), tuple(sources), loaded, time_limit, most))
+        place = None if database is None else Path(database).absolute()
+        return cls(_Recipe(opening, str(Path.cwd()), tuple(sources), loaded, time_limit, most, place, sources))
 
     @property
     def confinement(self) -> tuple[str, ...]:
@@ -129,6 +137,16 @@ class WorkerEngine:
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
         return open_exact_table(self._tables, name).columns
+
+    def data_version(self, name: str) -> str | None:
+        """Return the digest of the versions of the files of a table; None where its rows may change.
+
+        A worker that replaces another then opens the same files, or none.
+        """
+        if not open_exact_table(self._tables, name).is_stored or name not in self._data:
+            return None
+        self._unchanging.add(name)
+        return self._data[name]
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether all values but NULL are distinct in a column, as the worker says."""
@@ -233,14 +251,21 @@ class WorkerEngine:
         if self._worker is not None and self._worker.usable:
             return self._worker
         self._drop()
-        if file_versions(self._recipe.loaded) != self._versions:
+        if file_versions(self._recipe.loaded) != self._versions or not self._has_same_data():
             raise ValueError
         worker, tables, confinement = _started(self._recipe, stop)
-        if tables != self._tables:
+        if tables != self._tables or not self._has_same_data():
             worker.end()
             raise ValueError
         self._worker, self._confinement = worker, confinement
         return worker
+
+    def _has_same_data(self) -> bool:
+        """Return whether the files of tables that must not change are those that were opened first."""
+        if not self._unchanging:
+            return True
+        found = digest_versions(self._recipe.database, self._recipe.sources)
+        return all(found.get(name) == self._data[name] for name in self._unchanging)
 
     def _drop(self) -> None:
         if self._worker is not None:
@@ -286,9 +311,9 @@ def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
         raise ValueError  # noqa: TRY004 - one kind of error for all that is no message
     tables = {}
     for name in names:
-        relation, columns = found[name]
+        relation, columns, *rest = found[name]
         described = tuple(Column(*map(str, column)) for column in columns)
-        tables[name] = Registered(tuple(map(str, relation)), described)
+        tables[name] = Registered(tuple(map(str, relation)), described, rest == [True])
     return tables
 
 

@@ -103,7 +103,11 @@ def _open_engine(asked: Mapping[str, object], sources: Sources, *, answers: int)
         protocol.send(answers, protocol.message(kind="refused", error=words))
         return None
     tables = {
-        name: [engine.relation(name), [[column.name, column.type, column.collation] for column in engine.columns(name)]]
+        name: [
+            engine.relation(name),
+            [[column.name, column.type, column.collation] for column in engine.columns(name)],
+            engine.is_stored(name),
+        ]
         for name in sources
     }
     protocol.send(answers, protocol.message(kind="opened", tables=tables, confinement=asked["confinement"]))

@@ -1,0 +1,184 @@
+"""Values of a public column that a query is charged to, where each value has a budget of its own.
+
+A unit has one value: the least over all its rows of the stored table, text by its bytes, without NULL. A query names
+values if every row that it counts comes from a row of the table whose column is one of some constants. WHERE says so in
+a conjunct at its top, `column = constant` or `column IN (constants)` or several of these joined by OR; of a UNION in
+every branch. Only units of these values are then counted, and only they are charged. What is not certain to say so
+names no values: such a query counts and charges all units, which is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.statements import ChargedValues
+from dpsql.sql.ir.tree import (
+    Call,
+    Cast,
+    Column,
+    Combined,
+    Derived,
+    Expression,
+    FromWhere,
+    In,
+    InQuery,
+    Joined,
+    Literal,
+    Relation,
+    Scan,
+    is_column,
+    output_column,
+    stored_column,
+)
+from dpsql.sql.ir.types import BOOLEAN, Family, Type
+from dpsql.sql.ir.unit_equality import split_conjuncts
+from dpsql.sql.lexer import ascii_lower
+
+__all__ = ["MAX_VALUES", "find_charged_values"]
+
+MAX_VALUES = 100  # of one query
+_MAX_LENGTH = 200  # characters of a value
+_SUBQUERY, _UNITS, _TABLE = 2_001, 2_002, 2_003  # numbers that no other relation has, see `from_clause.py`
+_FAMILIES = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN, Family.DATE])
+_Values = Mapping[str, Literal]  # by their names in a ledger
+
+
+def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) -> ChargedValues | None:
+    """Return the values that a query of these rows and units names, None for one that is charged to all units."""
+    table = next((each for each in catalog.tables if each.budget_by is not None), None)
+    if table is None or table.budget_by is None:
+        return None
+    found = _find_values(body, table)
+    types = dict(table.columns)
+    own = stored_column(_TABLE, _find_unit(table), type_=types[_find_unit(table)])
+    if not found or len(found) > MAX_VALUES or unit.type != own.type:
+        return None
+    names = tuple(sorted(found))
+    value = stored_column(_TABLE, table.budget_by, type_=types[table.budget_by])
+    condition = _select_units(table, (unit, own), value=value, wanted=tuple(found[name] for name in names))
+    return ChargedValues(table.name, table.budget_by, names, condition)
+
+
+def _find_unit(table: Table) -> str:
+    """Return the column of a table that is its unit, as the table spells it."""
+    wanted = ascii_lower(table.privacy_unit or "")
+    return next(name for name, _ in table.columns if ascii_lower(name) == wanted)
+
+
+def _select_units(
+    table: Table, units: tuple[Expression, Expression], *, value: Expression, wanted: tuple[Literal, ...]
+) -> Expression:
+    """Return the condition that the unit of a row has one of the wanted values.
+
+    The least is over all rows of the stored table, whatever the query's own conditions, options and salts are.
+    """
+    unit, own = units
+    least = Call("min", (canonicalize(value),), value.type)
+    is_there = Call("not", (Call("is_null", (own,), BOOLEAN),), BOOLEAN)
+    grouped = Derived(_UNITS, (canonicalize(own), least), FromWhere(Scan(_TABLE, table.path), is_there), grouping="1")
+    of_unit, of_value = output_column(_UNITS, 1, expression=own), output_column(_UNITS, 2, expression=value)
+    chosen = In(canonicalize(of_value), wanted)
+    return InQuery(canonicalize(unit), Derived(_SUBQUERY, (canonicalize(of_unit),), FromWhere(grouped, chosen)))
+
+
+def _find_values(body: FromWhere, table: Table) -> _Values | None:
+    """Return the values of which each row of a block has one; None where that is not certain."""
+    known = [_read_condition(each, body.source, table=table) for each in split_conjuncts(body.where)]
+    return _intersect([*known, _find_relation_values(body.source, table)])
+
+
+def _find_relation_values(relation: Relation, table: Table) -> _Values | None:
+    match relation:
+        case Derived(body=body):
+            return _find_values(body, table)
+        case Joined(left=left, kind=kind, right=right):
+            sides = {"LEFT": [left], "SEMI": [left], "ANTI": [left], "RIGHT": [right], "FULL": []}.get(kind)
+            return _intersect(
+                _find_relation_values(side, table) for side in ([left, right] if sides is None else sides)
+            )
+        case Combined(branches=branches):
+            return _unite(_find_values(branch.body, table) for branch in branches)
+    return None
+
+
+def _read_condition(condition: Expression, source: Relation, *, table: Table) -> _Values | None:
+    """Return the values of the column for which a condition can be true; None where it looks at anything else."""
+    match condition:
+        case (
+            Call(function="=", arguments=(column, Literal() as value))
+            | Call(function="=", arguments=(Literal() as value, column))
+        ):
+            return _read_constants(column, (value,), source, table=table)
+        case In(argument=column, choices=choices):
+            return _read_constants(column, choices, source, table=table)
+        case Call(function="or", arguments=parts):
+            return _unite(_read_condition(part, source, table=table) for part in parts)
+    return None
+
+
+def _read_constants(
+    column: Expression, constants: Iterable[Expression], source: Relation, *, table: Table
+) -> _Values | None:
+    """Return constants that the bare column is compared with, by their names; None with any of another kind."""
+    if not _is_value(column, source, table=table):
+        return None
+    values: dict[str, Literal] = {}
+    for constant in constants:
+        name = _name_value(constant, column.type)
+        if name is None or not isinstance(constant, Literal):
+            return None
+        values[name] = constant
+    return values
+
+
+def _is_value(expression: Expression, source: Relation, *, table: Table) -> bool:
+    """Say whether an expression is the column of values of the stored table, unchanged through subqueries."""
+    column = expression.argument if isinstance(expression, Cast) else expression
+    if not isinstance(column, Column) or not is_column(expression):
+        return False
+    relation = _find_relation(source, column.relation)
+    if isinstance(relation, Scan):
+        return relation.path == table.path and column.name == table.budget_by
+    if not isinstance(relation, Derived) or isinstance(expression, Cast):
+        return False
+    output = relation.outputs[int(column.name.removeprefix("c")) - 1]
+    return _is_value(output, relation.body.source, table=table)
+
+
+def _find_relation(source: Relation, number: int) -> Relation | None:
+    """Return the table or subquery of this number in one FROM."""
+    if isinstance(source, Joined):
+        return _find_relation(source.left, number) or _find_relation(source.right, number)
+    return source if isinstance(source, Scan | Derived) and source.number == number else None
+
+
+def _name_value(constant: Expression, type_: Type) -> str | None:
+    """Return the name of a constant of the column's type; None for NULL, and for what a ledger does not name."""
+    if not isinstance(constant, Literal) or constant.type != type_ or type_.family not in _FAMILIES:
+        return None
+    value = constant.value
+    if value is None or isinstance(value, float):
+        return None
+    name = str(value).lower() if isinstance(value, bool) else str(value)
+    return name if name.isprintable() and len(name) <= _MAX_LENGTH else None
+
+
+def _intersect(found: Iterable[_Values | None]) -> _Values | None:
+    """Return what is in all of the found values, of which each holds in every row; None without any."""
+    known = [each for each in found if each is not None]
+    if not known:
+        return None
+    return reduce(lambda one, other: {name: value for name, value in one.items() if name in other}, known)
+
+
+def _unite(found: Iterable[_Values | None]) -> _Values | None:
+    """Return what is in any of the found values; None where one of them is not known."""
+    united: dict[str, Literal] = {}
+    for each in found:
+        if each is None:
+            return None
+        united |= each
+    return united
