@@ -83,6 +83,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "more": receipt.more,
         "read_as": receipt.read_as,
         "cut": receipt.cut,
+        "known": receipt.known,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
         "parts": [encode_receipt(part) for part in receipt.parts],

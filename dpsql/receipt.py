@@ -45,7 +45,8 @@ class Receipt:
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `loss` and `remaining` are in the currencies of the `certificate`. A statement
+    time buckets a bound in WHERE cuts. So many names that were `known` from earlier answers took part without a
+    threshold. `loss` and `remaining` are in the currencies of the `certificate`. A statement
     with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
@@ -80,6 +81,7 @@ class Receipt:
     bounded_by: int | None = None
     bounds: str = ""
     cut: str = ""
+    known: int = 0
     parts: tuple[Receipt, ...] = ()
 
     @classmethod
@@ -104,6 +106,7 @@ class Receipt:
             bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
             bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
+            known=sum(each.known for each in parts),
             parts=tuple(parts),
         )
 
@@ -172,6 +175,8 @@ class Receipt:
             pairs += [("charged", self._describe_charge())]
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
+        if self.known:
+            pairs.append(("known names", f"{self.known:,} that earlier answers released took part without a threshold"))
         if self.bounds:
             pairs.append(("bounds", self.bounds))
         pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +13,7 @@ from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate
 from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
+from dpsql.plan.released_names import ReleasedNames
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery
@@ -53,6 +55,17 @@ class Plan(NotebookRepr):
     def certificate(self) -> Certificate:
         """Certificate of the session."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
+
+    @property
+    def law(self) -> str:
+        """Digest of the distribution of the answer among accounts, whose known names differ.
+
+        The `release_key` leaves the names out, so that an answer of this account is found again when more are known.
+        """
+        names = self.query.names
+        if not self.spec.rows.known or not isinstance(names, ReleasedNames):
+            return self.release_key
+        return hashlib.sha256(f"{self.release_key} {names.digest}".encode("ascii")).hexdigest()
 
     def price(self, loss: Loss) -> BudgetVector:
         """Return what a loss uses of the budget; raise UsageError for one that the certificate does not cover."""
@@ -176,6 +189,7 @@ class Plan(NotebookRepr):
             *([] if self.rule is None else [("certificate", self.certificate.value)]),
             ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
             *self._describe_keys(),
+            *self._describe_names(),
             *self.spec.report.facts,
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
@@ -195,6 +209,14 @@ class Plan(NotebookRepr):
             case "all":
                 return [("groups", f"{self.k:,}, all of them")]
         return [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else str(self.k))]
+
+    def _describe_names(self) -> list[tuple[str, str]]:
+        """Return how many names are known that the mechanism does not use."""
+        names = self.query.names
+        if names is None or self.spec.rows.known:
+            return []
+        told = f"{names.count:,} that earlier answers released; {self.mechanism} uses none of them"
+        return [("known names", told)]
 
     def _considered(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""

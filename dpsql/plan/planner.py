@@ -34,7 +34,7 @@ from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, count_groups
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, ReleasedDomain, count_groups
 from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["MECHANISMS", "build_plan"]
@@ -58,6 +58,7 @@ _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
+    "known": "Write known = false for a threshold for all names, or leave it out.",
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
@@ -171,6 +172,8 @@ def _build(
 
 def _count_known_groups(query: PrivateQuery) -> int:
     """Return how many known groups a query has, 1 for a total."""
+    if isinstance(query.domain, ReleasedDomain):
+        return 1 if query.names is None else query.names.count
     return count_groups(query.domain) or 1
 
 
