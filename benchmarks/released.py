@@ -44,7 +44,9 @@ ASKED = {
     "domain = released": "domain = released",
 }
 BROAD = "SELECT item FROM events GROUP BY item TOP {k} PRIVATE WITH (epsilon = {epsilon})"
-SEGMENT = "SELECT item FROM events WHERE segment = {segment} GROUP BY item TOP {k} PRIVATE WITH (epsilon = {epsilon}{also})"
+SEGMENT = (
+    "SELECT item FROM events WHERE segment = {segment} GROUP BY item TOP {k} PRIVATE WITH (epsilon = {epsilon}{also})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,15 @@ def answered(path: Path, truth: Mapping[int, frozenset[str]], given: Namespace, 
         names = {item for (item,) in broad.fetchall()}
         for segment, best in truth.items():
             text = SEGMENT.format(segment=segment, k=k, epsilon=epsilon_of(share, k), also=also and f", {also}")
-            answer = session.sql(text)
+            covered.append(min(k, len(names & best)) / k)
+            try:
+                answer = session.sql(text)
+            except dpsql.Refusal:  # no name is known
+                found.append(0.0)
+                returned.append(0)
+                continue
             items = {item for (item,) in answer.fetchall()}
             found.append(len(items & best) / k)
-            covered.append(min(k, len(names & best)) / k)
             returned.append(len(items))
             mechanisms.append(answer.receipt.mechanism)
     return Trial(tuple(found), tuple(returned), tuple(covered), len(names), tuple(dict.fromkeys(mechanisms)))

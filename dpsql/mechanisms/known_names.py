@@ -44,9 +44,7 @@ def _check_known(known: KnownValues) -> None:
         raise UsageError("histogram-counts", "The values of known names must be integers of less than 2**53.")
 
 
-def _lead_known(
-    known: KnownValues, k: int, *, variance: Fraction, noise: Noise
-) -> list[tuple[LabelPosition, int]]:
+def _lead_known(known: KnownValues, k: int, *, variance: Fraction, noise: Noise) -> list[tuple[LabelPosition, int]]:
     """Return the first k of the noisy values, and all that tie with the last of them; noise is drawn for each."""
     noisy = known + np.array(discrete_gaussian(variance, noise, count=len(known)), np.int64)
     if k < len(noisy):

@@ -161,9 +161,9 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: 
         case DomainDiscoveryPlan(selection=discovery):
             return _predict_weighted(discovery.discovery, most, query=query)
         case PeelingPlan(selection=peeled):
-            return _predict_known_domain(peeled, query)
+            return _predict_known_domain(peeled, query, released=mechanism_plan.known)
         case JointPlan(selection=sequence):
-            return _predict_known_domain(sequence, query)
+            return _predict_known_domain(sequence, query, released=mechanism_plan.known)
     return None
 
 
@@ -179,12 +179,15 @@ def assume_groups_per_unit(bound: int, most: int = _TYPICAL) -> int:
     return min(math.ceil(bound / 2), most)
 
 
-def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
+def _predict_known_domain(
+    mechanism: Peeling | JointExponential, query: PrivateQuery, *, released: int
+) -> tuple[float, str]:
     """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
     domain, k = query.domain, mechanism.k
     known, told = (
         (len(domain.values), "of") if isinstance(domain, LiteralDomain) else (max(_CANDIDATES, k), "if there are")
     )
+    known, told = (released, "of") if released else (known, told)
     epsilon = float(mechanism.epsilon.value / mechanism.sensitivity)
     if isinstance(mechanism, Peeling):
         reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon

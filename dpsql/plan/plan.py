@@ -223,6 +223,8 @@ class Plan(NotebookRepr):
         option, why = self.query.clause.options.get("mechanism"), "groups need the fewest units, at the least price"
         if option is not None and option.value != "auto":
             why = "the query names it"
+        elif self.query.names is not None and self.spec.rows.known and self.query.domain is None:
+            why = "known names need no threshold, and their order has the least noise, at the least price"
         elif sum(each.name in CHOSEN for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
         elif self.mechanism == "known_groups":

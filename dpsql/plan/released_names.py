@@ -69,9 +69,7 @@ def drop_repeated(table: pa.Table) -> pa.Table:
     return table.take(_array(np.sort(first)))
 
 
-def _number_combinations(
-    columns: Sequence[pa.ChunkedArray], known: Sequence[pa.ChunkedArray]
-) -> npt.NDArray[np.int64]:
+def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
     """Return the number of the known combination that each row has, -1 for none; keys are added one after another."""
     rows, names = np.zeros(len(columns[0]), np.int64), np.zeros(len(known[0]), np.int64)
     for column, values in zip(columns, known, strict=True):

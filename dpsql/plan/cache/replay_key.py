@@ -185,7 +185,7 @@ def encode_value(value: object) -> object:
 
 def list_fields(node: object) -> tuple[str, ...] | None:
     """Return the fields of a node of the tree that decide anything; None for a plain value."""
-    return _compared_fields(type(node)) if is_dataclass(node) else None
+    return _compared_fields(type(node)) if is_dataclass(node) and not isinstance(node, type) else None
 
 
 def _to_json(spelled: object) -> str:

@@ -45,7 +45,8 @@ class PeelingPlan:
             rows=read_domain(query, bound, known=self.known),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
-                charged="charged: one for each key and count returned", facts=(("domain", count_candidates(query, self.known)),)
+                charged="charged: one for each key and count returned",
+                facts=(("domain", count_candidates(query, self.known)),),
             ),
         )
 
@@ -69,7 +70,7 @@ def read_candidates(groups: Groups) -> tuple[Histogram, list[int]]:
 
 
 def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int) -> RowsRead:
-    """Return the rows that have all candidates: joined to the domain, or to so many `known` names once they are read."""
+    """Return the rows that have all candidates: joined to the domain, or to `known` names after they are read."""
     others, least = len(query.measures) - 1, find_min(query)
     if not known:
         return RowsRead(counting=rewrite(query, None, bound=bound), min_count=least, others=others)

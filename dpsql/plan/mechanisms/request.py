@@ -121,11 +121,11 @@ class MechanismRequest:
             reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
             place = self.query.clause.options["domain"].place
             raise Refusal("min-units", reason, hint=hint, place=place)
-        if isinstance(self.query.domain, ReleasedDomain):
+        if self.query.domain is None or isinstance(self.query.domain, ReleasedDomain):
             if not self.known:
                 hint = "Leave the domain out: the names that the query returns are known to later ones."
                 reason = "No stored answer of yours has names of these keys."
-                raise Refusal("domain", reason, hint=hint, place=self.query.clause.options["domain"].place)
+                raise Refusal("domain", reason, hint=hint, place=self.place)
             return self.known
         known = count_groups(self.query.domain)
         return self.k if known is None else known

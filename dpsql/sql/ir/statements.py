@@ -257,8 +257,9 @@ class PrivateQuery:
     take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
-    because it calls now(). `names` of the keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is worked out
-    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts.
+    because it calls now(). `names` of the keys are known from earlier answers. `key_column` is the one stored column of
+    a private table that a sole key is worked out from, as (table, column), or None. `cut` says in words which time
+    buckets a bound in WHERE cuts.
     """
 
     text: str
