@@ -1,11 +1,11 @@
 """Choice of the mechanism where names are known from earlier answers: among those that ask no threshold of them.
 
-Only public numbers decide. With fewer known names than k nothing changes. With k or more, weighted Gaussian and Gaussian
-histogram return known names however few units they have, and others above their threshold. Peeling chooses among the
-known names alone, with less noise if k is small, and misses any other name. It is considered from 5 k known names on:
-so long a list is likely to hold the first k of another filter, and k names that were released for another one are not.
-What is compared is the price and then the standard deviation of the noise, in units, that decides the order of the
-names. `benchmarks/released.py` prints the recall that these choices give.
+Only public numbers decide. With fewer known names than k nothing changes. With k or more, weighted Gaussian and
+Gaussian histogram return known names however few units they have, and others above their threshold. Peeling chooses
+among the known names alone, with less noise if k is small, and misses any other name. It is considered from 5 k known
+names on: so long a list is likely to hold the first k of another filter, and k names that were released for another one
+are not. What is compared is the price and then the standard deviation of the noise, in units, that decides the order of
+the names. `benchmarks/released.py` prints the recall that these choices give.
 """
 
 from __future__ import annotations
