@@ -1,7 +1,7 @@
 """Release of noisy values over two kinds of names: known ones, which all take part, and others above a threshold.
 
 A name is known if the caller knows it without the data, or from earlier releases. Every known name gets noise, also one
-that no unit is in: to leave those out would tell, with certainty, that some unit is in the others (`maths.md` 9.6).
+that no unit is in: to leave those out would tell, with certainty, that some unit is in the others (`maths.md` 9.4.1).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
-`keys` has the identity of each key (`key_identity.py`), by which later queries find the names; answers before 0.12 have
-none, and their names are not known.
+`keys` has the identity of each key (`key_identity.py`), by which later queries find the names; older answers have none,
+and their names are not known.
 """
 
 from __future__ import annotations

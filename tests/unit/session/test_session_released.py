@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from support.session_kit import filled, session_on, values_rows
 
 import dpsql
 from dpsql.errors import Refusal
+from dpsql.mechanisms import Noise
+from dpsql.plan import build_statement, release
+from dpsql.plan.mechanisms import Groups, MechanismOutput
 from dpsql.session import Session
 
 EXACT = "epsilon = 1"
@@ -203,6 +207,10 @@ def test_accounts_with_other_known_names_share_no_draw(sessions: Callable[..., S
     assert alice.explain(NARROW).law != bob.explain(NARROW).law
     assert len(alice.sql(NARROW)) == 3
     assert len(bob.sql(NARROW)) == 0
+    know(bob, ["moon", "star", "earth"])
+    other = NARROW.replace("752", "753")
+    assert alice.explain(other).release_key == bob.explain(other).release_key
+    assert alice.explain(other).law != bob.explain(other).law
 
 
 def test_another_session_of_the_account_knows_the_names_on_every_version(sessions: Callable[..., Session]) -> None:
@@ -275,6 +283,29 @@ def test_a_group_whose_units_are_in_too_many_groups_to_be_weighed_keeps_its_coun
     assert {n for _, n in answer.fetchall()} == {10}  # none has lost its units, weighed or not
 
 
+def test_other_groups_without_weight_do_not_take_part() -> None:
+    """One unit of 4000 groups has a weight in 100 of them; the others are read for the sake of known names alone."""
+    session = opened("CREATE TABLE reads AS SELECT 1 AS user_id, i::VARCHAR AS article FROM range(4000) AS t(i)")
+    know(session, ["0", "1"])
+    plan, seen = session.explain(top(5, WEIGHTED)), list[int]()
+    mechanism = plan.mechanism_plan
+
+    class Watched:
+        def __getattr__(self, name: str) -> object:
+            return getattr(mechanism, name)
+
+        def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+            seen.extend([groups.known, len(groups.weights), int((groups.weights[groups.known :] > 0).sum())])
+            return mechanism.draw(groups, noise)
+
+    own = session._dependencies
+    exact = own.engine.execute(build_statement(plan.counting))
+    release(replace(plan, mechanism_plan=Watched()), exact, noise=own.noise)  # type: ignore[arg-type]
+    known, groups, weighed = seen
+    assert known == 2
+    assert groups - known == weighed <= 100
+
+
 @pytest.mark.parametrize("mechanism", [WEIGHTED, "mechanism = gaussian_histogram, max_groups_contributed = 2"])
 def test_a_known_group_to_which_units_add_nothing_keeps_its_other_measures(mechanism: str) -> None:
     own = policy(reads=dpsql.PrivateTable("user_id", bounds={"price": {"max": 10}}))
@@ -293,7 +324,7 @@ def test_with_min_units_known_names_are_not_used() -> None:
     session = opened(*READS, own=own)
     session.sql(top(3, EXACT))
     plan = session.explain(top(3, "epsilon = 0.5"))
-    assert plan.spec.rows.known == 0
+    assert plan.query.names is None
     assert plan.mechanism == "limited_domain"
     with pytest.raises(Refusal, match="at least so many units"):
         session.sql(top(3, "domain = released"))
