@@ -85,6 +85,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "cut": receipt.cut,
         "legs": receipt.legs,
         "charged_to": receipt.charged_to,
+        "known": receipt.known,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
         "parts": [encode_receipt(part) for part in receipt.parts],

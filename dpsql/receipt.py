@@ -47,8 +47,9 @@ class Receipt:
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
     time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did, and `charged_to`
-    in words which values of a column were charged, "" where values have no budgets. `loss` and `remaining` are in the
-    currencies of the `certificate`. A statement with several private queries has the receipts of each as `parts`.
+    in words which values of a column were charged, "" where values have no budgets. So many names that were `known`
+    from earlier answers took part without a threshold. `loss` and `remaining` are in the currencies of the
+    `certificate`. A statement with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -84,6 +85,7 @@ class Receipt:
     cut: str = ""
     legs: str = ""
     charged_to: str = ""
+    known: int = 0
     parts: tuple[Receipt, ...] = ()
 
     @classmethod
@@ -110,6 +112,7 @@ class Receipt:
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
             legs="",
             charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
+            known=sum(each.known for each in parts),
             parts=tuple(parts),
         )
 
@@ -181,6 +184,8 @@ class Receipt:
             pairs += [("charged to", self.charged_to)] if self.charged_to else []
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
+        if self.known:
+            pairs.append(("known names", f"{self.known:,} that earlier answers released took part without a threshold"))
         if self.bounds:
             pairs.append(("bounds", self.bounds))
         pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]

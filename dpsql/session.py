@@ -71,7 +71,7 @@ class Session:
     [('moon',)]
     """
 
-    __slots__ = ("_analyses", "_closed", "_dependencies", "_free_answers", "_salts")
+    __slots__ = ("_analyses", "_closed", "_dependencies", "_free_answers", "_names", "_salts")
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
@@ -85,6 +85,7 @@ class Session:
         self._free_answers = planning.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
+        self._names = planning.NamesOfAccount(own.ledger, self._account)
         salt = own.noise.draw(16)
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
@@ -190,7 +191,7 @@ class Session:
             return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
-        law = plan.release_key if shared else ""
+        law = plan.law if shared else ""
         request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
         request = replace(request, values=plan.charged_values, division=own.division)
         short = None
@@ -397,7 +398,7 @@ class Session:
     ) -> tuple[planning.Plan, bytes | None]:
         """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
         own = self._dependencies
-        query = self._free_answers.complete(query, stop)
+        query = self._names.complete(self._free_answers.complete(query, stop))
         if query.charged_values is not None and own.ledger.division != own.division:
             query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = planning.build_plan(query, own.terms, salts=self._salts)
@@ -422,7 +423,7 @@ class Session:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
         if isinstance(statement, _WITH_VIEW) and not is_open:
             for query in map(self._free_answers.complete, planning.result_view(statement).inners):
-                planning.build_plan(query, self._dependencies.terms, salts=self._salts)
+                planning.build_plan(self._names.complete(query), self._dependencies.terms, salts=self._salts)
         return self._free_answers.schema(statement)
 
     @property
@@ -499,6 +500,7 @@ class Session:
             cut=plan.query.cut,
             legs=released.legs,
             charged_to=self._describe_charged(plan),
+            known=drawn.known,
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )

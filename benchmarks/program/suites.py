@@ -37,6 +37,7 @@ SUITES = (
     # what it costs in accuracy, and what a budget buys
     "recall",
     "hard_case",
+    "released",
     "histograms",
     "exp1",
     "exp2",

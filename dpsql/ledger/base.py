@@ -209,6 +209,14 @@ class Ledger(Protocol):
         """Return the newest stored answer for this key, account and current data version."""
         ...
 
+    def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
+        """Return the answers of an account, of all data versions, that were stored after event number `after`.
+
+        They come in the order in which they were settled, the oldest first, with the number of the last event of the
+        ledger, from which a later call goes on.
+        """
+        ...
+
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
 

@@ -125,6 +125,10 @@ class LedgerTransaction(Protocol):
         """Return the stored answer of an entry, if there is one."""
         ...
 
+    def answered(self, account: str | None, *, after: int) -> Iterator[int]:
+        """Return the entries of an account that were settled after event number `after`, in the order of settling."""
+        ...
+
     def head(self) -> tuple[int, str]:
         """Return number and chain of the last event."""
         ...
@@ -277,6 +281,16 @@ class BaseLedger(ABC):
             self._agree(book)
             found = _find_stored(book, key, account=account, version=book.terms().data_version)
         return None if found is None else found[1]
+
+    @release_on_interrupt
+    def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
+        """Return the answers of an account that were stored after event number `after`, and the number of the last."""
+        with self._reading() as book:
+            self._agree(book)
+            last, _ = book.head()
+            entries = book.answered(account, after=after) if last > after else ()
+            found = [answer for entry in entries if (answer := book.answer(entry)) is not None]
+        return last, found
 
     @release_on_interrupt
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:

@@ -18,6 +18,10 @@ HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY 
 LINKED = """SELECT seq, at, kind, body, chain, (
     SELECT before.chain FROM events AS before WHERE before.seq = events.seq - 1
 ) FROM events"""  # with the chain of the event before
+_ANSWERED = """SELECT asked.seq, asked.at, asked.kind, asked.body, asked.chain, (
+    SELECT before.chain FROM events AS before WHERE before.seq = asked.seq - 1
+) FROM events AS settled JOIN events AS asked ON asked.seq = {entry}
+WHERE settled.kind = 'settled' AND settled.seq > ? AND substr(asked.body, 1, ?) = ? ORDER BY settled.seq"""
 FIRST, LAST = -(2**63), 2**63 - 1  # numbers that a row can have, also where no event has them
 _PAGE = 100
 
@@ -42,6 +46,7 @@ class EventRows(ABC):
     SETTLEMENT: ClassVar[str]  # of an entry
     ASKED: ClassVar[str]  # reservations under a key, given as JSON, of an account or another data version, newest first
     FIRST_ASKED: ClassVar[str]  # reservations under a key on a data version, oldest first
+    ENTRY: ClassVar[str]  # the entry that the body of the event `settled` settles, as an expression
 
     @abstractmethod
     def _run(self, statement: str, *values: object) -> Found:
@@ -101,6 +106,13 @@ class EventRows(ABC):
         if row is None or not isinstance(row[0], bytes) or hashlib.sha256(row[0]).hexdigest() != digest:
             raise tampered(f"the answer of event {entry} is not the one it was given")
         return row[0]
+
+    def answered(self, account: str | None, *, after: int) -> Iterator[int]:
+        """Return the entries of an account that were settled after event number `after`, in the order of settling."""
+        whose = encode_account_prefix(account)
+        rows = self._run(_ANSWERED.format(entry=self.ENTRY), after, len(whose), whose)
+        events = [_linked(row, "reserved") for row in rows]
+        return (event.seq for event in events if event.body.startswith(whose))
 
     def answers(self) -> Iterator[int]:
         """Return the entries of all answers, in their order."""

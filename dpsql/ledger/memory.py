@@ -167,6 +167,15 @@ class _Book:
         """Return the stored answer of an entry, if there is one."""
         return None if self.settlement(entry) is None else self.answers.get(entry)
 
+    def answered(self, account: str | None, *, after: int) -> Iterator[int]:
+        """Return the entries of an account that were settled after event number `after`, in the order of settling."""
+        whose = encode_account_prefix(account)
+        for event in self.record[after : self.count]:
+            if event.kind == "settled":
+                entry = json.loads(event.body)["entry"]
+                if self.record[entry - 1].body.startswith(whose):
+                    yield entry
+
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""
         return (event for event in self.record if event.kind == "registered")

@@ -9,8 +9,8 @@ from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import FullHistogram
+from dpsql.mechanisms.known_names import NONE_KNOWN, KnownValues, release_beside_known
 from dpsql.mechanisms.parameters import check_delta, check_k, check_sensitivity
-from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
 
@@ -38,7 +38,9 @@ class GaussianHistogram:
     Given: rho sets the noise; delta in (0, 1) is this query's; no privacy unit is in more than
     `max_groups_contributed` groups, enforced by the caller. One unit changes each count by at most R = `sensitivity`,
     all in one direction (1 where units are counted). The histogram holds the counts of all groups that exist,
-    in an order of labels that does not depend on data: it breaks ties, the exact counts never do.
+    in an order of labels that does not depend on data: it breaks ties, the exact counts never do. Groups whose labels
+    are `known` without the data, or from earlier releases, need not reach the threshold: all of them take part with
+    their noisy counts, those that do not exist with 0, and the histogram holds the others.
     Returns: a `NoisyRelease` of at most k positions with their noisy counts, the highest first. The counts are
     unbiased before the threshold, so those next to it are too high as released.
     Loss: rho = R**2 * max_groups_contributed / (2 sigma**2) and delta, however many groups are released.
@@ -88,7 +90,8 @@ class GaussianHistogram:
         share = delta_of_each(self.delta, self.max_groups_contributed)
         return self.sensitivity + discrete_gaussian_offset(self.variance, share)
 
-    def release(self, histogram: FullHistogram, noise: Noise) -> NoisyRelease:
-        """Draw the release."""
-        noisy = noisy_above(histogram, self.threshold, variance=self.variance, noise=noise)
-        return NoisyRelease.leading(noisy, self.k)
+    def release(self, histogram: FullHistogram, noise: Noise, *, known: KnownValues = NONE_KNOWN) -> NoisyRelease:
+        """Draw the release; positions count the known groups first."""
+        return release_beside_known(
+            known, histogram, k=self.k, threshold=self.threshold, variance=self.variance, noise=noise
+        )

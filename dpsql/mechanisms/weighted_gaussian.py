@@ -11,6 +11,7 @@ from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset, disc
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.gaussian_histogram import check_sparse
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
+from dpsql.mechanisms.known_names import NONE_KNOWN, KnownValues, release_beside_known
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
@@ -40,7 +41,9 @@ class WeightedGaussian:
     Given: rho sets the noise; delta in (0, 1) is this query's; no privacy unit is in more than
     `max_groups_contributed` groups, enforced by the caller, best a cap that hardly any unit reaches. The histogram
     holds the weights of all groups that exist, in steps of 1 / WEIGHT_STEPS and in an order of labels that does not
-    depend on data: it breaks ties, the exact weights never do.
+    depend on data: it breaks ties, the exact weights never do. Groups whose labels are `known` without the data, or
+    from earlier releases, need not reach the threshold: all of them take part with their noisy weights, those that do
+    not exist with 0, and the histogram holds the others.
     Returns: a `NoisyRelease` of at most k positions with their noisy weights in steps, the highest first. A weight is
     no number of units: it is that divided by the root of the groups that these units are in.
     Loss: rho = 1 / (2 sigma**2) and delta, sigma in weights of 1, however many groups are released.
@@ -89,9 +92,11 @@ class WeightedGaussian:
         """Draw all groups that pass, with their noisy weights, in no order."""
         return noisy_above(histogram, self.threshold, variance=self.variance, noise=noise)
 
-    def release(self, histogram: FullHistogram, noise: Noise) -> NoisyRelease:
-        """Draw the release."""
-        return NoisyRelease.leading(self.passed(histogram, noise), self.k)
+    def release(self, histogram: FullHistogram, noise: Noise, *, known: KnownValues = NONE_KNOWN) -> NoisyRelease:
+        """Draw the release; positions count the known groups first."""
+        return release_beside_known(
+            known, histogram, k=self.k, threshold=self.threshold, variance=self.variance, noise=noise
+        )
 
 
 @lru_cache(maxsize=256)

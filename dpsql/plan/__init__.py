@@ -1,5 +1,6 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
+from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack_release, unpack
 from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
@@ -31,6 +32,7 @@ __all__ = [
     "ExternalRelease",
     "Forecast",
     "FreeAnswers",
+    "NamesOfAccount",
     "PackedRelease",
     "Plan",
     "Prepared",

@@ -145,9 +145,9 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Predic
         case DomainDiscoveryPlan(selection=discovery):
             return _predict_weighted(discovery.discovery, query)
         case PeelingPlan(selection=peeled):
-            return _predict_known_domain(peeled, query)
+            return _predict_known_domain(peeled, query, released=mechanism_plan.known)
         case JointPlan(selection=sequence):
-            return _predict_known_domain(sequence, query)
+            return _predict_known_domain(sequence, query, released=mechanism_plan.known)
     return None
 
 
@@ -168,12 +168,13 @@ def assume_groups_per_unit(bound: int) -> int:
     return min(math.ceil(bound / 2), _TYPICAL)
 
 
-def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQuery) -> Prediction:
+def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQuery, *, released: int) -> Prediction:
     """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
     domain, k = query.domain, mechanism.k
     known, told = (
         (len(domain.values), "of") if isinstance(domain, LiteralDomain) else (max(_CANDIDATES, k), "if there are")
     )
+    known, told = (released, "of") if released else (known, told)
     epsilon = float(mechanism.epsilon.value / mechanism.sensitivity)
     if isinstance(mechanism, Peeling):
         reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.auto import CHOSEN, Candidate
 from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
+from dpsql.plan.released_names import ReleasedNames
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery
@@ -64,6 +66,17 @@ class Plan(NotebookRepr):
     def certificate(self) -> Certificate:
         """Certificate of the session."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
+
+    @property
+    def law(self) -> str:
+        """Digest of the distribution of the answer among accounts, whose known names differ.
+
+        The `release_key` leaves the names out, so that an answer of this account is found again when more are known.
+        """
+        names = self.query.names
+        if not self.spec.rows.known or not isinstance(names, ReleasedNames):
+            return self.release_key
+        return hashlib.sha256(f"{self.release_key} {names.digest}".encode("ascii")).hexdigest()
 
     def price(self, loss: Loss) -> BudgetVector:
         """Return what a loss uses of the budget; raise UsageError for one that the certificate does not cover."""
@@ -187,6 +200,7 @@ class Plan(NotebookRepr):
             *([] if self.rule is None else [("certificate", self.certificate.value)]),
             ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
             *self._describe_keys(),
+            *self._describe_names(),
             *self.spec.report.facts,
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
@@ -212,11 +226,21 @@ class Plan(NotebookRepr):
                 return [("groups", f"{self.k:,}, all of them")]
         return [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else str(self.k))]
 
+    def _describe_names(self) -> list[tuple[str, str]]:
+        """Return how many names are known that the mechanism does not use."""
+        names = self.query.names
+        if names is None or self.spec.rows.known:
+            return []
+        told = f"{names.count:,} that earlier answers released; {self.mechanism} uses none of them"
+        return [("known names", told)]
+
     def _considered(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""
         option, why = self.query.clause.options.get("mechanism"), "groups need the fewest units, at the least price"
         if option is not None and option.value != "auto":
             why = "the query names it"
+        elif self.query.names is not None and self.spec.rows.known and self.query.domain is None:
+            why = "known names need no threshold, and their order has the least noise, at the least price"
         elif sum(each.name in CHOSEN for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
         elif self.mechanism == "known_groups":

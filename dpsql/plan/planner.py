@@ -11,6 +11,7 @@ from dataclasses import replace
 from dpsql.errors import Refusal
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.auto import CHOSEN, Candidate, choose_candidate, compare_candidates
+from dpsql.plan.auto_names import choose_over_names
 from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
 from dpsql.plan.measures import bound_measures
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
@@ -35,7 +36,7 @@ from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, count_groups
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, ReleasedDomain, count_groups
 from dpsql.sql.rewrite.charged_values import confine_to_values
 from dpsql.sql.rewrite.engine_query import Bound
 
@@ -55,12 +56,14 @@ _UNKNOWN_DOMAIN: dict[str, _Builder] = {
 _KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _ALL_GROUPS: dict[str, _Builder] = {"known_groups": known_groups}
+_OVER_NAMES: dict[str, _Builder] = {**_UNKNOWN_DOMAIN, "peeling": peeling}  # where names are known
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
 _OF_WEIGHTS = frozenset([relay, weighted_gaussian, domain_discovery])  # those with a cap of their own
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
+    "known": "Write known = false for a threshold for all names, or leave it out.",
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
@@ -78,6 +81,8 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
     fitting, name = _read_mechanism(options.get("mechanism"), query)
     _check_words(query)
+    if query.names is not None and _find_min_units(query, terms) > 1:
+        query = replace(query, names=None)  # a known name does not promise so many units
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
         wanted = _COMPARED if query.explained else CHOSEN
@@ -88,9 +93,14 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         )
     chosen = choose_candidate(considered)
     if name is None:
+        name = choose_over_names(
+            query, build=lambda each: _build(_OVER_NAMES[each], query, terms=terms, salts=salts)[0]
+        )
+    if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
-    mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
-    if name == "peeling" and _is_auto(options.get("mechanism")):
+    builder = fitting[name] if name in fitting else _OVER_NAMES[name]
+    mechanism_plan, query, groups = _build(builder, query, terms=terms, salts=salts)
+    if name == "peeling" and query.domain is not None and _is_auto(options.get("mechanism")):
         mechanism_plan, query, groups = _choose_known_groups((mechanism_plan, query, groups), terms=terms, salts=salts)
         name = mechanism_plan.selection.name
     spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
@@ -105,7 +115,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     )
     tables = [terms.tables[name] for name in query.tables]
     bound = read_groups(options.get("max_groups_contributed"), tables)
-    min_units = max(table.min_units or 1 for table in tables)
+    min_units = _find_min_units(query, terms)
     key, others = compute_question_keys(query, mechanism=name, bound=bound, min_units=min_units)
     release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
     return replace(plan, key=key, release_key=release_key, other_keys=(*others, release_key))
@@ -121,6 +131,11 @@ def _choose_known_groups(
     every = _build(known_groups, query, terms=terms, salts=salts)
     k = min(query.clause.k or 1, len(query.domain.values))
     return every if every[0].price.items(k) < mechanism_plan.price.items(k) else peeled
+
+
+def _find_min_units(query: PrivateQuery, terms: Terms) -> int:
+    """Return how many units the policy wants in a group."""
+    return max(terms.tables[name].min_units or 1 for name in query.tables)
 
 
 def _is_auto(option: Option | None) -> bool:
@@ -172,6 +187,8 @@ def _build(
 
 def _count_known_groups(query: PrivateQuery) -> int:
     """Return how many known groups a query has, 1 for a total."""
+    if isinstance(query.domain, ReleasedDomain):
+        return 1 if query.names is None else query.names.count
     return count_groups(query.domain) or 1
 
 

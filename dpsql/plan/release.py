@@ -21,6 +21,7 @@ from dpsql.plan.measure_values import decode_steps, divide_steps
 from dpsql.plan.mechanisms import CountNoise, Groups, RowsRead
 from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
+from dpsql.plan.released_names import ReleasedNames, match_names
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import Output, PrivateQuery, PublicQuery
 
@@ -52,6 +53,7 @@ class ReleaseTerms:
     The defaults of the policy may have changed since, so a stored release has its own. `partitions` is how many answers
     of at most `k` keys it consists of. `chooses` is that of the report of the mechanism, `bounded_by` the bound of the
     groups in which the counts count each unit. `counts` is the noise of the first measure, `others` that of the others.
+    So many names that were `known` from earlier answers took part.
     """
 
     mechanism: str
@@ -65,6 +67,7 @@ class ReleaseTerms:
     counts: CountNoise | None
     bounded_by: int | None
     others: tuple[CountNoise, ...] = ()
+    known: int = 0
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -82,6 +85,7 @@ class ReleaseTerms:
             counts=spec.counts,
             bounded_by=plan.count_bound,
             others=tuple(CountNoise(each.variance, each.scale) for each in plan.mechanism_plan.price.others),
+            known=spec.rows.known,
         )
 
     @property
@@ -124,10 +128,10 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     or all groups.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
-    table = open_exact(exact)
-    drawn = plan.mechanism_plan.draw(_read_groups(plan, table), noise)
+    read = _join_names(plan, open_exact(exact))
+    drawn = plan.mechanism_plan.draw(read.groups, noise)
     values = () if drawn.counts is None else (drawn.counts, *drawn.others)
-    canonical = _select_released(plan, table, rows=drawn.rows, values=values)
+    canonical = _select_released(plan, read, rows=drawn.rows, values=values)
     terms = ReleaseTerms.of(plan).choose(drawn.chosen)
     shown, rows = present(plan, canonical, terms=terms)
     return Release(
@@ -141,6 +145,57 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
         chosen=drawn.chosen,
         legs=drawn.legs,
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _ReadRows:
+    """What was read: the groups, and their keys, those of the known names first, then those of `rows` of the table."""
+
+    groups: Groups
+    table: pa.Table
+    names: pa.Table | None
+    rows: npt.NDArray[np.int64] | None
+
+    def take_keys(self, at: int, rows: Sequence[int], *, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
+        """Return key number `at` of some groups in a type."""
+        import pyarrow as pa
+
+        column = self.table.column(at)
+        if self.names is None or self.rows is None:
+            return _cast(column.take(int64_array(rows)), type_)
+        known = self.names.num_rows
+        unknown = column.take(int64_array(self.rows[row - known] for row in rows if row >= known))
+        named = self.names.column(at).take(int64_array(row for row in rows if row < known))
+        both = pa.chunked_array([*_cast(named, type_).chunks, *_cast(unknown, type_).chunks], type_)
+        order = np.argsort(np.array(rows, np.int64) >= known, kind="stable")  # where each of both stands
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return both.take(int64_array(places))
+
+
+def _join_names(plan: Plan, table: pa.Table) -> _ReadRows:
+    """Return the groups that were read, joined to the known names if any take part.
+
+    A name that no row has is a group of 0: whether there are rows decides neither whether a name takes part nor its
+    place. Of the other groups those remain to which some unit adds something, as without known names.
+    """
+    groups, expected, names = _read_groups(plan, table), plan.spec.rows, plan.query.names
+    if not expected.known or not isinstance(names, ReleasedNames):
+        return _ReadRows(groups, table, None, None)
+    found = match_names(table.columns[: len(plan.query.keys)], names)
+    present = np.flatnonzero(found >= 0)
+    measured = groups.weights if expected.weighted else groups.counts
+    others = np.flatnonzero((found < 0) & (measured > 0))[: 0 if expected.alone else None]
+
+    def join(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        named = np.zeros(names.count, np.int64)
+        named[found[present]] = values[present]
+        return np.concatenate([named, values[others]])
+
+    weights = join(groups.weights) if expected.weighted else groups.weights
+    further = tuple(join(each) for each in groups.others)
+    joined = Groups(join(groups.counts), weights, None, further, known=names.count)
+    return _ReadRows(joined, table, names.table, others)
 
 
 def _read_groups(plan: Plan, table: pa.Table) -> Groups:
@@ -181,16 +236,19 @@ def _in_bounds(expected: RowsRead, rows: int, *, partitions: npt.NDArray[np.int6
 
 
 def _select_released(
-    plan: Plan, table: pa.Table, *, rows: Sequence[int], values: Sequence[tuple[int, ...]]
+    plan: Plan, read: _ReadRows, *, rows: Sequence[int], values: Sequence[tuple[int, ...]]
 ) -> pa.Table:
     """Return all that is released, its types from the query: every key, then the noisy measures, if any were drawn."""
     import pyarrow as pa
 
-    chosen, columns = int64_array(rows), dict[str, pa.Array | pa.ChunkedArray]()
-    for at, key in enumerate(plan.query.keys):
-        column, type_ = table.column(at).take(chosen), arrow_type(key.type)
-        columns[f"key_{at + 1}"] = column if column.type == type_ else column.cast(type_)
+    columns = {
+        f"key_{at + 1}": read.take_keys(at, rows, type_=arrow_type(key.type)) for at, key in enumerate(plan.query.keys)
+    }
     return pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == type_ else column.cast(type_)
 
 
 def name_measure(at: int) -> str:

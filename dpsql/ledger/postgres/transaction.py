@@ -38,6 +38,7 @@ class Rows(EventRows):
 
     SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND told_entry(body) = ?"
     ASKED = f"{_UNDER} WHERE (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
+    ENTRY = "told_entry(settled.body)"
     FIRST_ASKED = f"{_UNDER} WHERE body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 
     def __init__(self, connection: Connection) -> None:

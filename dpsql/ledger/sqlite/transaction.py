@@ -37,6 +37,7 @@ class Rows(EventRows):
 
     SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
     ASKED = f"{_UNDER} AND (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
+    ENTRY = "json_extract(settled.body, '$.entry')"
     FIRST_ASKED = f"{_UNDER} AND body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 
     def __init__(self, connection: sqlite3.Connection) -> None:

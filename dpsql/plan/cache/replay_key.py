@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -30,12 +30,20 @@ from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
-__all__ = ["FORMAT", "compute_question_keys", "compute_replay_key", "order_canonically"]
+__all__ = [
+    "FORMAT",
+    "compute_question_keys",
+    "compute_replay_key",
+    "encode_value",
+    "list_fields",
+    "order_canonically",
+]
 
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
     "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
 )  # options that are no part of a release, or that the key has in another form
+_DEFAULT = ("known", "true")  # an option that is written out and changes nothing
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
     type, str
@@ -83,7 +91,7 @@ def compute_question_keys(
     written = {
         name: option.value if not isinstance(option.value, str) else (option.value, option.word)
         for name, option in query.clause.options.items()
-        if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True)
+        if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != _DEFAULT
     }
     bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
     unnamed = {name: value for name, value in written.items() if name != "mechanism"}
@@ -168,6 +176,16 @@ def order_canonically(query: PrivateQuery) -> PrivateQuery:
 
 def _sort_values(domain: LiteralDomain, numbers: _Numbers) -> LiteralDomain:
     return LiteralDomain(tuple(sorted(domain.values, key=lambda value: _to_json(_encode(value, numbers)))))
+
+
+def encode_value(value: object) -> object:
+    """Return a value that names no relation as JSON holds it."""
+    return _encode(value, _Numbers())
+
+
+def list_fields(node: object) -> tuple[str, ...] | None:
+    """Return the fields of a node of the tree that decide anything; None for a plain value."""
+    return _compared_fields(type(node)) if is_dataclass(node) and not isinstance(node, type) else None
 
 
 def _to_json(spelled: object) -> str:

@@ -1,10 +1,12 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
     dpsql release 1 <SHA-256 of the rest>
-    {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}}
+    {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}, "keys": [...]}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
+`keys` has the identity of each key (`key_identity.py`), by which later queries find the names; older answers have none,
+and their names are not known.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
+from dpsql.plan.cache.key_identity import identify_keys
 from dpsql.plan.mechanisms import CountNoise
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
@@ -25,7 +28,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PackedRelease", "is_same_release", "pack_release", "unpack"]
+__all__ = ["PackedRelease", "is_same_release", "pack_release", "read_names", "unpack"]
 
 _MARK = b"dpsql release 1 "
 _PLAIN = ("mechanism", "k", "k_bar", "chooses", "partitions", "bounded_by")  # terms that JSON has as they are
@@ -52,6 +55,7 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "chosen": release.chosen,
         **({"legs": release.legs} if release.legs else {}),
         "terms": _encode_terms(release.terms),
+        "keys": identify_keys(plan.query),
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
     digest = hashlib.sha256(_stream(release.table)).hexdigest()
@@ -108,11 +112,28 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     )
 
 
+def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
+    """Return the identity of the keys of a stored release and a table of them alone; None for what has no names."""
+    import pyarrow as pa
+
+    head, _, content = stored.partition(b"\n")
+    if not head.startswith(_MARK) or head + b"\n" != _head(content):
+        return None
+    facts, _, stream = content.partition(b"\n")
+    keys = tuple(json.loads(facts).get("keys", ()))
+    if not keys:
+        return None
+    with pa.ipc.open_stream(stream) as reader:
+        return keys, reader.read_all().select(range(len(keys)))
+
+
 def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
     """Return the terms of a release as JSON holds them, numbers exactly."""
     numbers = {name: str(getattr(terms, name).value) for name in ("epsilon", "delta")}
     plain = {name: getattr(terms, name) for name in _PLAIN}
     known = {**plain, **numbers, "threshold_offset": str(terms.threshold_offset), "counts": _encode_noise(terms.counts)}
+    if terms.known:
+        known["known"] = terms.known
     return {**known, "others": [_encode_noise(each) for each in terms.others]} if terms.others else known
 
 
@@ -133,6 +154,7 @@ def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
         threshold_offset=Fraction(known["threshold_offset"]),
         counts=None if known["counts"] is None else _decode_noise(known["counts"]),
         others=tuple(map(_decode_noise, known.get("others", ()))),
+        known=known.get("known", 0),
     )
 
 

@@ -41,13 +41,15 @@ class Groups:
     """Groups in the order of the engine's rows: the counts that rank them, and weights if the mechanism uses them.
 
     All are int64 arrays of one value per row. `weights` is empty if the mechanism uses none; `partitions` has positions
-    in the list of the query, if it has one. `others` are the measures of the query after the first.
+    in the list of the query, if it has one. `others` are the measures of the query after the first. The first `known`
+    groups are those whose names are known, whether rows have them or not; the others have a positive measure.
     """
 
     counts: npt.NDArray[np.int64]
     weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     partitions: npt.NDArray[np.int64] | None = None
     others: tuple[npt.NDArray[np.int64], ...] = ()
+    known: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class RowsRead:
 
     Each row has a count of at least `min_count` (None: any), and a weight of at least `min_weight` too if `weighted`.
     There are at most `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the
-    number of further measures.
+    number of further measures. So many names are `known`: their groups come first, 0 where no row has them, and the
+    rows of other names follow, or none if the known names take part `alone`.
     """
 
     counting: CountingQuery
@@ -125,6 +128,8 @@ class RowsRead:
     min_weight: int = 1
     partitions: int = 0
     others: int = 0
+    known: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_others
-from dpsql.plan.mechanisms.measure_text import describe_noisy, describe_spread, name_value
+from dpsql.plan.mechanisms.measure_text import describe_known, describe_noisy, describe_spread, name_value
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
@@ -22,10 +22,14 @@ __all__ = ["GaussianHistogramPlan", "gaussian_histogram"]
 
 @dataclass(frozen=True, slots=True)
 class GaussianHistogramPlan:
-    """The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once."""
+    """The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once.
+
+    So many names are `known`, and need no threshold.
+    """
 
     selection: GaussianHistogram
     price: ItemLoss
+    known: int = 0
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -44,12 +48,18 @@ class GaussianHistogramPlan:
             k=chosen.k,
             worst_case=chosen.loss + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
             half=chosen.loss + ZCDP(price.rho(price.other_items(math.ceil(chosen.k / 2))), Delta(0)),
-            rows=RowsRead(counting=rewrite_all(query, bound=bound), others=len(query.measures) - 1),
+            rows=RowsRead(
+                counting=rewrite_all(query, bound=bound, every=self.known > 0),
+                min_count=0 if self.known else 1,
+                others=len(query.measures) - 1,
+                known=self.known,
+            ),
             counts=None if self.price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
                 charged="paid at once, however many are returned"
                 + ("; one for each value of a further measure" if price.others else ""),
                 facts=(
+                    *describe_known(self.known),
                     ("threshold", f"{describe_noisy(query, threshold)}, independent of the other groups"),
                     ("noise", f"sigma {sigma} on the {name_value(query)} of every group; all groups are read"),
                 ),
@@ -60,7 +70,8 @@ class GaussianHistogramPlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
         chosen, price = self.selection, self.price
-        drawn = chosen.release(FullHistogram(groups.counts), noise)
+        known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :])
+        drawn = chosen.release(others, noise, known=known)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
         first = MechanismOutput(drawn.positions, drawn.counts, chosen.loss, items, stopped_at_bottom=stopped)
         return add_others(first, groups, price=price, noise=noise)
@@ -75,7 +86,7 @@ def gaussian_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
     bound, delta = request.bound(), request.delta
     try:
         rho, most = price.rho(price.joint_items(k)), request.most
-        return GaussianHistogramPlan(GaussianHistogram(rho, delta, k, bound, most), price)
+        return GaussianHistogramPlan(GaussianHistogram(rho, delta, k, bound, most), price, request.known)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

@@ -13,27 +13,29 @@ from dpsql.plan.mechanisms.base import (
     ItemLoss,
     MechanismOutput,
     ReleaseSpec,
-    RowsRead,
     SpecReport,
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
-from dpsql.plan.mechanisms.known_groups import find_min
-from dpsql.plan.mechanisms.peeling import count_candidates, read_candidates
+from dpsql.plan.mechanisms.peeling import count_candidates, read_candidates, read_domain
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["JointPlan", "joint"]
 
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item."""
+    """The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item.
+
+    With `known` the domain is so many names that earlier answers released.
+    """
 
     selection: JointExponential
     price: ItemLoss
+    known: int = 0
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -50,14 +52,12 @@ class JointPlan:
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            rows=RowsRead(
-                counting=rewrite(query, None, bound=bound), min_count=find_min(query), others=len(query.measures) - 1
-            ),
+            rows=read_domain(query, bound, known=self.known),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
                 facts=(
-                    ("domain", count_candidates(query)),
+                    ("domain", count_candidates(query, self.known)),
                     ("draw", f"all keys in one, of epsilon {float(chosen.epsilon):.4g}"),
                 ),
             ),
@@ -65,10 +65,11 @@ class JointPlan:
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw all keys, and then counts of them; an empty domain is no draw, and costs nothing."""
-        candidates = read_candidates(groups)
+        candidates, order = read_candidates(groups)
         chosen = self.selection.select(candidates, noise)
         loss, items = self.selection.loss(chosen), self.selection.k if candidates.leaders else 0
-        keys = MechanismOutput(chosen.positions, None, loss, items, stopped_at_bottom=False)
+        rows = tuple(order[position] for position in chosen.positions)
+        keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=False)
         return add_counts(keys, groups, price=self.price, noise=noise)
 
 
@@ -77,7 +78,7 @@ def joint(request: MechanismRequest) -> JointPlan:
     k, price = min(request.k, request.candidates()), request.price
     try:
         epsilon = Epsilon(sqrt_rounded_down(8 * price.rho(k).value))
-        return JointPlan(JointExponential(epsilon, k, request.most), price)
+        return JointPlan(JointExponential(epsilon, k, request.most), price, request.known)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

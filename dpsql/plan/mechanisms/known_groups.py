@@ -14,7 +14,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.counts_by_item import draw_others
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
 
 __all__ = ["KnownGroupsPlan", "find_min", "known_groups"]
@@ -22,11 +22,15 @@ __all__ = ["KnownGroupsPlan", "find_min", "known_groups"]
 
 @dataclass(frozen=True, slots=True)
 class KnownGroupsPlan:
-    """Release of the counts of all known groups, at one item for each group that a unit can be in."""
+    """Release of the counts of all known groups, at one item for each group that a unit can be in.
+
+    With `known` these are so many names that earlier answers released.
+    """
 
     selection: KnownGroups
     price: ItemLoss
     k: int | None = None
+    known: int = 0
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -38,7 +42,9 @@ class KnownGroupsPlan:
         groups, k = self.selection.groups, self.k
         loss = self.price.loss(self.price.items(k or groups), Delta(0))
         is_total = query.clause.shape == "total"
-        counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound)
+        if self.known:
+            query = replace(query, domain=None)
+        counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound, every=self.known > 0)
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
         returned = "every one is returned" if k is None else "all are counted, for fewer items than a choice among them"
         facts = [] if is_total else [("domain", f"{groups:,} known groups; {returned}")]
@@ -48,7 +54,12 @@ class KnownGroupsPlan:
             worst_case=loss,
             half=loss,
             rows=RowsRead(
-                counting=counting, max_rows=groups, min_count=find_min(query), others=len(query.measures) - 1
+                counting=counting,
+                max_rows=None if self.known else groups,
+                min_count=find_min(query),
+                others=len(query.measures) - 1,
+                known=self.known,
+                alone=self.known > 0,
             ),
             counts=CountNoise.of(self.price.counts),
             report=SpecReport(charged=f"charged: {what}", facts=tuple(facts)),
@@ -100,4 +111,5 @@ def known_groups(request: MechanismRequest) -> KnownGroupsPlan:
     groups = 1 if clause.shape == "total" else request.candidates()
     k = None if clause.k is None else min(clause.k, groups)
     once = 0 if k is None else counts.items(groups) - counts.items(k)  # the other measures are of the first k alone
-    return KnownGroupsPlan(KnownGroups(counts, groups), replace(request.price, each=0, once=once), k)
+    known = request.known if isinstance(request.query.domain, ReleasedDomain) else 0
+    return KnownGroupsPlan(KnownGroups(counts, groups), replace(request.price, each=0, once=once), k, known)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 
-__all__ = ["describe_about", "describe_amount", "describe_noisy", "describe_spread", "name_value"]
+__all__ = ["describe_about", "describe_amount", "describe_known", "describe_noisy", "describe_spread", "name_value"]
 
 
 def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
@@ -48,6 +48,14 @@ def describe_noisy(query: PrivateQuery, steps: int) -> str:
 def describe_spread(query: PrivateQuery, steps: float) -> str:
     """Return the scale of noise on the first measure as a value."""
     return f"{_value_of(query.measures[0], steps):.1f}"
+
+
+def describe_known(known: int) -> tuple[tuple[str, str], ...]:
+    """Return how many names need no threshold, as lines of name and value; none where there are none."""
+    if not known:
+        return ()
+    names = "1 that an earlier answer released needs" if known == 1 else f"{known:,} that earlier answers released need"
+    return (("known names", f"{names} no threshold, also with no unit at all"),)
 
 
 def name_value(query: PrivateQuery) -> str:

@@ -13,7 +13,7 @@ from dpsql.plan.mechanisms.certificate_rules import check_delta, check_epsilon
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.statements import Option, PrivateQuery, count_groups
+from dpsql.sql.ir.statements import Option, PrivateQuery, ReleasedDomain, count_groups
 
 __all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups", "read_whole_number"]
 
@@ -104,6 +104,11 @@ class MechanismRequest:
             if (option := self.query.clause.options.get(name)) is not None:
                 raise Refusal("option", reason.format(name=name), hint=hint, place=option.place)
 
+    @property
+    def known(self) -> int:
+        """Number of names that are known from earlier answers and take part without threshold; 0 with min_units."""
+        return 0 if self.query.names is None or self.min_units > 1 else self.query.names.count
+
     def candidates(self) -> int:
         """Return how many candidates the known domain has at most, k where only the database knows; refuse the rest.
 
@@ -116,6 +121,12 @@ class MechanismRequest:
             reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
             place = self.query.clause.options["domain"].place
             raise Refusal("min-units", reason, hint=hint, place=place)
+        if self.query.domain is None or isinstance(self.query.domain, ReleasedDomain):
+            if not self.known:
+                hint = "Leave the domain out: the names that the query returns are known to later ones."
+                reason = "No stored answer of yours has names of these keys."
+                raise Refusal("domain", reason, hint=hint, place=self.place)
+            return self.known
         known = count_groups(self.query.domain)
         return self.k if known is None else known
 

@@ -19,7 +19,7 @@ from dpsql.mechanisms import (
 )
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_counts
-from dpsql.plan.mechanisms.measure_text import describe_amount
+from dpsql.plan.mechanisms.measure_text import describe_amount, describe_known
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
@@ -42,12 +42,13 @@ class WeightedGaussianPlan:
     """The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item.
 
     `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
-    alone: the counts that are released are then of all groups.
+    alone: the counts that are released are then of all groups. So many names are `known`, and need no threshold.
     """
 
     selection: WeightedGaussian
     price: ItemLoss
     own_cap: bool
+    known: int = 0
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -68,14 +69,17 @@ class WeightedGaussianPlan:
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
             rows=RowsRead(
-                counting=rewritten(query, bound=bound, weights=weights_within(chosen)),
+                counting=rewritten(query, bound=bound, weights=weights_within(chosen), every=self.known > 0),
+                min_count=0 if self.known else 1,
                 weighted=True,
+                min_weight=0 if self.known else 1,
                 others=len(query.measures) - 1,
+                known=self.known,
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
-                facts=describe_threshold(chosen, query),
+                facts=(*describe_known(self.known), *describe_threshold(chosen, query)),
                 threshold_offset=compute_threshold(chosen),
                 cap=OWN if self.own_cap else "",
             ),
@@ -84,7 +88,8 @@ class WeightedGaussianPlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys, in the order of their noisy weights, and then counts of them; equal weights come by position."""
         chosen, price = self.selection, self.price
-        drawn = chosen.release(FullHistogram(groups.weights), noise).positions
+        known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :])
+        drawn = chosen.release(others, noise, known=known).positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         return add_counts(keys, groups, price=price, noise=noise)
 
@@ -132,7 +137,8 @@ def weighted_gaussian(request: MechanismRequest) -> WeightedGaussianPlan:
     price, k = price_keys_at_once(request), request.k
     bound, delta = request.bound(), request.delta
     try:
-        return WeightedGaussianPlan(WeightedGaussian(price.rho(k), delta, k, bound), price, request.own_cap)
+        mechanism = WeightedGaussian(price.rho(k), delta, k, bound)
+        return WeightedGaussianPlan(mechanism, price, request.own_cap, request.known)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

@@ -69,10 +69,10 @@ def explain_short_answer(
 def describe_need(plan: Plan) -> str:
     """Return how many units, or how much of a measure, a key needs for an even chance to be returned.
 
-    It is "" with a known domain, or without a prediction.
+    It is "" with a known domain or known names, or without a prediction.
     """
     need = predict_need(plan.mechanism_plan, plan.query)
-    if need is None or plan.query.domain is not None:
+    if need is None or plan.query.domain is not None or plan.spec.rows.known:
         return ""
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""

@@ -48,7 +48,7 @@ def _find_waste(plan: Plan) -> Iterator[str]:
 def _find_excessive_k(plan: Plan) -> Iterator[str]:
     """Yield a warning where the policy's population shows that the last keys cannot stand out."""
     k, population = plan.query.clause.k, plan.population
-    if population is None or k is None:
+    if population is None or k is None or plan.spec.rows.known:
         return
     need = predict_need(plan.mechanism_plan, plan.query)
     if need is None or need.units * k <= population:

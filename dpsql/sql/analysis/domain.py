@@ -9,20 +9,27 @@ from dpsql.sql.functions.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import list_names
-from dpsql.sql.ir.statements import KeyDomain, LiteralDomain, Option, PublicQuery, TableDomain
+from dpsql.sql.ir.statements import KeyDomain, LiteralDomain, Option, PublicQuery, ReleasedDomain, TableDomain
 from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["convert_values", "find_public_column", "find_values", "read_domain", "read_values"]
+__all__ = ["convert_values", "find_public_column", "find_values", "is_released", "read_domain", "read_values"]
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
 _NUMBER = 0  # tables of the query itself are numbered from 1
 
 
-def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalog) -> KeyDomain:
+def is_released(option: Option) -> bool:
+    """Return whether the option names the domain of names that earlier answers released."""
+    return option.word and option.value == "released"
+
+
+def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalog) -> KeyDomain | ReleasedDomain:
     """Return the domain that the option names, its values in the type of the key."""
+    if is_released(option):
+        return ReleasedDomain()
     if len(keys) != 1:
         hint = "Group by one key, or leave the option out."
         raise Refusal("domain", "A known domain is that of a single key.", hint=hint, place=option.place)

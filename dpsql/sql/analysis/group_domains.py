@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.calendar import is_time_bucket, missing_bounds, read_calendar
-from dpsql.sql.analysis.domain import read_domain, read_values
+from dpsql.sql.analysis.domain import is_released, read_domain, read_values
 from dpsql.sql.analysis.known_groups import MOST_GROUPS, check_number_of_groups
 from dpsql.sql.analysis.known_values import find_year_column, list_known_values
 from dpsql.sql.ir.catalog import Catalog
@@ -31,7 +31,7 @@ def read_group_domain(
 
     Raises `Refusal` for a calendar without bounds, for an option that no key needs, and for too many groups.
     """
-    if option is not None and len(keys) == 1:
+    if option is not None and (len(keys) == 1 or is_released(option)):
         return read_domain(option, tuple(keys), catalog=catalog), ""
     values = [None if is_time_bucket(key) else list_known_values(key, body, catalog=catalog) for key in keys]
     open_keys = [key for key, found in zip(keys, values, strict=True) if found is None and not is_time_bucket(key)]

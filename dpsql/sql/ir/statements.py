@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place, Refusal, Unsupported
@@ -29,6 +29,7 @@ __all__ = [
     "HavingTerm",
     "IntervalEnd",
     "KeyDomain",
+    "KnownNames",
     "LiteralDomain",
     "Name",
     "Option",
@@ -40,6 +41,7 @@ __all__ = [
     "ProductDomain",
     "PublicQuery",
     "QueryTerms",
+    "ReleasedDomain",
     "ShowBudget",
     "ShowFunctions",
     "ShowTables",
@@ -123,17 +125,33 @@ class ProductDomain:
     factors: tuple[KeyDomain, ...]
 
 
-Domain = KeyDomain | ProductDomain
+@dataclass(frozen=True, slots=True)
+class ReleasedDomain:
+    """The names of the keys that earlier answers released, as WITH (domain = released) says: `names` of the query."""
+
+
+Domain = KeyDomain | ProductDomain | ReleasedDomain
+
+
+class KnownNames(Protocol):
+    """Names of the keys of a query that answers of the analyst have released, and which are public since."""
+
+    @property
+    def count(self) -> int:
+        """How many names there are, at least one."""
+        ...
 
 
 def list_factors(domain: Domain) -> tuple[KeyDomain, ...]:
-    """Return the domain of each key."""
+    """Return the domain of each key; names that were released have none of a single key."""
+    if isinstance(domain, ReleasedDomain):
+        return ()
     return domain.factors if isinstance(domain, ProductDomain) else (domain,)
 
 
 def count_groups(domain: Domain | None) -> int | None:
     """Return how many groups a known domain has, None where only the database knows, or where there is no domain."""
-    if domain is None:
+    if domain is None or isinstance(domain, ReleasedDomain):
         return None
     sizes = [len(each.values) for each in list_factors(domain) if isinstance(each, LiteralDomain)]
     return math.prod(sizes) if len(sizes) == len(list_factors(domain)) else None
@@ -253,9 +271,9 @@ class PrivateQuery:
     take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
-    because it calls now(). `key_column` is the one stored column of a private table that a sole key is worked out
-    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts. A query with
-    `charged_values` counts units of these values alone.
+    because it calls now(). `names` of the keys are known from earlier answers. `key_column` is the one stored column of
+    a private table that a sole key is worked out from, as (table, column), or None. `cut` says in words which time
+    buckets a bound in WHERE cuts. A query with `charged_values` counts units of these values alone.
     """
 
     text: str
@@ -278,6 +296,7 @@ class PrivateQuery:
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
     reads_seconds: bool = field(default=False, compare=False)
+    names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     cut: str = field(default="", compare=False)
     charged_values: ChargedValues | None = None

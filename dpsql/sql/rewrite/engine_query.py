@@ -18,6 +18,7 @@ from dpsql.sql.ir.statements import (
     LiteralDomain,
     PrivateQuery,
     ProductDomain,
+    ReleasedDomain,
     TableDomain,
     list_factors,
 )
@@ -129,6 +130,8 @@ def _change_domain(domain: Domain, change: Callable[[Expression], Expression]) -
     """Return a domain with `change` applied to its values."""
     if isinstance(domain, ProductDomain):
         return ProductDomain(tuple(_change_values(each, change) for each in domain.factors))
+    if isinstance(domain, ReleasedDomain):
+        return domain
     return _change_values(domain, change)
 
 
@@ -167,9 +170,13 @@ def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = N
     return _rewrite_counts(query, bound, first=(descending(COUNT),), rows=rows, unordered=True)
 
 
-def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
-    """Return the SQL for every group that has a unit, sorted by the keys alone."""
-    return _rewrite_counts(query, bound, first=(), rows=None)
+def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None, every: bool = False) -> CountingQuery:
+    """Return the SQL for every group that has a unit, sorted by the keys alone.
+
+    Groups to which units add nothing are left out unless `every` is set: a group whose name is known has its measures
+    in any case.
+    """
+    return _rewrite_counts(query, bound, first=(), rows=None, every=every)
 
 
 def rewrite_total(query: PrivateQuery) -> CountingQuery:
@@ -189,18 +196,23 @@ def rewrite_total(query: PrivateQuery) -> CountingQuery:
     return _finish(writer, sql, query=query, measures=len(query.measures), reads=found.description)
 
 
-def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
+def rewrite_weighted(
+    query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], every: bool = False
+) -> CountingQuery:
     """Return the SQL for count and weight of every group that is selected for some unit, sorted by the keys.
 
     A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them; of another first
-    measure, to which it adds c of at most R, c / R of that weight, rounded down.
+    measure, to which it adds c of at most R, c / R of that weight, rounded down. Groups of the weight 0 are left out
+    unless `every` is set.
     """
-    return _rewrite_weights(query, bound, weights=weights, spread=weigh_contributions)
+    return _rewrite_weights(query, bound, weights=weights, spread=weigh_contributions, every=every)
 
 
-def rewrite_weighted_of_all(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
+def rewrite_weighted_of_all(
+    query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], every: bool = False
+) -> CountingQuery:
     """Return the SQL for the same groups and weights, with the count of all units of a group."""
-    return _rewrite_weights(query, bound, weights=weights, spread=weigh_all_pairs)
+    return _rewrite_weights(query, bound, weights=weights, spread=weigh_all_pairs, every=every)
 
 
 def rewrite_counts_and_weights(
@@ -220,15 +232,21 @@ def _rewrite_weights(
     *,
     weights: Sequence[int],
     spread: Callable[..., BoundedRows],
+    every: bool = False,
     by_weight: bool = True,
 ) -> CountingQuery:
-    """Return the SQL for the groups of positive weight, or measure; refuse weights for another bound."""
+    """Return the SQL for the groups of positive weight, or measure, or for `every` group.
+
+    Refuse weights for another bound.
+    """
     if bound is None or len(weights) != bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
     if not query.counts_units_alone:
         of_all = spread is weigh_all_pairs
-        return _rewrite_weighted_measures(query, bound, weights=weights, of_all=of_all, by_weight=by_weight)
+        return _rewrite_weighted_measures(
+            query, bound, weights=weights, of_all=of_all, every=every, by_weight=by_weight
+        )
     found = use_materialized(query, bounded=True)
     query, ranked = _apply_passes(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
@@ -240,7 +258,7 @@ def _rewrite_weights(
     bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
     weight = sum_column(WEIGHT)
     measures = alias(count(), COUNT), alias(bigint(weight), WEIGHT)
-    positive = more_than(weight, "0") if by_weight else ""  # every group that is there has a count
+    positive = more_than(weight, "0") if by_weight and not every else ""  # every group that is there has a count
     groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order=order, names=names))
@@ -248,11 +266,17 @@ def _rewrite_weights(
 
 
 def _rewrite_counts(
-    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, unordered: bool = False
+    query: PrivateQuery,
+    bound: Bound | None,
+    *,
+    first: tuple[str, ...],
+    rows: int | None,
+    unordered: bool = False,
+    every: bool = False,
 ) -> CountingQuery:
     """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
     if not query.counts_units_alone:
-        return _rewrite_measures(query, bound, first=first, rows=rows, unordered=unordered)
+        return _rewrite_measures(query, bound, first=first, rows=rows, unordered=unordered, every=every)
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
@@ -270,11 +294,18 @@ def _rewrite_counts(
 
 
 def _rewrite_measures(
-    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, unordered: bool
+    query: PrivateQuery,
+    bound: Bound | None,
+    *,
+    first: tuple[str, ...],
+    rows: int | None,
+    unordered: bool,
+    every: bool,
 ) -> CountingQuery:
     """Return the SQL for the groups and their measures; over an unknown domain, for groups whose first is above 0.
 
-    A group to which units add nothing would stand in a ranking although no unit need be in it.
+    A group to which units add nothing would stand in a ranking although no unit need be in it. `every` selects such
+    groups, too.
     """
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
@@ -282,9 +313,9 @@ def _rewrite_measures(
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     sums = name_sums(query)
     if found.form is Form.COUNTS:
-        ctes, groups = _select_stored_groups(writer, query, names=names, found=found)
+        ctes, groups = _select_stored_groups(writer, query, names=names, found=found, every=every)
     else:
-        ctes, groups = _add_up_groups(writer, query, bound=bound, names=names, found=found)
+        ctes, groups = _add_up_groups(writer, query, bound=bound, names=names, found=found, every=every)
     if query.domain is not None:
         columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
         groups = select(columns, _join_candidates(query.domain, groups, names=names))
@@ -300,7 +331,7 @@ def _rewrite_measures(
 
 
 def _add_up_groups(
-    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource
+    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource, every: bool
 ) -> tuple[list[str], str]:
     """Return the CTEs, and the SELECT of the groups with what the units add to the measures of each."""
     ctes, pairs = _build_pairs(writer, query, names=names, found=found)
@@ -308,26 +339,27 @@ def _add_up_groups(
         ctes += _build_candidates(writer, query.domain, names=names)
         pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
     pairs = bound_pairs(writer, pairs, names=names, bound=bound, ranked=found.form is Form.RANKS)
-    positive = "" if query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
+    positive = "" if every or query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
     columns = [*names, *sum_contributions(query)]
     return ctes, select(columns, subquery(pairs), group_by=list_parts(names), having=positive)
 
 
 def _select_stored_groups(
-    writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource
+    writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource, every: bool
 ) -> tuple[list[str], str]:
     """Return the CTEs, and the SELECT of the groups whose counts are stored."""
     groups = build_stored_sums(writer, query, names=names, stored=found.steps)
     if query.domain is None:
-        return [], select(["*"], subquery(groups), where=more_than(name_sums(query)[0], "0"))
+        positive = "" if every else more_than(name_sums(query)[0], "0")
+        return [], select(["*"], subquery(groups), where=positive)
     ctes = _build_candidates(writer, query.domain, names=names)
     return ctes, select(["*"], subquery(groups), where=_is_candidate(query.domain, names))
 
 
 def _rewrite_weighted_measures(
-    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool, by_weight: bool
+    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool, every: bool, by_weight: bool
 ) -> CountingQuery:
-    """Return the SQL for the groups of positive weight, or measure: the first measure, the weight, the others."""
+    """Return the SQL for the groups of positive weight, or measure, or all: the first measure, the weight, the others."""
     most = query.measures[0].width
     found = use_materialized(query, bounded=True)
     query = _apply_passes(found.query)
@@ -340,7 +372,7 @@ def _rewrite_weighted_measures(
     kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
     columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
-    positive = more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
+    positive = "" if every else more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
     groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     sql = with_ctes(ctes, _sort_groups(query, groups, order=order, names=names))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "read_options", "read_value", "split_options"]
 
 _NAMES = (
-    "assume delta domain epsilon fresh intervals k_bar max_groups_contributed max_rows_contributed mechanism monotone "
-    "partitions penalty prefer"
+    "assume delta domain epsilon fresh intervals k_bar known max_groups_contributed max_rows_contributed mechanism "
+    "monotone partitions penalty prefer"
 )
 OPTIONS = frozenset(_NAMES.split())
 _DECIDES_COLUMNS = "intervals"  # the option that is no parameter, as columns are known before values are bound
@@ -31,7 +31,7 @@ MAX_LISTED = 1_000
 _TYPES = {
     **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
-    **dict.fromkeys(["fresh", "monotone"], BOOLEAN),
+    **dict.fromkeys(["fresh", "known", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _EXAMPLES = {
     "assume": "'zipf(1.0, 5000)'",
@@ -41,6 +41,7 @@ _EXAMPLES = {
     "fresh": "true",
     "intervals": "true",
     "k_bar": "100",
+    "known": "false",
     "max_groups_contributed": "3",
     "max_rows_contributed": "5",
     "mechanism": "auto",

@@ -47,6 +47,7 @@ SEEN_BELOW = [
     "overhead",
     "peers",
     "recall",
+    "released",
     "timing",
     "wire",
 ]
@@ -414,6 +415,21 @@ def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(quick: Qu
         assert 0.99 < row["reserved"] <= 1
         assert len(row["seconds"]) == 2
     assert max(row["recall"] for row in table.values()) > 0.5
+
+
+def test_released_names_are_known_to_the_queries_that_follow(quick: Quick) -> None:
+    [table] = tables(quick("released"), "recall@5 of segments")
+    assert list(table) == [
+        "AUTO without",
+        "AUTO",
+        "weighted_gaussian without",
+        "weighted_gaussian",
+        "domain = released",
+    ]
+    for row in table.values():
+        assert 0 <= row["recall"] <= row["returned"] / 5 + 1e-9
+    assert table["domain = released"]["mechanism"] == "peeling"
+    assert table["weighted_gaussian"]["returned"] >= min(5, table["weighted_gaussian"]["known"]) - 1e-9
 
 
 def test_exp1_shows_the_baselines_and_all_mechanisms(quick: Quick, accuracy: ModuleType) -> None:

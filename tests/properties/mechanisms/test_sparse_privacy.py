@@ -8,66 +8,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
-from support.laws import ROUNDING, cks, discrete_gaussian_law, hockey_stick, peeling_law
+from support.laws import ROUNDING, cks, hockey_stick, peeling_law
+from support.sparse_kit import LEVELS, MAKES, STEPS, Sparse, Units, Weights, histogram, passing, sets, weighted, weights
 
-from dpsql.accounting import ZCDP, discrete_gaussian_offset, discrete_gaussian_tail
-from dpsql.mechanisms import GaussianHistogram, NoisyRelease
-from dpsql.mechanisms.weighted_gaussian import unit_weight, weighted_threshold
-from dpsql.quantities import Delta, Rho
+from dpsql.accounting import discrete_gaussian_offset, discrete_gaussian_tail
+from dpsql.mechanisms import NoisyRelease
+from dpsql.mechanisms.weighted_gaussian import unit_weight
 
-LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-STEPS = 4  # of fixed point in a weight, few enough to enumerate
-Units = Sequence[frozenset[str]]
-Weights = Mapping[str, int]
 Rank = Callable[[Weights, list[tuple[str, int]]], Hashable]
-
-
-@dataclass(frozen=True)
-class Sparse:
-    """What a mechanism over all counts does, as far as its law goes."""
-
-    loss: ZCDP
-    variance: Fraction
-    threshold: int
-    bound: int
-    weigh: Callable[[int], int]
-
-
-def histogram(rho: str, delta: str, bound: int) -> Sparse:
-    mechanism = GaussianHistogram(Rho(rho), Delta(delta), 2, bound)
-    return Sparse(mechanism.loss, mechanism.variance, mechanism.threshold, bound, lambda _: 1)
-
-
-def weighted(rho: str, delta: str, bound: int) -> Sparse:
-    """Return the weighted mechanism in fixed point of four steps."""
-    variance = STEPS**2 / (2 * Rho(rho).value)
-    threshold = weighted_threshold(variance, Delta(delta), most=bound, steps=STEPS)
-    loss = ZCDP(Rho(rho), Delta(delta))
-    return Sparse(loss, variance, threshold, bound, lambda groups: unit_weight(groups, steps=STEPS))
-
-
-def weights(mechanism: Sparse, units: Units) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for unit in units:
-        for label in unit:
-            found[label] = found.get(label, 0) + mechanism.weigh(len(unit))
-    return found
-
-
-def passing(mechanism: Sparse, weight: int) -> dict[int | None, float]:
-    """Return the law of one label: its noisy weight, or None."""
-    law = discrete_gaussian_law(mechanism.variance, 9.0)
-    noisy: dict[int | None, float] = {weight + n: mass for n, mass in law.items() if weight + n >= mechanism.threshold}
-    return {None: 1.0 - math.fsum(noisy.values()), **noisy}
 
 
 def leading(k: int) -> Rank:
@@ -148,10 +104,6 @@ def worst_order(rank: Rank) -> float:
     return found
 
 
-def sets(universe: str, most: int) -> Iterator[frozenset[str]]:
-    return (frozenset(chosen) for size in range(1, most + 1) for chosen in combinations(universe, size))
-
-
 def cases(
     make: Callable[[str, str, int], Sparse], seed: int, number: int
 ) -> list[tuple[Sparse, Units, frozenset[str]]]:
@@ -181,9 +133,6 @@ def edges(make: Callable[[str, str, int], Sparse]) -> list[tuple[Sparse, Units, 
         for units in ([], crowded, [frozenset("a")] * 30, [frozenset("a"), frozenset("b")])
         for unit in sets("abc", bound)
     ]
-
-
-MAKES = {"histogram": histogram, "weighted": weighted}
 
 
 @pytest.mark.parametrize("make", MAKES)

@@ -1,0 +1,55 @@
+"""Release of noisy values over two kinds of names: known ones, which all take part, and others above a threshold.
+
+A name is known if the caller knows it without the data, or from earlier releases. Every known name gets noise, also one
+that no unit is in: to leave those out would tell, with certainty, that some unit is in the others (`maths.md` 9.4.1).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.errors import UsageError
+from dpsql.mechanisms.base import NoisyRelease
+from dpsql.mechanisms.histogram import COUNT_LIMIT, FullHistogram, LabelPosition
+from dpsql.mechanisms.sampling.above import noisy_above
+from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.noise import Noise
+
+__all__ = ["NONE_KNOWN", "KnownValues", "release_beside_known"]
+
+KnownValues = npt.NDArray[np.int64]
+NONE_KNOWN: KnownValues = np.empty(0, np.int64)
+
+
+def release_beside_known(
+    known: KnownValues, histogram: FullHistogram, *, k: int, threshold: int, variance: Fraction, noise: Noise
+) -> NoisyRelease:
+    """Add discrete Gaussian noise to all values and release the first k of the known names and those that pass.
+
+    `known` has the exact values of the known names in an order that does not depend on data, 0 for those that no unit
+    is in; the histogram has the values of all other names. Positions count the known names first.
+    """
+    _check_known(known)
+    passed = noisy_above(histogram, threshold, variance=variance, noise=noise)
+    shifted = ((LabelPosition(len(known) + position), noisy) for position, noisy in passed)
+    return NoisyRelease.leading([*_lead_known(known, k, variance=variance, noise=noise), *shifted], k)
+
+
+def _check_known(known: KnownValues) -> None:
+    """Raise UsageError for values that are too large; a sum may be below 0."""
+    if len(known) and not -COUNT_LIMIT < int(known.min()) <= int(known.max()) < COUNT_LIMIT:
+        raise UsageError("histogram-counts", "The values of known names must be integers of less than 2**53.")
+
+
+def _lead_known(known: KnownValues, k: int, *, variance: Fraction, noise: Noise) -> list[tuple[LabelPosition, int]]:
+    """Return the first k of the noisy values, and all that tie with the last of them; noise is drawn for each."""
+    noisy = known + np.array(discrete_gaussian(variance, noise, count=len(known)), np.int64)
+    if k < len(noisy):
+        least = np.partition(noisy, len(noisy) - k)[len(noisy) - k]
+        kept = np.flatnonzero(noisy >= least)
+    else:
+        kept = np.arange(len(noisy))
+    return [(LabelPosition(at), value) for at, value in zip(kept.tolist(), noisy[kept].tolist(), strict=True)]

@@ -1,0 +1,71 @@
+"""Choice of the mechanism where names are known from earlier answers: among those that ask no threshold of them.
+
+Only public numbers decide. With fewer known names than k nothing changes. With k or more, weighted Gaussian and
+Gaussian histogram return known names however few units they have, and others above their threshold. Peeling chooses
+among the known names alone, with less noise if k is small, and misses any other name. It is considered from 5 k known
+names on: so long a list is likely to hold the first k of another filter, and k names that were released for another one
+are not. What is compared is the price and then the standard deviation of the noise, in units, that decides the order of
+the names. `benchmarks/released.py` prints the recall that these choices give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpsql.errors import Refusal
+from dpsql.mechanisms import WEIGHT_STEPS
+from dpsql.plan.auto import assume_groups_per_unit
+from dpsql.plan.mechanisms import MechanismPlan
+from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
+from dpsql.plan.mechanisms.peeling import PeelingPlan
+from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
+from dpsql.sql.ir.statements import PrivateQuery
+
+__all__ = ["NAMES_PER_KEY", "choose_over_names"]
+
+NAMES_PER_KEY = 5
+_CONSIDERED = ("weighted_gaussian", "gaussian_histogram", "peeling")
+_GUMBEL_DEVIATION = math.pi / math.sqrt(6)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Cost:
+    items: int
+    deviation: float
+
+
+def choose_over_names(query: PrivateQuery, *, build: Callable[[str], MechanismPlan]) -> str | None:
+    """Return the mechanism that finds known names with the least noise, of those at the lowest price; None for no one.
+
+    `build` returns the plan of a mechanism, or raises `Refusal` where it cannot answer the query.
+    """
+    names, k = query.names, query.clause.k
+    if names is None or k is None or query.domain is not None or names.count < k:
+        return None
+    found: dict[str, _Cost] = {}
+    for name in _CONSIDERED:
+        if name == "peeling" and names.count < NAMES_PER_KEY * k:
+            continue
+        try:
+            mechanism_plan = build(name)
+        except Refusal:  # it does not go with the query's options, or with the policy's
+            continue
+        deviation = _measure_noise(mechanism_plan, query)
+        if deviation is not None:
+            found[name] = _Cost(mechanism_plan.price.items(k), deviation)
+    return min(found, key=found.__getitem__, default=None)
+
+
+def _measure_noise(mechanism_plan: MechanismPlan, query: PrivateQuery) -> float | None:
+    """Return the standard deviation of the noise on a name, in steps of the measure; None for another mechanism."""
+    match mechanism_plan:
+        case PeelingPlan(selection=peeled):
+            return _GUMBEL_DEVIATION * peeled.sensitivity / float(peeled.epsilon.value)
+        case GaussianHistogramPlan(selection=histogram):
+            return math.sqrt(histogram.variance)
+        case WeightedGaussianPlan(selection=weighted):
+            groups = assume_groups_per_unit(weighted.max_groups_contributed)
+            return query.measures[0].width * math.sqrt(weighted.variance * groups) / WEIGHT_STEPS
+    return None

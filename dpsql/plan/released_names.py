@@ -1,0 +1,114 @@
+"""Names that earlier answers released, and the groups of a query that have them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsql.errors import EngineError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+__all__ = ["ReleasedNames", "drop_repeated", "match_names"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReleasedNames:
+    """Names of the keys of a query, each once: a column for each key, in the order of the plan, the oldest name first.
+
+    The order depends on earlier answers alone, so it may break ties.
+    """
+
+    table: pa.Table
+
+    @property
+    def count(self) -> int:
+        """How many names there are."""
+        return int(self.table.num_rows)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the names and of their order."""
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        combined = self.table.combine_chunks()
+        with pa.ipc.new_stream(sink, combined.schema) as writer:
+            writer.write_table(combined)
+        return hashlib.sha256(sink.getvalue()).hexdigest()
+
+
+def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt.NDArray[np.int64]:
+    """Return for each group, whose keys are the `columns`, the number of its name, -1 where the name is not known.
+
+    Raises `EngineError` where two groups have one name, which the engine never returns.
+    """
+    if len(columns) == 1:
+        found = _number(columns[0], names.table.column(0))
+    else:
+        found = _number_combinations(columns, names.table.columns)
+    matched = found[found >= 0]
+    if len(np.unique(matched)) < len(matched):
+        raise EngineError("engine-result", "Two groups have the same keys.", hint="Report this as a defect of dpsql.")
+    return found
+
+
+def drop_repeated(table: pa.Table) -> pa.Table:
+    """Return the rows of a table of keys, each combination once, where it comes first."""
+    numbers = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        own = _number(column, _unique(column))
+        numbers = np.unique(numbers * (own.max(initial=0) + 1) + own, return_inverse=True)[1].reshape(-1)
+    _, first = np.unique(numbers, return_index=True)
+    return table.take(_array(np.sort(first)))
+
+
+def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """Return the number of the known combination that each row has, -1 for none; keys are added one after another."""
+    rows, names = np.zeros(len(columns[0]), np.int64), np.zeros(len(known[0]), np.int64)
+    for column, values in zip(columns, known, strict=True):
+        distinct = _unique(values)
+        own, found = _number(values, distinct), _number(column, distinct)
+        combined, names = np.unique(names * len(distinct) + own, return_inverse=True)
+        rows = _look_up(np.where((rows < 0) | (found < 0), -1, rows * len(distinct) + found), combined)
+    order = np.argsort(names, kind="stable")
+    at = _look_up(rows, names[order])
+    return np.where(at < 0, -1, order[at])
+
+
+def _look_up(values: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where each value is in an ascending array that is not empty, -1 for those that are not in it."""
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.where(ascending[at] == values, at, -1)
+
+
+def _number(column: pa.ChunkedArray, values: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.int64]:
+    """Return where each value of a column is among distinct values, -1 for those that are not; NULL is a value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.type != column.type:
+        values = values.cast(column.type)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    found = pc.fill_null(pc.index_in(column, value_set=values), -1).cast(pa.int64())
+    chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+    return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in chunks)])
+
+
+def _unique(column: pa.ChunkedArray) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.unique(column)
+
+
+def _array(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
