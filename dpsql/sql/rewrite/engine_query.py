@@ -359,7 +359,7 @@ def _select_stored_groups(
 def _rewrite_weighted_measures(
     query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool, every: bool, by_weight: bool
 ) -> CountingQuery:
-    """Return the SQL for the groups of positive weight, or measure, or all: the first measure, the weight, the others."""
+    """Return the SQL for the groups of positive weight, or measure, or all: first measure, weight, other measures."""
     most = query.measures[0].width
     found = use_materialized(query, bounded=True)
     query = _apply_passes(found.query)
