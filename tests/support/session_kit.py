@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import duckdb
 from support.laws import SeededNoise
@@ -162,6 +163,6 @@ def exact_histogram(session: Session, sql: str) -> Histogram:
     return histogram
 
 
-def charged(plan: Plan, items: int) -> dpsql.Rho:
+def charged(plan: Plan, items: int | Fraction) -> dpsql.Rho:
     """Return items * epsilon**2 / 8, spelled out here and not taken from the code under test."""
     return dpsql.Rho(items * plan.epsilon.value**2 / 8)

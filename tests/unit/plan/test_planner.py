@@ -141,7 +141,7 @@ def read_relay(plan: Plan) -> Relay:
     ("k", "groups", "counts", "epsilon"), [*product((2, 5, 14, 100), (None, 1, 30), (False, True), ("0.01", "0.5"))]
 )
 def test_the_need_of_a_relay_is_the_lesser_of_its_legs(k: int, groups: int | None, counts: bool, epsilon: str) -> None:
-    """The first leg has half of delta, the second the items that a first leg without a label leaves but for the gate."""
+    """The first leg has half of delta, the second what a first leg without a label leaves but for the gate."""
     options = ("mechanism = relay", "delta = 2e-6", *bounded(groups))
     plan = SESSION.explain(statement(*options, k=k, counts=counts, epsilon=epsilon))
     need, mechanism = candidate(plan, "relay").prediction, read_relay(plan)

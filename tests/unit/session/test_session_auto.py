@@ -52,7 +52,8 @@ def recalls(plan: Plan) -> list[float | None]:
 @pytest.mark.parametrize(
     ("text", "wins"),
     [
-        (names(), "limited_domain"),
+        (names(), "relay"),
+        (names(k=1), "limited_domain"),
         (names(k=40), "weighted_gaussian"),
         (counts("max_groups_contributed = 1"), "gaussian_histogram"),
         (names("domain = ['a1', 'a2', 'x']").replace(", delta = 1e-6", ""), "peeling"),
@@ -128,6 +129,7 @@ def test_explain_shows_the_candidates_and_why_one_won() -> None:
     candidates = [name.removeprefix("candidate ") for name in facts if name.startswith("candidate ")]
     assert candidates == [
         "limited_domain",
+        "relay",
         "gaussian_histogram",
         "laplace_limited_domain",
         "weighted_gaussian",
@@ -152,9 +154,21 @@ def test_explain_says_where_the_mechanism_was_asked_for() -> None:
 
 @pytest.mark.parametrize("more", ["k_bar = 50", "k_bar = 50, max_groups_contributed = 1"])
 def test_explain_says_where_there_was_no_choice(more: str) -> None:
-    facts = shown(session_over(), names(more, k=40))
+    facts = shown(session_over(), names(more, k=1))
     assert facts["mechanism"] == "limited_domain"
     assert "no other" in facts["chosen because"]
+
+
+def test_explain_says_why_two_legs_are_better_than_one() -> None:
+    facts = shown(session_over(), names(k=10))
+    assert facts["mechanism"] == "relay"
+    assert facts["legs"] == "limited domain; what it leaves buys a weighted Gaussian"
+    why = "its first leg is a limited domain, and its second finds groups that the first cannot see"
+    assert facts["chosen because"] == why
+    assert "above group number 201" in facts["candidate relay"]
+    assert facts["second leg"].startswith(
+        "if the first returns nothing, a gate costs 0.9 items; behind it a group needs "
+    )
 
 
 def test_as_many_as_stand_out_has_no_candidates() -> None:
@@ -215,11 +229,11 @@ def test_a_guess_is_a_law_or_a_public_column(guess: str, parameters: Sequence[ob
     session = session_over()
     text = names(f"assume = {guess}", "max_groups_contributed = 2")
     plan = session.explain(text, parameters)
-    assert len(plan.considered) == 5
+    assert len(plan.considered) == 6
     assert all(recall == 1 for recall in recalls(plan))
     table = session.sql("EXPLAIN " + text, parameters).fetchall()
     told = [str(value) for name, value in table if str(name).startswith("candidate ")]
-    assert len(told) == 5
+    assert len(told) == 6
     assert all(value.endswith("finds 1.00 of the top k if the counts are as assumed") for value in told)
     assert session.budget.rho.spent == 0
 

@@ -36,8 +36,10 @@ def test_the_policy_bounds_every_query_of_its_table_and_no_other() -> None:
     assert session.explain(leaders).selection == LimitedDomain(
         dpsql.Epsilon("0.5"), session.explain(NAMES).delta, k=3, k_bar=60, max_groups_contributed=4
     )
-    assert session.explain(NAMES.replace("reads", "likes")).max_groups_contributed is None
-    assert session_with().explain(NAMES).max_groups_contributed is None
+    assert session.explain(leaders.replace("reads", "likes")).max_groups_contributed is None
+    assert session_with().explain(leaders).max_groups_contributed is None
+    for free in (session.explain(NAMES.replace("reads", "likes")), session_with().explain(NAMES)):
+        assert (free.mechanism, free.count_bound) == ("relay", None)  # its own cap is for weights alone
     assert "at most 4" in dict(session.explain(NAMES).facts())["groups per unit"]
 
 
@@ -75,10 +77,11 @@ def test_the_bound_is_kept_in_the_engine() -> None:
     """The units are in 20 groups each; at most 4 of them count, whichever form of bounding the engine runs."""
     for groups in (1, 4, 16, 20):
         session = session_with(HEAVY, groups=groups)
-        plan = session.explain(NAMES.replace("0.5", "0.5, k_bar = 2000"))
         connection = session._dependencies.engine._connection  # type: ignore[attr-defined]
-        rows = connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()
-        assert sum(row[-1] for row in rows) == 50 * groups
+        for mechanism in ("limited_domain", "relay"):
+            plan = session.explain(NAMES.replace("0.5", f"0.5, k_bar = 2000, mechanism = {mechanism}"))
+            rows = connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()
+            assert sum(row[1] for row in rows) == 50 * groups
 
 
 FLOORED = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = 1)"

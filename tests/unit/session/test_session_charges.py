@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable
 from fractions import Fraction
@@ -17,6 +18,7 @@ from support.session_kit import (
     filled,
     fresh_ledger,
     rebuilt,
+    seeded,
     session_on,
     values_rows,
 )
@@ -28,6 +30,8 @@ from dpsql.session import Session
 
 STANDING_OUT = {f"a{number}": 1000 + 100 * number for number in range(4)}  # 4 groups, then BOTTOM
 ITEM = Fraction("0.05") ** 2 / 8
+GATE_CLOSED = 1 + Fraction(4, 10)  # BOTTOM of five items, and a tenth of the others
+BY_ITEM = "WITH (mechanism = limited_domain, "
 ONE_ANEW = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)"
 
 
@@ -43,23 +47,29 @@ def session() -> Session:
         (COUNTS, 4, True, 9),
         (NAMES.replace("TOP 5", "TOP 4"), 4, False, 4),
         (COUNTS.replace("TOP 5", "TOP 4"), 4, False, 8),
-        (NAMES.replace("FROM reads", "FROM reads WHERE user_id < 0"), 0, True, 1),
-        (COUNTS.replace("FROM reads", "FROM reads WHERE user_id < 0"), 0, True, 1),
+        (NAMES.replace("FROM reads", "FROM reads WHERE user_id < 0"), 0, True, GATE_CLOSED),
+        (COUNTS.replace("FROM reads", "FROM reads WHERE user_id < 0"), 0, True, GATE_CLOSED),
+        (NAMES.replace("FROM reads", "FROM reads WHERE user_id < 0").replace("WITH (", BY_ITEM), 0, True, 1),
+        (COUNTS.replace("FROM reads", "FROM reads WHERE user_id < 0").replace("WITH (", BY_ITEM), 0, True, 1),
         (COUNTS.replace("0.05)", "0.05, max_groups_contributed = 4)"), 4, True, 9),
         (COUNTS.replace("0.05)", "0.05, max_groups_contributed = 2)"), 3, False, None),
         (NAMES + " LIMIT 1", 1, True, 5),
     ],
 )
-def test_what_is_returned_is_charged(session: Session, sql: str, keys: int, bottom: bool, items: int | None) -> None:
+def test_what_is_returned_is_charged(
+    session: Session, sql: str, keys: int, bottom: bool, items: int | Fraction | None
+) -> None:
+    session = seeded(session, 1)  # whose noise opens no gate
     plan, before = session.explain(sql), session.budget
     answer = session.sql(sql)
     receipt, after = answer.receipt, session.budget
     if items is not None:
-        assert (len(answer), receipt.stopped_at_bottom, receipt.items_charged) == (keys, bottom, items)
+        charge = math.ceil(items)
+        assert (len(answer), receipt.stopped_at_bottom, receipt.items_charged) == (keys, bottom, charge)
     else:  # a bound of 2 groups: the noise decides how many stand out, and counts cost at most 2 items
         drawn = len(answer) + receipt.stopped_at_bottom
         assert receipt.items_charged == drawn + min(2, len(answer))
-    assert receipt.loss.rho == charged(plan, receipt.items_charged)
+    assert receipt.loss.rho == charged(plan, receipt.items_charged if items is None else items)
     assert receipt.loss.rho <= plan.worst_case.rho
     assert receipt.loss.delta == plan.delta
     assert after.rho.spent - before.rho.spent == receipt.loss.rho.value
@@ -73,7 +83,8 @@ def test_sums_are_exact_over_many_queries(session: Session) -> None:
     spent, delta = Fraction(0), Fraction(0)
     for epsilon in ("0.011", "0.0123456789012345", "1.5e-2", "0.0070"):
         answer = session.sql(
-            f"SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = {epsilon}, delta = 1.23e-9)"
+            "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE "
+            f"WITH (mechanism = limited_domain, epsilon = {epsilon}, delta = 1.23e-9)"
         )
         spent += answer.receipt.items_charged * Fraction(epsilon) ** 2 / 8
         delta += Fraction("1.23e-9")

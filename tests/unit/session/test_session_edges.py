@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
@@ -65,12 +67,15 @@ def test_released_types_come_from_the_query(type_: str) -> None:
     ids=["empty", "NULL units only", "emptied"],
 )
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
-def test_nothing_to_count_is_one_bottom(statements: tuple[str, ...], sql: str) -> None:
-    answer = session_on(filled(*statements)).sql(sql)
-    assert answer.fetchall() == []
-    assert answer.receipt.stopped_at_bottom
-    assert answer.receipt.items_charged == 1
-    assert answer.arrow().column_names == (["article"] if sql is NAMES else ["article", "n"])
+def test_nothing_to_count_is_one_bottom_and_a_gate(statements: tuple[str, ...], sql: str) -> None:
+    session = session_on(filled(*statements))
+    for mechanism, items in (("limited_domain", Fraction(1)), ("relay", Fraction(14, 10))):
+        answer = seeded(session, 1).sql(sql.replace("WITH (", f"WITH (mechanism = {mechanism}, "))  # a closed gate
+        assert answer.fetchall() == []
+        assert answer.receipt.stopped_at_bottom
+        assert answer.receipt.items_charged == math.ceil(items)
+        assert answer.receipt.loss.rho.value == items * Fraction("0.05") ** 2 / 8
+        assert answer.arrow().column_names == (["article"] if sql is NAMES else ["article", "n"])
 
 
 def test_null_units_count_for_nobody() -> None:
@@ -80,9 +85,10 @@ def test_null_units_count_for_nobody() -> None:
 
 def test_null_is_one_label_like_any_other() -> None:
     session = session_on(filled(*values_rows({"a": 900}), "INSERT INTO reads SELECT i, NULL FROM range(2000) t(i)"))
-    answer = session.sql(COUNTS)
+    answer = session.sql(COUNTS.replace("WITH (", "WITH (mechanism = limited_domain, "))
     assert [article for article, _ in answer.fetchall()] == [None, "a"]
     assert answer.receipt.items_charged == 5
+    assert [article for article, _ in seeded(session, 1).sql(COUNTS).fetchall()] == [None, "a"]
 
 
 def test_fewer_groups_than_are_read() -> None:
@@ -91,9 +97,10 @@ def test_fewer_groups_than_are_read() -> None:
     assert (histogram.leaders, histogram.following) == ((30, 20), 0)
 
 
-def test_the_group_after_the_leaders_is_read_and_no_other() -> None:
+@pytest.mark.parametrize("mechanism", ["limited_domain", "relay"])
+def test_the_group_after_the_leaders_counts_and_no_other(mechanism: str) -> None:
     session = session_on(filled(*values_rows({f"a{n}": 50 - n for n in range(9)})))
-    histogram = exact_histogram(session, NAMES.replace("0.05)", "0.05, k_bar = 6)"))
+    histogram = exact_histogram(session, NAMES.replace("0.05)", f"0.05, k_bar = 6, mechanism = {mechanism})"))
     assert (histogram.leaders, histogram.following) == ((50, 49, 48, 47, 46, 45), 44)
 
 

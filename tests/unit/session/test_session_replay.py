@@ -416,9 +416,7 @@ def test_a_question_is_what_was_written_whatever_the_default_epsilon_is_now(exam
         assert not session.sql(f"{sql} WITH (fresh = true)").receipt.replayed
 
 
-@pytest.mark.parametrize(
-    "option", ["epsilon = {epsilon}", "delta = {delta}", "k_bar = 60", "mechanism = limited_domain"]
-)
+@pytest.mark.parametrize("option", ["epsilon = {epsilon}", "delta = {delta}", "k_bar = 60", "mechanism = relay"])
 def test_a_default_that_is_written_out_is_the_same_question_as_long_as_it_is_the_default(
     example: Path, option: str
 ) -> None:
