@@ -6,7 +6,9 @@ that no unit is in: to leave those out would tell, with certainty, that some uni
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +20,9 @@ from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 
-__all__ = ["NONE_KNOWN", "KnownValues", "release_beside_known"]
+__all__ = ["MANY", "NONE_KNOWN", "KnownValues", "release_beside_known"]
 
+MANY = 4_096  # known names from which most noise is drawn only in part
 KnownValues = npt.NDArray[np.int64]
 NONE_KNOWN: KnownValues = np.empty(0, np.int64)
 
@@ -46,10 +49,41 @@ def _check_known(known: KnownValues) -> None:
 
 def _lead_known(known: KnownValues, k: int, *, variance: Fraction, noise: Noise) -> list[tuple[LabelPosition, int]]:
     """Return the first k of the noisy values, and all that tie with the last of them; noise is drawn for each."""
-    noisy = known + np.array(discrete_gaussian(variance, noise, count=len(known)), np.int64)
+    if len(known) >= MANY and known.min() >= 0:
+        return _lead_many(known, k, variance=variance, noise=noise)
+    return _lead(known + _draw(variance, noise, count=len(known)), k)
+
+
+def _lead(noisy: KnownValues, k: int) -> list[tuple[LabelPosition, int]]:
+    """Return the first k of noisy values, and all that tie with the last of them."""
+    kept = np.arange(len(noisy))
     if k < len(noisy):
-        least = np.partition(noisy, len(noisy) - k)[len(noisy) - k]
-        kept = np.flatnonzero(noisy >= least)
-    else:
-        kept = np.arange(len(noisy))
+        kept = np.flatnonzero(noisy >= np.partition(noisy, len(noisy) - k)[len(noisy) - k])
     return [(LabelPosition(at), value) for at, value in zip(kept.tolist(), noisy[kept].tolist(), strict=True)]
+
+
+def _lead_many(known: KnownValues, k: int, *, variance: Fraction, noise: Noise) -> list[tuple[LabelPosition, int]]:
+    """Return the same by drawing most of the noise only in part: whether it lifts a value to a cut.
+
+    The cut is public, and about 2 k of names without units are above it. Where k values reach it, the others are not
+    among the first k. Otherwise those get their noise by the law of noise that does not reach it: a draw that does is
+    repeated.
+    """
+    above = min(0.5, (2 * k + 10) / len(known))
+    cut = max(1, math.floor(math.sqrt(variance) * NormalDist().inv_cdf(1 - above)))
+    passed = noisy_above(FullHistogram(known + 1), cut + 1, variance=variance, noise=noise)
+    passed = [(position, noisy - 1) for position, noisy in passed]
+    if len(passed) >= k:
+        return passed
+    noisy, is_open = known.copy(), np.ones(len(known), np.bool_)
+    for position, value in passed:
+        noisy[position], is_open[position] = value, False
+    pending = np.flatnonzero(is_open)
+    while len(pending):
+        noisy[pending] = known[pending] + _draw(variance, noise, count=len(pending))
+        pending = pending[noisy[pending] >= cut]
+    return _lead(noisy, k)
+
+
+def _draw(variance: Fraction, noise: Noise, *, count: int) -> KnownValues:
+    return np.array(discrete_gaussian(variance, noise, count=count), np.int64)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["ReleasedNames", "drop_repeated", "match_names"]
+__all__ = ["ReleasedNames", "list_rows", "match_names"]
+
+_NAN = "NaN"  # of a column of numbers, in which no text is
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,20 +55,26 @@ def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt
         found = _number(columns[0], names.table.column(0))
     else:
         found = _number_combinations(columns, names.table.columns)
-    matched = found[found >= 0]
-    if len(np.unique(matched)) < len(matched):
+    if np.bincount(found[found >= 0], minlength=1).max() > 1:
         raise EngineError("engine-result", "Two groups have the same keys.", hint="Report this as a defect of dpsql.")
     return found
 
 
-def drop_repeated(table: pa.Table) -> pa.Table:
-    """Return the rows of a table of keys, each combination once, where it comes first."""
-    numbers = np.zeros(table.num_rows, np.int64)
-    for column in table.columns:
-        own = _number(column, _unique(column))
-        numbers = np.unique(numbers * (own.max(initial=0) + 1) + own, return_inverse=True)[1].reshape(-1)
-    _, first = np.unique(numbers, return_index=True)
-    return table.take(_array(np.sort(first)))
+def list_rows(table: pa.Table) -> list[tuple[object, ...]]:
+    """Return the rows of a table of keys as values that are equal where the keys are; every NaN is the same."""
+    columns = [[_NAN if value != value else value for value in _list_values(column)] for column in table.columns]  # noqa: PLR0124 - NaN alone differs from itself
+    return list(zip(*columns, strict=True))
+
+
+def _list_values(column: pa.ChunkedArray) -> list[object]:
+    """Return the values of a column; times as numbers, since those of Arrow reach further than those of Python."""
+    import pyarrow as pa
+
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
 
 
 def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
@@ -106,9 +114,3 @@ def _unique(column: pa.ChunkedArray) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.unique(column)
-
-
-def _array(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.ledger.base import Ledger
-from dpsql.plan.arrow_schema import arrow_type
+from dpsql.plan.arrow_schema import arrow_type, int64_array
 from dpsql.plan.cache.key_identity import identify_keys
 from dpsql.plan.cache.replay_key import order_canonically
 from dpsql.plan.cache.stored_release import read_names
-from dpsql.plan.released_names import ReleasedNames, drop_repeated
+from dpsql.plan.released_names import ReleasedNames, list_rows
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 
 if TYPE_CHECKING:
@@ -28,17 +28,38 @@ _UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # what an engine writes for bytes tha
 
 
 @dataclass(slots=True)
+class _Names:
+    """Names of the same keys, each once, the oldest first; `seen` has their values."""
+
+    table: pa.Table
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+
+    def add(self, table: pa.Table) -> None:
+        """Add the names of another answer that are new."""
+        import pyarrow as pa
+
+        if table.schema.types != self.table.schema.types:
+            return
+        new = list[int]()
+        for at, row in enumerate(list_rows(table)):
+            if row not in self.seen and len(self.seen) < MOST_NAMES and not _is_unreadable(row):
+                self.seen.add(row)
+                new.append(at)
+        if new:
+            self.table = pa.concat_tables([self.table, table.take(int64_array(new))]).combine_chunks()
+
+
+@dataclass(slots=True)
 class NamesOfAccount:
     """Names of one account, read from the ledger once; a later look reads what was stored since.
 
-    `found` has the tables of names by the identity of their keys in ascending order, `joined` the same as one table.
+    The names stand under the identity of their keys in ascending order, which is the order of their columns, too.
     """
 
     ledger: Ledger
     account: str | None
     _position: int = 0
-    _found: dict[tuple[str, ...], list[pa.Table]] = field(default_factory=dict)
-    _joined: dict[tuple[str, ...], pa.Table] = field(default_factory=dict)
+    _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
@@ -51,41 +72,28 @@ class NamesOfAccount:
                 return query
             query = order_canonically(query)
             keys = identify_keys(query)
-            names = self._join(tuple(sorted(keys)))
-        if names is None:
+            found = self._found.get(tuple(sorted(keys)))
+            table = None if found is None else found.table
+        if table is None or not table.num_rows:
             return query
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        names = names.select([order.index(at) for at in range(len(keys))])
-        if list(names.schema.types) != [arrow_type(key.type) for key in query.keys]:
+        table = table.select([order.index(at) for at in range(len(keys))])
+        if list(table.schema.types) != [arrow_type(key.type) for key in query.keys]:
             return query
-        return replace(query, names=ReleasedNames(names))
+        return replace(query, names=ReleasedNames(table))
 
     def _read(self) -> None:
         """Read the answers that were stored since the last look."""
-        self._position, answers = self.ledger.answers(self.account, self._position)
+        position, answers = self.ledger.answers(self.account, self._position)
         for answer in answers:
             released = read_names(answer)
-            if released is None or not released[1].num_rows:
+            if released is None:
                 continue
             keys, table = released
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = tuple(keys[at] for at in order)
             table = table.select(order).rename_columns([f"key_{at + 1}" for at in range(len(keys))])
-            self._found.setdefault(found, []).append(table)
-            self._joined.pop(found, None)
-
-    def _join(self, keys: tuple[str, ...]) -> pa.Table | None:
-        """Return the names of these keys, each once, the oldest first; None without any."""
-        import pyarrow as pa
-
-        tables = self._found.get(keys)
-        if tables is None:
-            return None
-        if keys not in self._joined:
-            same = [each for each in tables if each.schema.types == tables[0].schema.types]
-            names = drop_repeated(_drop_unreadable(pa.concat_tables(same))).slice(0, MOST_NAMES).combine_chunks()
-            self._found[keys], self._joined[keys] = [names], names
-        return self._joined[keys] if self._joined[keys].num_rows else None
+            self._found.setdefault(tuple(keys[at] for at in order), _Names(table.slice(0, 0))).add(table)
+        self._position = position
 
 
 def _uses_names(query: PrivateQuery) -> bool:
@@ -97,13 +105,6 @@ def _uses_names(query: PrivateQuery) -> bool:
     return is_ranked and query.domain is None and query.partitions is None and (known is None or known.value != "false")
 
 
-def _drop_unreadable(table: pa.Table) -> pa.Table:
-    """Return the names without those in which an engine could not read some bytes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for column in table.column_names:
-        if pa.types.is_string(table.schema.field(column).type):
-            readable = pc.invert(pc.match_substring(table.column(column), _UNREADABLE))
-            table = table.filter(pc.fill_null(readable, fill_value=True))
-    return table
+def _is_unreadable(row: tuple[object, ...]) -> bool:
+    """Return whether an engine could not read some bytes of a name."""
+    return any(isinstance(value, str) and _UNREADABLE in value for value in row)
