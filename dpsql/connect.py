@@ -93,7 +93,7 @@ def open_session(
         catalog = attach_materialized(catalog, engine, policy=policy)
     place = policy.ledger if ledger is None else ledger
     record, terms = open_budget(place, policy, compute_terms=lambda known: Terms.of_policy(known, analyst))
-    division = find_division(engine, policy, catalog)
+    division = find_division(engine, policy, catalog=catalog)
     try:
         _declare(record, policy, division=division)
     except BaseException:

@@ -220,11 +220,11 @@ class BaseLedger(ABC):
             of_total = (
                 BudgetVector(0, 0, certificate=worst.certificate)
                 if over
-                else compute_remaining(terms.budget, self._find_state(book, None, request.values))
+                else compute_remaining(terms.budget, self._find_state(book, None, values=request.values))
             )
             of_account = of_total
             if account:
-                state = self._find_state(book, account.name, request.values)
+                state = self._find_state(book, account.name, values=request.values)
                 of_account = compute_remaining(account.budget, state)
             admit(request, of_total, of_account=of_account)
             for holder in dict.fromkeys((None, name)) if not request.values else ():
@@ -243,8 +243,8 @@ class BaseLedger(ABC):
         """
         with self._reading() as book:
             self._agree(book, account)
-            terms, state = book.terms(), self._find_state(book, account, values)
-        return self._find_present(terms, account, state)
+            terms, state = book.terms(), self._find_state(book, account, values=values)
+        return self._find_present(terms, account, state=state)
 
     @release_on_interrupt
     def states(self, account: str | None = None) -> Mapping[str, BudgetState]:
@@ -252,12 +252,12 @@ class BaseLedger(ABC):
         with self._reading() as book:
             self._agree(book, account)
             terms, values = book.terms(), sorted(self._find_values(book, account))
-            states = {value: self._find_state(book, account, (value,)) for value in values}
+            states = {value: self._find_state(book, account, values=(value,)) for value in values}
         if self._present(terms) != terms.calendar:  # of a period that is over
             return {}
-        return {value: self._find_present(terms, account, state) for value, state in states.items()}
+        return {value: self._find_present(terms, account, state=state) for value, state in states.items()}
 
-    def _find_present(self, terms: Terms, account: str | None, state: BudgetState) -> BudgetState:
+    def _find_present(self, terms: Terms, account: str | None, *, state: BudgetState) -> BudgetState:
         """Return a state of the ledger's last period as it is in the present one."""
         present = self._present(terms)
         if present is not None and present.is_over and account is None:
@@ -433,7 +433,7 @@ class BaseLedger(ABC):
         is_same = terms is not None and book.terms().calendar == terms.calendar
         return self._replay.values(account) if is_same else {}
 
-    def _find_state(self, book: LedgerTransaction, account: str | None, values: Iterable[str] | None) -> BudgetState:
+    def _find_state(self, book: LedgerTransaction, account: str | None, *, values: Iterable[str] | None) -> BudgetState:
         """Return the state that decides on a query of these values, or of all where there are none."""
         states = self._find_values(book, account)
         wanted = tuple(values or states)

@@ -104,7 +104,7 @@ def _find_budget_by(engine: Engine, policy: Policy, *, name: str, column: str) -
     return found.name
 
 
-def find_division(engine: Engine, policy: Policy, catalog: Catalog) -> Division | None:
+def find_division(engine: Engine, policy: Policy, *, catalog: Catalog) -> Division | None:
     """Return what gives each unit its value, where a table of the catalog has budget_by."""
     table = next((each for each in catalog.tables if each.budget_by is not None), None)
     if table is None:

@@ -111,16 +111,16 @@ def _read_condition(condition: Expression, source: Relation, *, table: Table) ->
             Call(function="=", arguments=(column, Literal() as value))
             | Call(function="=", arguments=(Literal() as value, column))
         ):
-            return _read_constants(column, (value,), source, table=table)
+            return _read_constants(column, (value,), source=source, table=table)
         case In(argument=column, choices=choices):
-            return _read_constants(column, choices, source, table=table)
+            return _read_constants(column, choices, source=source, table=table)
         case Call(function="or", arguments=parts):
             return _unite(_read_condition(part, source, table=table) for part in parts)
     return None
 
 
 def _read_constants(
-    column: Expression, constants: Iterable[Expression], source: Relation, *, table: Table
+    column: Expression, constants: Iterable[Expression], *, source: Relation, table: Table
 ) -> _Values | None:
     """Return constants that the bare column is compared with, by their names; None with any of another kind."""
     if not _is_value(column, source, table=table):

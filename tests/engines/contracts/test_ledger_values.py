@@ -240,8 +240,8 @@ def ignore_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a query of all units count no value, as if only what all units share decided on it."""
     find = base_ledger.BaseLedger._find_state
 
-    def mutant(self: base_ledger.BaseLedger, book: object, account: str | None, values: object) -> BudgetState:
-        return find(self, book, account, values or ("\0",))  # type: ignore[arg-type]
+    def mutant(self: base_ledger.BaseLedger, book: object, account: str | None, *, values: object) -> BudgetState:
+        return find(self, book, account, values=values or ("\0",))  # type: ignore[arg-type]
 
     monkeypatch.setattr(base_ledger.BaseLedger, "_find_state", mutant)
 
@@ -250,8 +250,8 @@ def ignore_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a query of values look at these alone."""
     find = base_ledger.BaseLedger._find_state
 
-    def mutant(self: base_ledger.BaseLedger, book: object, account: str | None, values: object) -> BudgetState:
-        found = find(self, book, account, values)  # type: ignore[arg-type]
+    def mutant(self: base_ledger.BaseLedger, book: object, account: str | None, *, values: object) -> BudgetState:
+        found = find(self, book, account, values=values)  # type: ignore[arg-type]
         own = book.balance(account)  # type: ignore[attr-defined]
         if not values:
             return found
