@@ -418,7 +418,7 @@ def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(quick: Qu
 
 
 def test_released_names_are_known_to_the_queries_that_follow(quick: Quick) -> None:
-    [table] = tables(quick("released"), "recall@5 of segments")
+    [table] = tables(quick("released"), "(1, 1e-6) in all")
     assert list(table) == [
         "AUTO without",
         "AUTO",
@@ -428,7 +428,7 @@ def test_released_names_are_known_to_the_queries_that_follow(quick: Quick) -> No
     ]
     for row in table.values():
         assert 0 <= row["recall"] <= row["returned"] / 5 + 1e-9
-    assert table["domain = released"]["mechanism"] == "peeling"
+    assert table["domain = released"]["mechanism"] in {"peeling", ""}  # "" where the broad list released nothing
     assert table["weighted_gaussian"]["returned"] >= min(5, table["weighted_gaussian"]["known"]) - 1e-9
 
 
