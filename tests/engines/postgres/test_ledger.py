@@ -18,7 +18,7 @@ from support.postgres_ledger_kit import Place, opened, recipe
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, CertificateTerms
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
-from dpsql.ledger import Request
+from dpsql.ledger import Division, Request
 from dpsql.ledger.postgres import transaction
 from dpsql.ledger.postgres.errors import because
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
@@ -155,7 +155,7 @@ CHANGES = {
         "UPDATE balances SET body = 'no json'",
         "UPDATE balances SET body = replace(body, '1/2', '-1/2')",
     ],
-    "ledger-newer": ["UPDATE terms SET version = 4", "UPDATE terms SET version = 4; CREATE TABLE more (i integer)"],
+    "ledger-newer": ["UPDATE terms SET version = 5", "UPDATE terms SET version = 5; CREATE TABLE more (i integer)"],
     "not-a-ledger": ["ALTER TABLE terms RENAME TO terms_of_mine", "ALTER TABLE terms RENAME version TO other"],
 }
 
@@ -176,7 +176,7 @@ def test_a_schema_of_something_else_is_left_alone(place: Place) -> None:
 
 def test_a_ledger_that_a_newer_dpsql_took_over_while_it_is_open_is_not_written(rich: Place) -> None:
     with closing(PostgresLedger.open(rich.url)) as ledger:
-        rich.run("UPDATE terms SET version = 4")
+        rich.run("UPDATE terms SET version = 5")
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-newer"
 
 
@@ -319,6 +319,21 @@ def test_a_role_that_may_change_the_terms_need_own_nothing(rich: Place, role: st
     assert verify(url).events == 11
 
 
+def test_the_owner_takes_a_ledger_over_for_budgets_of_values_and_roles_use_them(rich: Place, role: str) -> None:
+    server().run(*recipe(rich.schema, role))
+    url, division = server().url(rich.schema, role), Division("rule", "data")
+    with closing(PostgresLedger.open(url)) as ledger:
+        assert code_of(lambda: ledger.divide(division)) == "ledger-older"
+    with closing(PostgresLedger.open(rich.url)) as ledger:
+        ledger.divide(division)
+    assert rich.rows("SELECT version FROM terms") == [(transaction.VERSION,)]
+    with closing(PostgresLedger.open(url)) as ledger:
+        ledger.divide(division)
+        ledger.reserve(replace(ASK, values=("a",), division=division))
+        assert list(ledger.states()) == ["a"]
+    verify(rich.url)
+
+
 def test_a_role_that_only_reads_may_verify_and_not_open(rich: Place, role: str) -> None:
     url = server().url(rich.schema, role)
     assert code_of(lambda: verify(url)) == "ledger-missing"
@@ -419,10 +434,10 @@ def test_a_ledger_of_an_earlier_version_is_raised_by_a_role_that_may(
 ) -> None:
     budget = replace(BUDGET, certificate=certified.certificate)
     PostgresLedger(place.url, budget, total=TOTAL, certified=certified).close()
-    assert place.rows("SELECT version FROM terms") == [(transaction.VERSION,)]
+    assert place.rows("SELECT version FROM terms") == [(transaction.REPEATS,)]
     place.run(f"UPDATE terms SET version = {version}")
     PostgresLedger.open(place.url).close()
-    assert place.rows("SELECT version FROM terms") == [(transaction.VERSION,)]
+    assert place.rows("SELECT version FROM terms") == [(transaction.REPEATS,)]
     monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
     assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
 
