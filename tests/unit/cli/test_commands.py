@@ -134,7 +134,7 @@ def test_details(folder: Path, layout: str) -> None:
     code, out, err = asked(folder, "query", COUNTED, "--details", "--format", layout)
     assert code == 0
     shown = out.decode() if layout == "table" else err
-    for line in ("mechanism     limited_domain", "charged       13 items of epsilon 0.05: rho 0.0040625, delta "):
+    for line in ("mechanism     relay", "charged       13 items of epsilon 0.05: rho 0.0040625, delta "):
         assert f"\n  {line}" in shown
     assert "rho" not in asked(folder, "query", COUNTED)[1].decode()
 
@@ -231,18 +231,19 @@ def test_explain(folder: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.decode().splitlines()
     assert lines[0].split()[:2] == ["needs", "a"]
-    assert lines[1].split() == ["mechanism", "limited_domain"]
+    assert lines[1].split() == ["mechanism", "relay"]
     values = (
         "a combination",
-        "limited_domain",
-        "groups need",
+        "relay",
+        "its first leg",
+        "a group needs",
         "a group needs",
         "a group needs",
         "a group needs",
         "user_id of",
     )
     assert len({line.index(value) for line, value in zip(lines, values, strict=False)}) == 1
-    assert any(line.startswith("engine SQL ") and "  SELECT dpsql_key_1" in line for line in lines)
+    assert any(line.startswith("engine SQL ") and "  WITH dpsql_" in line for line in lines)
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "json")
     facts = {row["property"]: row["value"] for row in json.loads(out)}
     assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "140", "0.05")
@@ -257,7 +258,7 @@ def test_explain(folder: Path) -> None:
 
 
 def test_budget(folder: Path) -> None:
-    asked(folder, "query", NOTHING)
+    asked(folder, "query", NOTHING.replace("WITH (", "WITH (mechanism = limited_domain, "))
     code, out, err = asked(folder, "budget", "--details")
     assert (code, err) == (0, "")
     assert "(4, 1e-06)-differential privacy" in out.decode()
