@@ -11,14 +11,50 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BudgetVector, Certificate, Loss, Steps, add_losses
+from dpsql.display import plural, unit_noun
+from dpsql.intervals import LEVEL, ValueNoise
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["NO_MECHANISM", "Receipt", "format_share"]
+__all__ = ["NO_MECHANISM", "Receipt", "Total", "format_share"]
 
 NO_MECHANISM = "none"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each
-_OF_A_QUERY = frozenset(["mechanism", "charged", "ended"])  # details of each of several queries
+_OF_A_QUERY = frozenset(["mechanism", "charged", "ended", "total"])  # details of each of several queries
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The released number of units in all groups of a query; `low` and `high` are the ends of its 95 % interval.
+
+    The noise is discrete Gaussian of the `variance`. `unit` is the name of the privacy unit.
+
+    >>> print(Total(12_345, Fraction(1_000), "user_id"))
+    12,345 users in all groups (95 %: 12,283 to 12,407)
+    """
+
+    value: int
+    variance: Fraction
+    unit: str
+
+    @property
+    def low(self) -> int:
+        """Lower end of the interval, at least 0."""
+        return self.interval()[0]
+
+    @property
+    def high(self) -> int:
+        """Upper end of the interval."""
+        return self.interval()[1]
+
+    def interval(self, level: float = LEVEL) -> tuple[int, int]:
+        """Return the ends between which the exact number lies with probability `level`."""
+        reach = ValueNoise(self.variance).reach(level)
+        return max(0, self.value - reach), max(0, self.value + reach)
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return f"{self.value:,} {plural(unit_noun(self.unit))} in all groups ({LEVEL * 100:g} %: {low:,} to {high:,})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +81,9 @@ class Receipt:
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `loss` and `remaining` are in the currencies of the `certificate`. A statement
-    with several private queries has the receipts of each as `parts`.
+    time buckets a bound in WHERE cuts. `total` is the number of units in all groups that counts share. `loss` and
+    `remaining` are in the currencies of the `certificate`. A statement with several private queries has the receipts of
+    each as `parts`, and no total of its own.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -81,6 +118,7 @@ class Receipt:
     bounds: str = ""
     cut: str = ""
     parts: tuple[Receipt, ...] = ()
+    total: Total | None = None
 
     @classmethod
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
@@ -105,6 +143,7 @@ class Receipt:
             bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
             parts=tuple(parts),
+            total=None,
         )
 
     @classmethod
@@ -172,6 +211,8 @@ class Receipt:
             pairs += [("charged", self._describe_charge())]
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
+        if self.total is not None:
+            pairs.append(("total", str(self.total)))
         if self.bounds:
             pairs.append(("bounds", self.bounds))
         pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]

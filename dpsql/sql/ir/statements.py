@@ -240,7 +240,8 @@ class PrivateQuery:
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
     because it calls now(). `key_column` is the one stored column of a private table that a sole key is worked out
-    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts.
+    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts. With `reads_total`
+    the number of units in any group is read with the groups.
     """
 
     text: str
@@ -265,6 +266,7 @@ class PrivateQuery:
     reads_seconds: bool = field(default=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     cut: str = field(default="", compare=False)
+    reads_total: bool = field(default=False, compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""
