@@ -27,6 +27,7 @@ SEEN_TO_RUN = [
     "bounded",
     "cold_start",
     "dashboard",
+    "counts_total",
     "engines",
     "fixed",
     "ledger",

@@ -1,4 +1,4 @@
-"""The loss of counts with one shared total, computed exactly: the law of all that is released moves by what a unit adds.
+"""The loss of counts with one shared total, computed exactly: what is released moves by what a unit adds.
 
 What is released is N = n + Z_0 and Y_j = 2 f_j - C n + Z_j, in another form: Renyi divergences of independent
 coordinates add up, and each is that of a discrete Gaussian and the same one moved.
