@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
@@ -19,8 +20,8 @@ import numpy as np
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
 from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
 from dpsql.errors import UsageError
-from dpsql.intervals import LEVEL, ValueNoise, widen_quotients
-from dpsql.receipt import NO_MECHANISM, Receipt
+from dpsql.intervals import LEVEL, SharedNoise, ValueNoise, widen_quotients, widen_shares
+from dpsql.receipt import NO_MECHANISM, Receipt, Total
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Group
 
-__all__ = ["Advice", "Answer", "AverageColumns", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
+__all__ = ["Advice", "Answer", "AverageColumns", "CountColumns", "Promise", "Receipt", "Total", "replace_unprintable"]
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
@@ -46,8 +47,8 @@ class AverageColumns:
     """
 
     columns: tuple[int, ...]
-    sums: tuple[int, ...]
-    rows: tuple[int, ...]
+    sums: tuple[int | Fraction, ...]
+    rows: tuple[int | Fraction, ...]
     noises: tuple[ValueNoise, ValueNoise]
     adjusted: bool = False
     others: tuple[AverageColumns, ...] = ()
@@ -66,7 +67,8 @@ class CountColumns:
     both are in steps of which each is worth `step`: 1 where units or rows are counted. Counts that were `adjusted`
     after the release (monotone = true) are not the noisy ones. `may_be_negative` says that exact sums may be. The other
     measures of the query are in `others`, those that are quotients in `averages`, and the positions of the columns that
-    are ends of intervals, or averages seen through an outer SELECT, in `computed`.
+    are ends of intervals, or averages seen through an outer SELECT, in `computed`. `parts` are those of the noise where
+    the values share a noisy total, and `counts_units` says that they are numbers of units.
     """
 
     columns: tuple[int, ...]
@@ -78,11 +80,13 @@ class CountColumns:
     others: tuple[CountColumns, ...] = ()
     averages: tuple[AverageColumns, ...] = ()
     computed: tuple[int, ...] = ()
+    parts: SharedNoise | None = None
+    counts_units: bool = False
 
     @property
     def noise(self) -> ValueNoise:
         """Noise of the values."""
-        return ValueNoise(self.variance, self.scale, self.step, self.may_be_negative)
+        return ValueNoise(self.variance, self.scale, self.step, self.may_be_negative, self.parts)
 
     def half_width(self, level: float) -> int | float:
         """Return the half width of an interval that holds the exact value with probability `level`, as a value."""
@@ -185,6 +189,66 @@ class Answer:
         return self._counts if isinstance(self._counts, CountColumns) else None
 
     @property
+    def total(self) -> Total | None:
+        """The released number of units in all groups of the query, with its interval; None where there is none.
+
+        It comes with released counts, at no further cost, where they share it (docs/reference/sql/measures.md).
+
+        >>> answer.total.low <= answer.total.value <= answer.total.high
+        True
+        """
+        return self.receipt.total
+
+    def shares(self, level: float = 0.95) -> pa.Table:
+        """Return the keys with `share`, that of each count of units in `total`, and `low` and `high` of its interval.
+
+        The exact share lies between the ends with probability `level` at least; all three are from 0 to 1. Raises
+        `UsageError` where counts share no total, and as `intervals` does.
+
+        >>> answer.shares().column_names
+        ['article', 'share', 'low', 'high']
+        """
+        intervals, counts, total = self.intervals(level), self.counts, self.total
+        if counts is None or counts.parts is None or total is None or not counts.counts_units:
+            hint = "Select COUNT(DISTINCT <privacy unit>) first, of two keys or more; EXPLAIN says whether it has one."
+            raise UsageError("no-total", "The counts of this answer share no total.", hint=hint)
+        import pyarrow as pa
+
+        values = self._table.column(counts.columns[0]).to_pylist()
+        low, high = widen_shares(values, total.value, noise=counts.parts, level=level)
+        table = intervals.drop_columns(intervals.column_names[-2:])
+        by = max(1, total.value)
+        shares = [None if each is None else min(1.0, max(0.0, each / by)) for each in values]
+        for name, column in (("share", shares), ("low", low), ("high", high)):
+            table = table.append_column(name, pa.array(column, pa.float64()))
+        return table
+
+    def difference(self, first: int, second: int, *, level: float = 0.95) -> tuple[float, float, float]:
+        """Return the value of row `first` less that of row `second`, and the ends of the interval of the exact one.
+
+        Of counts that share a total it is more certain than two intervals suggest, since what they share cancels out.
+        The rows count from 0. Raises as `intervals` does, and `IndexError` for a row that is not there.
+
+        >>> value, low, high = answer.difference(0, 1)
+        >>> low <= value <= high
+        True
+        """
+        self.intervals(level)
+        counts = self.counts
+        if counts is None:
+            hint = "Select SUM and COUNT, of which each has one."
+            raise UsageError("no-difference", "Averages have no intervals of differences.", hint=hint)
+        values = self._table.column(counts.columns[0]).to_pylist()
+        found = [values[first], values[second]]
+        if any(each is None for each in found):
+            raise UsageError("no-difference", "A row without a value has no difference.", hint="Name other rows.")
+        reach = counts.noise.reach_of_difference(level) * counts.step
+        if isinstance(found[0], Decimal) or (isinstance(found[0], int) and counts.step != 1):
+            reach += max(Fraction(10) ** int(Decimal(each).as_tuple().exponent) for each in found)  # halves rounded
+        value = found[0] - found[1]
+        return float(value), float(Fraction(value) - reach), float(Fraction(value) + reach)
+
+    @property
     def explanation(self) -> str:
         """Why fewer keys came back than were asked for, and what would bring more; "" where all came back."""
         return self._advice.explanation
@@ -208,13 +272,14 @@ class Answer:
         return "; ".join(filter(None, [self.receipt.bounds, self.receipt.cut])) if len(self) else ""
 
     def notes(self) -> list[str]:
-        """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings.
+        """Return the lines that belong beside the rows: explanation of a short answer, receipt, total, bound, warnings.
 
         >>> answer.notes()  # doctest: +ELLIPSIS
         ['answered 2 of 2; used 5 % of the budget; about 19 more like this; ...']
         """
         warnings = [f"warning: {warning}" for warning in self.warnings]
-        return [*filter(None, [self.explanation, str(self.receipt), self.bound_note]), *warnings]
+        total = "" if self.total is None else str(self.total)
+        return [*filter(None, [self.explanation, str(self.receipt), total, self.bound_note]), *warnings]
 
     def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].

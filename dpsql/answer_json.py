@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
 from dpsql.answer import Answer
+from dpsql.intervals import LEVEL
 from dpsql.plan.report.tables import describe_outcome
-from dpsql.receipt import Receipt
+from dpsql.receipt import Receipt, Total
 
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry
     from dpsql.plan import Balance
     from dpsql.plan.report.spending import Spender, Spending
 
-__all__ = ["encode_answer", "encode_balance", "encode_notes", "encode_receipt", "encode_spending", "encode_value"]
+__all__ = [
+    "encode_answer",
+    "encode_balance",
+    "encode_notes",
+    "encode_receipt",
+    "encode_spending",
+    "encode_total",
+    "encode_value",
+]
 
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
@@ -41,6 +50,7 @@ def encode_notes(answer: Answer) -> dict[str, object]:
 def _encode_notes(answer: Answer) -> dict[str, object]:
     return {
         "bounded_by": answer.bounded_by,
+        "total": encode_total(answer.total),
         "note": answer.bound_note,
         "explanation": answer.explanation,
         "warnings": list(answer.warnings),
@@ -88,9 +98,18 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "known": receipt.known,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
+        "total": encode_total(receipt.total),
         "parts": [encode_receipt(part) for part in receipt.parts],
         "words": str(receipt),
     }
+
+
+def encode_total(total: Total | None) -> dict[str, object] | None:
+    """Return the released number of units with its 95 % interval; None where there is none."""
+    if total is None:
+        return None
+    low, high = total.interval()
+    return {"value": total.value, "low": low, "high": high, "level": LEVEL, "words": str(total)}
 
 
 def encode_balance(balance: Balance) -> dict[str, object]:

@@ -10,16 +10,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
 
 from dpsql.accounting import discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 
-__all__ = ["LEVEL", "ValueNoise", "widen_quotients"]
+__all__ = ["LEVEL", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
 
 LEVEL = 0.95  # of intervals, unless another is asked for
 _WIDE = 10**8  # a variance above which tails are bounded instead of summed
+_CONVOLVED = 10**6  # variances up to which the sum of two noises is added up
+_SLACK = 1e-9  # relative, far above the rounding error of sums of doubles
 _LARGEST, _WIDEST = 2**63 - 1, 18  # BIGINT, and digits of a DECIMAL
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNoise:
+    """Noise of twice a count that shares a total: Z_1 + `factor` * Z_0, independent discrete Gaussians.
+
+    `own` is the variance of Z_1, `shared` that of Z_0, which is the noise of the total.
+    """
+
+    own: Fraction
+    shared: Fraction
+    factor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +46,39 @@ class ValueNoise:
     """Noise of the released values of a measure.
 
     It is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that; both are
-    in steps of which each is worth `step`. `may_be_negative` says that exact values may be.
+    in steps of which each is worth `step`. With `parts` it is half of that noise: released values are then whole or
+    half steps, and shown ones may be rounded to whole ones. `may_be_negative` says that exact values may be.
     """
 
     variance: Fraction
     scale: Fraction | None = None
     step: Fraction = Fraction(1)
     may_be_negative: bool = False
+    parts: SharedNoise | None = None
 
     def reach(self, level: float) -> int:
-        """Return the half width in whole steps of an interval that holds the exact value with probability `level`."""
-        if not isinstance(level, int | float) or not 0 < level < 1:
-            reason = "The level of an interval must be a number strictly between 0 and 1."
-            raise UsageError("level-range", reason, hint="Such as 0.95.")
-        return _find_reach(self, (1.0 - level) / 2.0)
+        """Return the half width in whole steps of an interval that holds the exact value with probability `level`.
+
+        It is around the value that is shown: a half step that was rounded up or down is within it, since the exact
+        value is a whole number of steps.
+        """
+        check_level(level)
+        return math.floor(_find_reach(self, (1.0 - level) / 2.0) + Fraction(1, 2))
+
+    def reach_of_difference(self, level: float) -> Fraction:
+        """Return the half width in steps of an interval of the difference of two values that are shown.
+
+        Of noise with parts, what the values share is no part of their difference. Of Laplace noise both values are
+        within their intervals with at least the probability `level`.
+        """
+        check_level(level)
+        outside = (1.0 - level) / 2.0
+        if self.scale is not None:
+            return 2 * _find_reach(self, outside / 2.0)
+        if self.parts is None:
+            return Fraction(find_offset(SharedNoise(self.variance, self.variance, 1), outside) - 1)
+        reach = find_offset(SharedNoise(self.parts.own, self.parts.own, 1), outside) - 1  # of twice the difference
+        return Fraction(math.floor(Fraction(reach, 2) + 1))  # each was rounded by a half at most
 
     def widen(self, values: Iterable[object], level: float) -> tuple[list[object], list[object]]:
         """Return the ends of the intervals of values, in their type and rounded outwards; None for NULL."""
@@ -57,7 +95,8 @@ class ValueNoise:
             return self._clip(_round_outwards(Fraction(value) + by + away * Fraction(math.ulp(value)), away))
         scale = 0 if isinstance(value, int) else -min(0, int(value.as_tuple().exponent))
         end = (Fraction(value) + by) * 10**scale
-        if (self.step * 10**scale).denominator > 1:  # the value was rounded to its type
+        least = self.step * 10**scale
+        if (least if self.parts is None or least == 1 else least / 2).denominator > 1:  # it was rounded to its type
             end += away * Fraction(1, 2)
         most = _LARGEST if isinstance(value, int) else 10**_WIDEST - 1
         whole = min(max(math.floor(end) if by < 0 else math.ceil(end), -most), most)
@@ -68,23 +107,126 @@ class ValueNoise:
         return end if self.may_be_negative else max(0.0, end)
 
 
-def _find_reach(noise: ValueNoise, outside: float) -> int:
-    """Return the half width in steps at which the exact value is beyond one end with at most probability `outside`."""
+def check_level(level: float) -> None:
+    """Raise UsageError unless a level is a probability strictly between 0 and 1."""
+    if not isinstance(level, int | float) or not 0 < level < 1:
+        reason = "The level of an interval must be a number strictly between 0 and 1."
+        raise UsageError("level-range", reason, hint="Such as 0.95.")
+
+
+def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
+    """Return the half width in steps, whole or halves, that an exact value is beyond at one end with `outside` at most.
+
+    It is around the value as it was released, before it was rounded.
+    """
+    if noise.parts is not None:
+        return Fraction(find_offset(noise.parts, outside) - 1, 2)
     if noise.scale is not None:
-        return laplace_offset(noise.scale, Fraction(outside)) - 1
+        return Fraction(laplace_offset(noise.scale, Fraction(outside)) - 1)
     if noise.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
-        return math.ceil(math.sqrt(-2.0 * float(noise.variance) * math.log(outside)))
-    return discrete_gaussian_offset(noise.variance, outside) - 1
+        return Fraction(math.ceil(math.sqrt(-2.0 * float(noise.variance) * math.log(outside))))
+    return Fraction(discrete_gaussian_offset(noise.variance, outside) - 1)
 
 
-def _surround(noise: ValueNoise, steps: int, *, reach: int) -> tuple[Fraction, Fraction]:
+@lru_cache(maxsize=1024)
+def find_offset(noise: SharedNoise, outside: float) -> int:
+    """Return an integer t >= 1 with P[Z_1 + factor * Z_0 >= t] <= outside: the least where the noise is narrow.
+
+    Of noise up to a variance of 1e6 in both parts, all sums are added up; what lies beyond their ends is bounded by
+    exp(-x^2 / (2 variance)) (arXiv:2004.00010, Corollary 7). Of wider noise the bound of `_find_wide_offset` is taken.
+    """
+    if max(noise.own, noise.shared) > _CONVOLVED:
+        return max(1, math.ceil(_find_wide_offset(noise, outside, factor=abs(noise.factor))))
+    beyond = 2.0 * math.log(1.0 / outside) + 60.0  # ends where less than 1e-13 of `outside` is left
+    own, shared = (_find_masses(float(variance), beyond) for variance in (noise.own, noise.shared))
+    tails = np.cumsum(own[::-1])[::-1]  # P[Z_1 >= t] at t = -ends, ..., ends
+    ends, far = len(own) // 2, len(shared) // 2
+    moved = abs(noise.factor) * np.arange(-far, far + 1)
+
+    def tail(at_least: int) -> float:
+        index = at_least - moved + ends
+        found = np.where(index < 0, 1.0, np.where(index > 2 * ends, 0.0, tails[np.clip(index, 0, 2 * ends)]))
+        return float(np.dot(shared, found)) * (1.0 + _SLACK)
+
+    low, high = 0, ends + abs(noise.factor) * far + 1  # P[>= 0] > 1/2, above any `outside`
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tail(middle) <= outside else (middle, high)
+    return high
+
+
+def _find_masses(variance: float, beyond: float) -> npt.NDArray[np.float64]:
+    """Return the probabilities of a discrete Gaussian at -n, ..., n, n**2 >= `beyond` * variance; their sum is 1."""
+    ends = math.ceil(math.sqrt(beyond * variance)) + 1
+    points = np.arange(-ends, ends + 1, dtype=np.float64)
+    masses = np.exp(points * points / (-2.0 * variance))
+    found: npt.NDArray[np.float64] = masses / masses.sum()
+    return found
+
+
+def _find_wide_offset(noise: SharedNoise, outside: float, *, factor: float) -> float:
+    """Return a number t with P[Z_1 + factor * Z_0 >= t] <= outside, for any real `factor` >= 0.
+
+    The mass of N_Z(0, s^2) at z is at most that of a Gaussian on [z - 1/2, z + 1/2] over 1 - 1 / (24 s^2): its density
+    there is, by cosh >= 1, at least exp(-z^2 / (2 s^2)) (1 - u^2 / (2 s^2)) at z + u and z - u together, and the sum of
+    the masses is at least the integral (Poisson summation). So the sum is that of two rounded Gaussians, each moved by
+    at most 1/2, but for these factors (`maths.md` 10.3).
+    """
+    own, shared = float(noise.own), float(noise.shared)
+    return (1.0 + factor) / 2.0 + _find_deviations(noise, outside) * math.sqrt(own + factor * factor * shared)
+
+
+def _find_deviations(noise: SharedNoise, outside: float) -> float:
+    """Return how many deviations of the two Gaussians are needed, rounded up."""
+    own, shared = float(noise.own), float(noise.shared)
+    share = outside * (1.0 - 1.0 / (24.0 * own)) * (1.0 - 1.0 / (24.0 * shared)) * (1.0 - _SLACK)
+    return -NormalDist().inv_cdf(share) * (1.0 + _SLACK)
+
+
+def _surround(noise: ValueNoise, steps: int | Fraction, *, reach: Fraction) -> tuple[Fraction, Fraction]:
     """Return the ends of the interval of a value in steps, exactly."""
     low, high = (steps - reach) * noise.step, (steps + reach) * noise.step
     return (low, high) if noise.may_be_negative else (max(Fraction(0), low), max(Fraction(0), high))
 
 
+def widen_shares(
+    values: Sequence[int | None], total: int, *, noise: SharedNoise, level: float
+) -> tuple[list[float | None], list[float | None]]:
+    """Return the ends of the intervals of shares of `total`, the noisy number of units; None for None.
+
+    `values` are numbers of units that share the total, each shown rounded to a whole one. For the exact share s of a
+    value, twice the value minus 2 s `total` is Z_1 + (factor - 2 s) Z_0: the interval has the shares at which that is
+    no further out than its law allows (Fieller's). It is within 0 and 1, and all of that where the total is too small
+    beside its noise to tell anything.
+    """
+    check_level(level)
+    outside, nothing = (1.0 - level) / 2.0, [None if each is None else 0.0 for each in values]
+    all_of_it = [None if each is None else 1.0 for each in values]
+    if min(noise.own, noise.shared) < 1:
+        return nothing, all_of_it
+    slope = 1.0 + 2.0 * _find_deviations(noise, outside) * math.sqrt(float(noise.shared))
+    if 2.0 * total <= slope:  # else the distance below falls from each share to the next
+        return nothing, all_of_it
+
+    def reach(share: float) -> float:
+        """Return how far out the noise is, and the half by which the value was rounded, doubled."""
+        return 1.0 + _find_wide_offset(noise, outside, factor=abs(noise.factor - 2.0 * share))
+
+    def find_end(value: int | None, away: int) -> float | None:
+        if value is None:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2.0
+            is_above = 2.0 * value - 2.0 * middle * total + away * reach(middle) > 0.0
+            low, high = (middle, high) if is_above else (low, middle)
+        return high if away > 0 else low
+
+    return [find_end(each, -1) for each in values], [find_end(each, 1) for each in values]
+
+
 def widen_quotients(
-    values: Sequence[tuple[int, int]], *, noises: tuple[ValueNoise, ValueNoise], level: float
+    values: Sequence[tuple[int | Fraction, int | Fraction]], *, noises: tuple[ValueNoise, ValueNoise], level: float
 ) -> tuple[list[object], list[object]]:
     """Return the ends of the intervals of averages, each the quotient of a noisy sum and a noisy number of rows.
 

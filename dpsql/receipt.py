@@ -11,14 +11,50 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BudgetVector, Certificate, Loss, Steps, add_losses
+from dpsql.display import plural, unit_noun
+from dpsql.intervals import LEVEL, ValueNoise
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["NO_MECHANISM", "Receipt", "format_share"]
+__all__ = ["NO_MECHANISM", "Receipt", "Total", "format_share"]
 
 NO_MECHANISM = "none"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each
-_OF_A_QUERY = frozenset(["mechanism", "charged", "legs", "ended"])  # details of each of several queries
+_OF_A_QUERY = frozenset(["mechanism", "charged", "legs", "ended", "total"])  # details of each of several queries
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The released number of units in all groups of a query; `low` and `high` are the ends of its 95 % interval.
+
+    The noise is discrete Gaussian of the `variance`. `unit` is the name of the privacy unit.
+
+    >>> print(Total(12_345, Fraction(1_000), "user_id"))
+    12,345 users in all groups (95 %: 12,283 to 12,407)
+    """
+
+    value: int
+    variance: Fraction
+    unit: str
+
+    @property
+    def low(self) -> int:
+        """Lower end of the interval, at least 0."""
+        return self.interval()[0]
+
+    @property
+    def high(self) -> int:
+        """Upper end of the interval."""
+        return self.interval()[1]
+
+    def interval(self, level: float = LEVEL) -> tuple[int, int]:
+        """Return the ends between which the exact number lies with probability `level`."""
+        reach = ValueNoise(self.variance).reach(level)
+        return max(0, self.value - reach), max(0, self.value + reach)
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return f"{self.value:,} {plural(unit_noun(self.unit))} in all groups ({LEVEL * 100:g} %: {low:,} to {high:,})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +84,9 @@ class Receipt:
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
     time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did, and `charged_to`
     in words which values of a column were charged, "" where values have no budgets. So many names that were `known`
-    from earlier answers took part without a threshold. `loss` and `remaining` are in the currencies of the
-    `certificate`. A statement with several private queries has the receipts of each as `parts`.
+    from earlier answers took part without a threshold. `total` is the number of units in all groups that counts share.
+    `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
+    receipts of each as `parts`, and no total of its own.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -87,6 +124,7 @@ class Receipt:
     charged_to: str = ""
     known: int = 0
     parts: tuple[Receipt, ...] = ()
+    total: Total | None = None
 
     @classmethod
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
@@ -114,6 +152,7 @@ class Receipt:
             charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
             known=sum(each.known for each in parts),
             parts=tuple(parts),
+            total=None,
         )
 
     @classmethod
@@ -177,22 +216,23 @@ class Receipt:
         pairs = [("mechanism", self.mechanism)]
         if self.mechanism == NO_MECHANISM:
             return [*pairs, ("remaining", str(self.remaining)), *self._describe_data()]
-        if not self.replayed:
-            pairs += [("charged", self._describe_charge())]
-        if self.legs:
-            pairs.append(("legs", self.legs))
-            pairs += [("charged to", self.charged_to)] if self.charged_to else []
-        if ending := self._describe_ending():
-            pairs.append(("ended", ending))
-        if self.known:
-            pairs.append(("known names", f"{self.known:,} that earlier answers released took part without a threshold"))
-        if self.bounds:
-            pairs.append(("bounds", self.bounds))
-        pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]
-        if self.shared:
-            pairs.append(("shared", "answers are shared among analysts; the guarantee is that of the data set"))
-        if not self.durable:
-            pairs.append(("ledger", "in memory, for trials: what was spent is forgotten when the session ends"))
+        shared = "answers are shared among analysts; the guarantee is that of the data set"
+        trial = "in memory, for trials: what was spent is forgotten when the session ends"
+        known = f"{self.known:,} that earlier answers released took part without a threshold"
+        facts = [
+            ("charged", "" if self.replayed else self._describe_charge()),
+            ("charged to", "" if self.replayed else self.charged_to),
+            ("legs", self.legs),
+            ("ended", self._describe_ending()),
+            ("known names", known if self.known else ""),
+            ("total", "" if self.total is None else str(self.total)),
+            ("bounds", self.bounds),
+            ("remaining", str(self.remaining)),
+            ("accounted in", self.certificate.words),
+            ("shared", shared if self.shared else ""),
+            ("ledger", "" if self.durable else trial),
+        ]
+        pairs += [(name, value) for name, value in facts if value]
         return [*pairs, *self._describe_data()]
 
     def _describe_charge(self) -> str:

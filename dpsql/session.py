@@ -23,7 +23,7 @@ from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
-from dpsql.receipt import Receipt
+from dpsql.receipt import Receipt, Total
 from dpsql.sql.analysis.cache import AnalysisCache
 from dpsql.sql.analysis.prepare import prepare_statement
 from dpsql.sql.ir import clock as clocks
@@ -501,6 +501,7 @@ class Session:
             legs=released.legs,
             charged_to=self._describe_charged(plan),
             known=drawn.known,
+            total=None if (total := drawn.total) is None else Total(total.value, total.variance, plan.query.unit_name),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
@@ -575,6 +576,8 @@ def _describe_counts(
             plan.monotone and at == 0,
             step=described.step,
             may_be_negative=described.may_be_negative,
+            parts=described.parts,
+            counts_units=plan.query.measures[at].bounds is None,
         )
 
 
@@ -585,7 +588,7 @@ def _describe_averages(
     noises, measures = released.terms.noises, plan.query.measures
     for (dividend, divisor), columns in shown.items():
         sums, rows = (
-            tuple(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist())
+            tuple(noises[at].read(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist()))
             for at in (dividend, divisor)
         )
         both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))

@@ -24,6 +24,7 @@ SUITES = (
     "materialized",
     "fixed",
     "all_keys",
+    "counts_total",
     "surfaces",
     "wire",
     "ledger",

@@ -20,6 +20,7 @@ from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, 
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise, OperatingSystemNoise
+from dpsql.mechanisms.shared_total import SharedTotal, SharedTotalRelease
 from dpsql.mechanisms.stable_top_k import StableSelection, StableTopK
 from dpsql.mechanisms.top_stable import TopStable, TopStableSelection
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, unit_weight
@@ -60,6 +61,8 @@ __all__ = [
     "Relay",
     "RelaySelection",
     "Selection",
+    "SharedTotal",
+    "SharedTotalRelease",
     "StableSelection",
     "StableTopK",
     "TopStable",

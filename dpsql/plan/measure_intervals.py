@@ -6,6 +6,7 @@ The ends are of the type of the measure and rounded outwards; those of an averag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.intervals import ValueNoise, widen_quotients
@@ -24,8 +25,8 @@ def describe_noise(noise: CountNoise, measure: Measure) -> ValueNoise:
     """Return the noise of the values of a measure, by the terms of its release."""
     bounds = measure.bounds
     if bounds is None:
-        return ValueNoise(noise.variance, noise.scale)
-    return ValueNoise(noise.variance, noise.scale, bounds.step, may_be_negative=bounds.low < 0)
+        return ValueNoise(noise.variance, noise.scale, parts=noise.parts)
+    return ValueNoise(noise.variance, noise.scale, bounds.step, bounds.low < 0, noise.parts)
 
 
 def compute_interval(
@@ -43,8 +44,8 @@ def compute_interval(
 
 
 def compute_average_interval(
-    sums: Sequence[int],
-    rows: Sequence[int],
+    sums: Sequence[int | Fraction],
+    rows: Sequence[int | Fraction],
     *,
     measures: tuple[Measure, Measure],
     noises: tuple[CountNoise, CountNoise],

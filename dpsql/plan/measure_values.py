@@ -21,8 +21,8 @@ __all__ = ["decode_steps", "describe_bounds", "divide_steps"]
 _LARGEST = 2**63 - 1
 
 
-def decode_steps(steps: Sequence[int], measure: Measure) -> pa.Array:
-    """Return noisy steps as values in the type of the measure: rounded, and within the type, if it is exact."""
+def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
+    """Return noisy steps as values in the type of the measure: if exact, rounded half to even, and within it."""
     import pyarrow as pa
 
     step = Fraction(1) if measure.bounds is None else measure.bounds.step
@@ -64,7 +64,7 @@ def _describe_limit(measure: Measure) -> str:
     return f"with {low} to {high} of {name}" if bounds.low < 0 else f"with at most {high} of {name}"
 
 
-def divide_steps(steps: Sequence[int], divisors: Sequence[int], *, measure: Measure) -> pa.Array:
+def divide_steps(steps: Sequence[int | Fraction], divisors: Sequence[int | Fraction], *, measure: Measure) -> pa.Array:
     """Return noisy steps as values, divided by noisy counts; NULL where a count is below 1."""
     import pyarrow as pa
 

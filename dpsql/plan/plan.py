@@ -19,6 +19,8 @@ from dpsql.sql.rewrite.engine_query import CountingQuery
 
 __all__ = ["Plan", "build_statement"]
 
+_SHARED = "share one noisy total of units where so many come back that each is more precise by that"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan(NotebookRepr):
@@ -202,6 +204,7 @@ class Plan(NotebookRepr):
             *self._describe_keys(),
             *self._describe_names(),
             *self.spec.report.facts,
+            *([("counts", _SHARED)] if self.query.reads_total else []),
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}{cap and f' ({cap})'}"),

@@ -17,6 +17,7 @@ from dpsql.plan.measures import bound_measures
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
 from dpsql.plan.mechanisms.adaptive import adaptive
 from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_items
+from dpsql.plan.mechanisms.counts_by_item import pays_total
 from dpsql.plan.mechanisms.domain_discovery import domain_discovery
 from dpsql.plan.mechanisms.gaussian_histogram import gaussian_histogram
 from dpsql.plan.mechanisms.joint import joint
@@ -60,6 +61,7 @@ _OVER_NAMES: dict[str, _Builder] = {**_UNKNOWN_DOMAIN, "peeling": peeling}  # wh
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
 _OF_WEIGHTS = frozenset([relay, weighted_gaussian, domain_discovery])  # those with a cap of their own
+_WITHOUT_TOTAL = frozenset([known_groups, gaussian_histogram, laplace_limited_domain])  # counts are not drawn after
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
@@ -170,8 +172,10 @@ def _build(
     if build is known_groups and groups is not None and _count_known_groups(query) <= groups:
         groups = None  # no unit can be in more
     epsilon = read_epsilon(options.get("epsilon"), terms)
-    sensitivities = [measure.sensitivity for measure in query.measures] if query.releases_counts else []
-    price = price_items(epsilon, groups, sensitivities=sensitivities, certificate=terms.certificate)
+    measures = query.measures if query.releases_counts else ()
+    price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
+    if build in _WITHOUT_TOTAL or query.partitions is not None:
+        price = replace(price, contributions=())
     least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
     if epsilon.value < least:
         reason = f"With these bounds epsilon must be at least {float(least):.2g}."
@@ -182,7 +186,8 @@ def _build(
     asked = MechanismRequest(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
-    return _build_mechanism(build, asked), query, groups
+    mechanism_plan = _build_mechanism(build, asked)
+    return mechanism_plan, replace(query, reads_total=pays_total(mechanism_plan.price, asked.k)), groups
 
 
 def _count_known_groups(query: PrivateQuery) -> int:

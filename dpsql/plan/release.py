@@ -18,7 +18,7 @@ from dpsql.mechanisms import Noise
 from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
 from dpsql.plan.measure_intervals import compute_average_interval, compute_interval
 from dpsql.plan.measure_values import decode_steps, divide_steps
-from dpsql.plan.mechanisms import CountNoise, Groups, RowsRead
+from dpsql.plan.mechanisms import CountNoise, Groups, MechanismOutput, NoisyTotal, RowsRead
 from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
 from dpsql.plan.released_names import ReleasedNames, match_names
@@ -53,7 +53,8 @@ class ReleaseTerms:
     The defaults of the policy may have changed since, so a stored release has its own. `partitions` is how many answers
     of at most `k` keys it consists of. `chooses` is that of the report of the mechanism, `bounded_by` the bound of the
     groups in which the counts count each unit. `counts` is the noise of the first measure, `others` that of the others.
-    So many names that were `known` from earlier answers took part.
+    So many names that were `known` from earlier answers took part. `total` is the released number of units, if there is
+    one.
     """
 
     mechanism: str
@@ -68,6 +69,7 @@ class ReleaseTerms:
     bounded_by: int | None
     others: tuple[CountNoise, ...] = ()
     known: int = 0
+    total: NoisyTotal | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -93,6 +95,13 @@ class ReleaseTerms:
         """Noise of each measure, in their order; empty where none is released."""
         return () if self.counts is None else (self.counts, *self.others)
 
+    def draw(self, drawn: MechanismOutput) -> Self:
+        """Return the terms with what the draw decided: the noises, the total, and the k or k_bar that was chosen."""
+        terms = self.choose(drawn.chosen)
+        if not drawn.noises:
+            return terms
+        return replace(terms, counts=drawn.noises[0], others=drawn.noises[1:], total=drawn.total)
+
     def choose(self, chosen: int | None) -> Self:
         """Return the terms with the k or k_bar that the mechanism chose, if it chose one."""
         if chosen is None:
@@ -104,9 +113,9 @@ class ReleaseTerms:
 class Release:
     """What leaves: the private table as the query shows it, the same as it was drawn, and what it cost.
 
-    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order; `rows` says
-    which of its rows each row of the table is. `chosen` is the k or k_bar that the mechanism chose, where it was left
-    to it. `legs` says what each part of a mechanism of several parts did.
+    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order, doubled
+    where their noise has parts; `rows` says which of its rows each row of the table is. `chosen` is the k or k_bar that
+    the mechanism chose, where it was left to it. `legs` says what each part of a mechanism of several parts did.
     """
 
     table: pa.Table
@@ -123,16 +132,16 @@ class Release:
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """Draw the private answer of `plan` from the exact groups.
 
-    Given: the engine's answer to `plan.counting`, keys first, then the count, the weight if asked for, and the position
-    of the partition if there are any: at most k_bar + 1 groups (of each partition), every candidate of a known domain,
-    or all groups.
+    Given: the engine's answer to `plan.counting`, keys first, then the count, the weight if asked for, the position of
+    the partition if there are any, and the number of units if it is read, the same in every row: at most k_bar + 1
+    groups (of each partition), every candidate of a known domain, or all groups.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     read = _join_names(plan, open_exact(exact))
     drawn = plan.mechanism_plan.draw(read.groups, noise)
     values = () if drawn.counts is None else (drawn.counts, *drawn.others)
     canonical = _select_released(plan, read, rows=drawn.rows, values=values)
-    terms = ReleaseTerms.of(plan).choose(drawn.chosen)
+    terms = ReleaseTerms.of(plan).draw(drawn)
     shown, rows = present(plan, canonical, terms=terms)
     return Release(
         table=shown,
@@ -194,7 +203,7 @@ def _join_names(plan: Plan, table: pa.Table) -> _ReadRows:
 
     weights = join(groups.weights) if expected.weighted else groups.weights
     further = tuple(join(each) for each in groups.others)
-    joined = Groups(join(groups.counts), weights, None, further, known=names.count)
+    joined = Groups(join(groups.counts), weights, None, further, known=names.count, total=groups.total)
     return _ReadRows(joined, table, names.table, others)
 
 
@@ -203,16 +212,20 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     import pyarrow as pa
 
     expected, columns = plan.spec.rows, table.columns[len(plan.query.keys) :]
-    shaped = len(columns) == 1 + expected.others + expected.weighted + (expected.partitions > 0)
+    has_total = expected.counting.has_total
+    shaped = len(columns) == 1 + expected.others + expected.weighted + (expected.partitions > 0) + has_total
     if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
         measures = [_to_numpy(column) for column in columns]
+        totals = measures.pop() if has_total else None
         partitions = measures.pop() if expected.partitions else None
         others = tuple(measures.pop() for _ in range(expected.others))[::-1]
         counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
         pairs = (counts, expected.min_count), (weights, expected.min_weight)
         fits = all(least is None or values.min(initial=least) >= least for values, least in pairs)
+        fits = fits and (totals is None or 0 <= totals.min(initial=0) <= totals.max(initial=0) <= totals[:1].sum())
         if fits and _in_bounds(expected, table.num_rows, partitions=partitions):
-            return Groups(counts, weights, partitions, others)
+            total = None if totals is None else int(totals[:1].sum())
+            return Groups(counts, weights, partitions, others, total=total)
     raise EngineError(
         "engine-result",
         "The engine's answer does not have the expected columns.",
@@ -274,7 +287,7 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
 
     query = plan.query
     if plan.monotone:
-        counts = int64_array(_fit_counts(query, canonical))
+        counts = int64_array(_fit_counts(query, canonical))  # of doubled ones twice what it is of them
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
     columns = [
         _show_measure(query, canonical, output=output, terms=terms)
@@ -294,22 +307,21 @@ def _show_measure(
 ) -> pa.ChunkedArray | pa.Array:
     """Return a released measure, or the quotient of two, or an end of its interval, in the type of the output."""
     column, measure = canonical.column(name_measure(output.measure)), query.measures[output.measure]
-    end = output.end
+    noise, end = terms.noises[output.measure], output.end
     if output.divisor is None:
-        values = column if measure.bounds is None else decode_steps(column.to_pylist(), measure)
+        is_shown = measure.bounds is None and noise.parts is None
+        values = column if is_shown else decode_steps(noise.read(column.to_pylist()), measure)
         if end is None:
             return values
-        return compute_interval(values, measure, noise=terms.noises[output.measure], level=end.level)[end.is_high]
-    rows = canonical.column(name_measure(output.divisor)).to_pylist()
+        return compute_interval(values, measure, noise=noise, level=end.level)[end.is_high]
+    sums, of_rows = noise.read(column.to_pylist()), terms.noises[output.divisor]
+    rows = of_rows.read(canonical.column(name_measure(output.divisor)).to_pylist())
     if end is None:
-        return divide_steps(column.to_pylist(), rows, measure=measure)
-    return compute_average_interval(
-        column.to_pylist(),
-        rows,
-        measures=(measure, query.measures[output.divisor]),
-        noises=(terms.noises[output.measure], terms.noises[output.divisor]),
-        level=end.level,
-    )[end.is_high]
+        return divide_steps(sums, rows, measure=measure)
+    measures = (measure, query.measures[output.divisor])
+    return compute_average_interval(sums, rows, measures=measures, noises=(noise, of_rows), level=end.level)[
+        end.is_high
+    ]
 
 
 def _fit_counts(query: PrivateQuery, canonical: pa.Table) -> list[int]:

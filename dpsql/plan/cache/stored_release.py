@@ -1,12 +1,12 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
-    dpsql release 1 <SHA-256 of the rest>
+    dpsql release 2 <SHA-256 of the rest>
     {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}, "keys": [...]}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
 `keys` has the identity of each key (`key_identity.py`), by which later queries find the names; older answers have none,
-and their names are not known.
+and their names are not known. The mark is "dpsql release 1" where no counts share a total.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
+from dpsql.intervals import SharedNoise
 from dpsql.plan.cache.key_identity import identify_keys
-from dpsql.plan.mechanisms import CountNoise
+from dpsql.plan.mechanisms import CountNoise, NoisyTotal
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedRelease", "is_same_release", "pack_release", "read_names", "unpack"]
 
-_MARK = b"dpsql release 1 "
+_MARK, _SHARED_MARK = b"dpsql release 1 ", b"dpsql release 2 "  # the second where counts share a total
 _PLAIN = ("mechanism", "k", "k_bar", "chooses", "partitions", "bounded_by")  # terms that JSON has as they are
 
 
@@ -59,13 +60,14 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
     digest = hashlib.sha256(_stream(release.table)).hexdigest()
-    return PackedRelease(_head(content) + content, digest, loss.refundable)
+    mark = _MARK if release.terms.total is None else _SHARED_MARK
+    return PackedRelease(_head(content, mark) + content, digest, loss.refundable)
 
 
 def is_same_release(plan: Plan, stored: bytes) -> bool:
     """Return whether stored bytes are an answer that was drawn as `plan` draws one; True for damaged ones, too."""
     head, _, content = stored.partition(b"\n")
-    if head + b"\n" != _head(content):
+    if not _is_whole(head, content):
         return True  # so that `unpack` refuses it: a damaged answer is not charged again in silence
     return _is_release_of(json.loads(content.partition(b"\n")[0]), plan)
 
@@ -82,7 +84,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     import pyarrow as pa
 
     head, _, content = stored.partition(b"\n")
-    if head + b"\n" != _head(content):
+    if not _is_whole(head, content):
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     facts, _, stream = content.partition(b"\n")
@@ -117,7 +119,7 @@ def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
     import pyarrow as pa
 
     head, _, content = stored.partition(b"\n")
-    if not head.startswith(_MARK) or head + b"\n" != _head(content):
+    if not _is_whole(head, content):
         return None
     facts, _, stream = content.partition(b"\n")
     keys = tuple(json.loads(facts).get("keys", ()))
@@ -131,19 +133,33 @@ def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
     """Return the terms of a release as JSON holds them, numbers exactly."""
     numbers = {name: str(getattr(terms, name).value) for name in ("epsilon", "delta")}
     plain = {name: getattr(terms, name) for name in _PLAIN}
-    known = {**plain, **numbers, "threshold_offset": str(terms.threshold_offset), "counts": _encode_noise(terms.counts)}
+    known: dict[str, object] = {
+        **plain,
+        **numbers,
+        "threshold_offset": str(terms.threshold_offset),
+        "counts": _encode_noise(terms.counts),
+    }
+    if terms.others:
+        known["others"] = [_encode_noise(each) for each in terms.others]
     if terms.known:
         known["known"] = terms.known
-    return {**known, "others": [_encode_noise(each) for each in terms.others]} if terms.others else known
+    if terms.total is not None:
+        known["total"] = [terms.total.value, str(terms.total.variance)]
+    return known
 
 
-def _encode_noise(noise: CountNoise | None) -> list[str | None] | None:
-    return None if noise is None else [str(noise.variance), None if noise.scale is None else str(noise.scale)]
+def _encode_noise(noise: CountNoise | None) -> list[object] | None:
+    if noise is None:
+        return None
+    known: list[object] = [str(noise.variance), None if noise.scale is None else str(noise.scale)]
+    parts = noise.parts
+    return known if parts is None else [*known, [str(parts.own), str(parts.shared), parts.factor]]
 
 
-def _decode_noise(known: list[str | None]) -> CountNoise:
-    variance, scale = known
-    return CountNoise(Fraction(variance or 0), None if scale is None else Fraction(scale))
+def _decode_noise(known: list[Any]) -> CountNoise:
+    variance, scale, *more = known
+    parts = [SharedNoise(Fraction(own), Fraction(shared), factor) for own, shared, factor in more]
+    return CountNoise(Fraction(variance or 0), None if scale is None else Fraction(scale), next(iter(parts), None))
 
 
 def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
@@ -155,11 +171,16 @@ def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
         counts=None if known["counts"] is None else _decode_noise(known["counts"]),
         others=tuple(map(_decode_noise, known.get("others", ()))),
         known=known.get("known", 0),
+        total=None if (total := known.get("total")) is None else NoisyTotal(total[0], Fraction(total[1])),
     )
 
 
-def _head(content: bytes) -> bytes:
-    return _MARK + hashlib.sha256(content).hexdigest().encode("ascii") + b"\n"
+def _is_whole(head: bytes, content: bytes) -> bool:
+    return head + b"\n" in {_head(content, mark) for mark in (_MARK, _SHARED_MARK)}
+
+
+def _head(content: bytes, mark: bytes) -> bytes:
+    return mark + hashlib.sha256(content).hexdigest().encode("ascii") + b"\n"
 
 
 def _stream(table: pa.Table) -> bytes:

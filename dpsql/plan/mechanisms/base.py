@@ -7,6 +7,7 @@ so that plans can be compared: a fixed price is that of all items returned.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol, Self
@@ -16,17 +17,20 @@ import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange, Loss
 from dpsql.errors import UsageError
+from dpsql.intervals import SharedNoise
 from dpsql.mechanisms import CountRelease, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, CountingQuery
 
 __all__ = [
+    "Contribution",
     "CountNoise",
     "Groups",
     "ItemLoss",
     "MechanismOutput",
     "MechanismPlan",
+    "NoisyTotal",
     "ReleaseSpec",
     "RowsRead",
     "SelectionMechanism",
@@ -42,7 +46,8 @@ class Groups:
 
     All are int64 arrays of one value per row. `weights` is empty if the mechanism uses none; `partitions` has positions
     in the list of the query, if it has one. `others` are the measures of the query after the first. The first `known`
-    groups are those whose names are known, whether rows have them or not; the others have a positive measure.
+    groups are those whose names are known, whether rows have them or not; the others have a positive measure. `total`
+    is the number of units that are in any group, whether its row was read or not; None if it was not read.
     """
 
     counts: npt.NDArray[np.int64]
@@ -50,6 +55,16 @@ class Groups:
     partitions: npt.NDArray[np.int64] | None = None
     others: tuple[npt.NDArray[np.int64], ...] = ()
     known: int = 0
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one unit adds to one group in a measure: from `low` <= 0 to `high` >= 0 whole steps, 0 or 1 of `units`."""
+
+    low: int = 0
+    high: int = 1
+    units: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,7 @@ class ItemLoss:
     """Price of k keys in items of one epsilon, and of their counts if `counts` says how they are released.
 
     Each key costs `each`, and `once` is paid for all of them together. `others` release the measures after the first.
+    `contributions` are those of all measures if their counts may share a noisy total, which changes no price.
     """
 
     epsilon: Epsilon
@@ -64,6 +80,7 @@ class ItemLoss:
     once: int = 0
     each: int = 1
     others: tuple[CountRelease, ...] = ()
+    contributions: tuple[Contribution, ...] = field(default=(), compare=False)
 
     def keys(self, k: int) -> int:
         """Return how many items k keys cost at most, without their counts."""
@@ -136,16 +153,30 @@ class RowsRead:
 class CountNoise:
     """Noise of released counts: discrete Gaussian of this variance, or discrete Laplace of `scale`.
 
-    Of the Laplace the variance is an upper bound.
+    Of the Laplace the variance is an upper bound. With `parts`, released are twice the counts, and the noise of that
+    has two parts, as `SharedNoise` says; `variance` is nevertheless that of a count.
     """
 
     variance: Fraction
     scale: Fraction | None = None
+    parts: SharedNoise | None = None
 
     @classmethod
     def of(cls, counts: CountRelease | None) -> Self | None:
         """Return the noise of a release of counts; None where none are released."""
         return None if counts is None else cls(counts.variance, counts.scale)
+
+    def read(self, released: Iterable[int]) -> list[int | Fraction]:
+        """Return released numbers as steps, whole or halves."""
+        return list(released) if self.parts is None else [Fraction(each, 2) for each in released]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyTotal:
+    """The released number of units, and the variance of its noise, which is discrete Gaussian."""
+
+    value: int
+    variance: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +225,8 @@ class MechanismOutput:
 
     `stopped_at_bottom` says that fewer than k came back because nothing else stood out. `chosen` is the k or k_bar that
     the mechanism chose privately, if it chooses one. `others` are the noisy values of the measures after the first, and
-    `legs` says in words what each part of a mechanism of several parts did.
+    `legs` says in words what each part of a mechanism of several parts did. `noises` are those of all measures where
+    they depend on how many rows there are, and `total` is the noisy number of units where counts share one.
     """
 
     rows: tuple[int, ...]
@@ -205,6 +237,8 @@ class MechanismOutput:
     chosen: int | None = None
     others: tuple[tuple[int, ...], ...] = ()
     legs: str = ""
+    noises: tuple[CountNoise, ...] = ()
+    total: NoisyTotal | None = None
 
 
 class MechanismPlan(Protocol):

@@ -9,9 +9,10 @@ from fractions import Fraction
 from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Loss, Steps
 from dpsql.errors import Refusal
 from dpsql.mechanisms import CountRelease, LaplaceCounts, NoisyCounts
-from dpsql.plan.mechanisms.base import ItemLoss, sqrt_rounded_down
+from dpsql.plan.mechanisms.base import Contribution, ItemLoss, sqrt_rounded_down
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import Clause, Option, Partitions
 
 __all__ = [
@@ -44,20 +45,26 @@ class CertifiedPrice(ItemLoss):
 
 
 def price_items(
-    epsilon: Epsilon, groups: int | None, *, sensitivities: Sequence[int], certificate: Certificate
+    epsilon: Epsilon, groups: int | None, *, measures: Sequence[Measure], certificate: Certificate
 ) -> ItemLoss:
-    """Return what keys cost, with the measures of these sensitivities: Laplace noise where no rho is counted."""
+    """Return what keys cost, with these measures: Laplace noise, and no shared total, where no rho is counted."""
     share = 1 if certificate is Certificate.pure else 2
     releases: list[CountRelease] = [
-        NoisyCounts(epsilon, groups, each)
+        NoisyCounts(epsilon, groups, each.sensitivity)
         if certificate is Certificate.zcdp
-        else LaplaceCounts(epsilon, share, groups, each)
-        for each in sensitivities
+        else LaplaceCounts(epsilon, share, groups, each.sensitivity)
+        for each in measures
     ]
     first, others = (releases[0], tuple(releases[1:])) if releases else (None, ())
     if certificate is Certificate.zcdp:
-        return ItemLoss(epsilon, first, others=others)
+        return ItemLoss(epsilon, first, others=others, contributions=tuple(map(_describe_contribution, measures)))
     return CertifiedPrice(epsilon, first, others=others, certificate=certificate)
+
+
+def _describe_contribution(measure: Measure) -> Contribution:
+    """Return what one unit adds to one group; a unit that is in none of its rows adds 0."""
+    bounds = measure.bounds
+    return Contribution() if bounds is None else Contribution(min(bounds.low, 0), max(bounds.high, 0), units=False)
 
 
 def find_epsilon_within(left: BudgetVector, items: int) -> Fraction:

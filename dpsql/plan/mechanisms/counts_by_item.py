@@ -1,53 +1,108 @@
-"""Counts of what was chosen, one item each, drawn after the keys."""
+"""Counts of what was chosen, one item each, drawn after the keys; with one noisy total that they share if that pays.
+
+This is the only place where counts are drawn after a selection. A total pays by a public test of the number of rows
+that were chosen, and the price is that of independent noise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dpsql.accounting import ZCDP
-from dpsql.mechanisms import Noise
+from dpsql.intervals import SharedNoise
+from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, require_zcdp
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = ["add_counts", "add_others", "charge_by_item", "draw_others"]
+__all__ = ["add_counts", "add_others", "charge_by_item", "draw_measures", "draw_others", "pays_total"]
+
+
+def pays_total(price: ItemLoss, k: int) -> bool:
+    """Say whether counts of some number of rows up to `k` have less noise with a shared total; False without counts."""
+    return any(_list_sharing(price, labels) for labels in range(2, k + 1))
+
+
+def _list_sharing(price: ItemLoss, labels: int) -> list[tuple[tuple[int, ...], SharedTotal]]:
+    """Return the measures, by number, that share a total where `labels` rows are counted, and how: units all one."""
+    if price.counts is None or not price.contributions or labels < 1:
+        return []
+    units = tuple(at for at, each in enumerate(price.contributions) if each.units)
+    alone = [(at,) for at, each in enumerate(price.contributions) if not each.units]
+    bound, found = price.counts.max_groups_contributed, []
+    for positions in filter(None, (units, *alone)):
+        added = price.contributions[positions[0]]
+        if added.low + added.high:
+            shared = SharedTotal(price.epsilon, labels, bound, added.low, added.high, len(positions))
+            found += [(positions, shared)] if shared.pays else []
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnMeasures:
+    """Noisy values of all measures of some rows, with the noise of each, and the noisy number of units if any share it.
+
+    Of a measure that shares a total the values are doubled.
+    """
+
+    values: tuple[tuple[int, ...], ...]
+    noises: tuple[CountNoise, ...]
+    total: NoisyTotal | None = None
+
+
+def draw_measures(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> DrawnMeasures:
+    """Return the noisy values of all measures of these rows, which an earlier draw chose."""
+    if price.counts is None:
+        return DrawnMeasures((), ())
+    chosen, releases = list(rows), (price.counts, *price.others)
+    exact = [each[chosen].tolist() for each in (groups.counts, *groups.others)]
+    values, noises, total = dict[int, tuple[int, ...]](), dict[int, CountNoise](), None
+    for positions, shared in [] if groups.total is None else _list_sharing(price, len(chosen)):
+        drawn = shared.release([exact[at] for at in positions], groups.total or 0, noise=noise)
+        values |= zip(positions, drawn.doubled, strict=True)
+        parts = SharedNoise(shared.own_variance, shared.total_variance, shared.centre)
+        noises |= dict.fromkeys(positions, CountNoise(shared.variance, parts=parts))
+        total = total or NoisyTotal(drawn.total, shared.total_variance)
+    for at, release in enumerate(releases):
+        if at not in values:
+            values[at] = tuple(release.release(exact[at], noise))
+            noises[at] = CountNoise(release.variance, release.scale)
+    order = range(len(releases))
+    return DrawnMeasures(tuple(values[at] for at in order), tuple(noises[at] for at in order), total)
 
 
 def charge_by_item(
     chosen: Selection, price: ItemLoss, *, groups: Groups, delta: Delta, noise: Noise
 ) -> MechanismOutput:
     """Return the chosen rows, with their counts and other measures if the query releases them."""
-    rows, counts, private = chosen.positions, price.counts, None
+    rows = chosen.positions
     items = chosen.steps + price.count_items(len(rows))
-    if counts is not None:
-        private = tuple(counts.release(groups.counts[list(rows)].tolist(), noise))
-    return MechanismOutput(
-        rows,
-        private,
-        price.loss(items, delta),
-        items,
-        stopped_at_bottom=chosen.stopped_at_bottom,
-        others=draw_others(rows, price, groups=groups, noise=noise),
-    )
+    keys = MechanismOutput(rows, None, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
+    return _put_measures(keys, draw_measures(rows, price, groups=groups, noise=noise))
 
 
 def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> tuple[tuple[int, ...], ...]:
-    """Return the noisy values of the measures after the first, of these rows."""
+    """Return the noisy values of the measures after the first, of these rows, each with noise of its own."""
     pairs = zip(price.others, groups.others, strict=True)
     return tuple(tuple(release.release(exact[list(rows)].tolist(), noise)) for release, exact in pairs)
 
 
 def add_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return what was drawn with counts and other measures of its rows, drawn and paid for."""
-    counts = price.counts
-    if counts is None:
+    if price.counts is None:
         return keys
-    exact = [int(groups.counts[row]) for row in keys.rows]
-    items = counts.items(len(keys.rows))
+    items = price.count_items(len(keys.rows))
     loss = require_zcdp(keys.loss) + ZCDP(price.rho(items), Delta(0))
-    counted = replace(keys, counts=tuple(counts.release(exact, noise)), loss=loss, items=keys.items + items)
-    return add_others(counted, groups, price=price, noise=noise)
+    counted = replace(keys, loss=loss, items=keys.items + items)
+    return _put_measures(counted, draw_measures(keys.rows, price, groups=groups, noise=noise))
+
+
+def _put_measures(keys: MechanismOutput, drawn: DrawnMeasures) -> MechanismOutput:
+    if not drawn.values:
+        return keys
+    first, *others = drawn.values
+    return replace(keys, counts=first, others=tuple(others), noises=drawn.noises, total=drawn.total)
 
 
 def add_others(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:

@@ -113,7 +113,7 @@ class ChosenLimitedDomainPlan:
         k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         leaders = LimitedDomainPlan(replace(self.selection, k_bar=k_bar), self.price)
         read = slice(k_bar + 1)
-        first = Groups(groups.counts[read], others=tuple(each[read] for each in groups.others))
+        first = replace(groups, counts=groups.counts[read], others=tuple(each[read] for each in groups.others))
         drawn = leaders.draw(first, noise)
         items = drawn.items + _CHOICE
         return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, require_zcdp
-from dpsql.plan.mechanisms.counts_by_item import draw_others
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput
+from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.quantities import Delta
 
 __all__ = ["BY_LABEL", "Ranked", "add_count_loss", "count_items", "describe_order", "rank"]
@@ -48,17 +48,14 @@ def describe_order(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, n
     """Return the draw with its noisy counts, if the query releases counts, and its rows sorted by these."""
     if price.counts is None:
         return drawn
-    counts = price.counts.release([int(groups.counts[row]) for row in drawn.rows], noise)
-    pairs = sorted(zip(drawn.rows, counts, strict=True), key=lambda pair: (-pair[1], pair[0]))
-    rows = tuple(row for row, _ in pairs)
-    return MechanismOutput(
-        rows,
-        tuple(count for _, count in pairs),
-        add_count_loss(require_zcdp(drawn.loss), len(pairs), price=price),
-        drawn.items + price.count_items(len(pairs)),
-        stopped_at_bottom=drawn.stopped_at_bottom,
-        chosen=drawn.chosen,
-        others=draw_others(rows, price, groups=groups, noise=noise),
+    counted = add_counts(drawn, groups, price=price, noise=noise)
+    counts, rows = counted.counts or (), counted.rows
+    order = sorted(range(len(rows)), key=lambda at: (-counts[at], rows[at]))
+    return replace(
+        counted,
+        rows=tuple(rows[at] for at in order),
+        counts=tuple(counts[at] for at in order),
+        others=tuple(tuple(values[at] for at in order) for values in counted.others),
     )
 
 

@@ -273,7 +273,8 @@ class PrivateQuery:
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
     because it calls now(). `names` of the keys are known from earlier answers. `key_column` is the one stored column of
     a private table that a sole key is worked out from, as (table, column), or None. `cut` says in words which time
-    buckets a bound in WHERE cuts. A query with `charged_values` counts units of these values alone.
+    buckets a bound in WHERE cuts. A query with `charged_values` counts units of these values alone. With `reads_total`
+    the number of units in any group is read with the groups.
     """
 
     text: str
@@ -300,6 +301,7 @@ class PrivateQuery:
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     cut: str = field(default="", compare=False)
     charged_values: ChargedValues | None = None
+    reads_total: bool = field(default=False, compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

@@ -48,6 +48,7 @@ __all__ = [
     "number_rows",
     "or_zero",
     "order_by",
+    "over_all",
     "path",
     "qualify_column",
     "select",
@@ -242,6 +243,11 @@ def in_query(expression: str, sql: str) -> str:
 def zero_unless(condition: str, expression: str) -> str:
     """Return an expression where a condition holds, else 0."""
     return f"CASE WHEN {condition} THEN {expression} ELSE 0 END"
+
+
+def over_all(aggregate: str) -> str:
+    """Return an aggregate over all rows of a statement, beside each of them."""
+    return f"{aggregate} OVER ()"
 
 
 def count(what: str = "", *, partition_by: str = "") -> str:

@@ -67,18 +67,27 @@ MIN_GROUPS_SORTED_APART = 16
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Bound of `groups` groups per unit, chosen by a hash under two 64-bit salts that are private to the session."""
+    """Bound of `groups` groups per unit, chosen by a hash under two 64-bit salts that are private to the session.
+
+    With `counts_units` the bounded rows tell the number of units, as `BoundedRows` says.
+    """
 
     groups: int
     salts: tuple[int, int]
+    counts_units: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedRows:
-    """SQL of the bounded rows: `source` selects keys and unit, one row per selected group of a unit, over `ctes`."""
+    """SQL of the bounded rows: `source` selects keys and unit, one row per selected group of a unit, over `ctes`.
+
+    Where the units are counted, `units` is a CTE with one row for each of them; without one, the rows of `source` have
+    their RANK within their unit, from 1.
+    """
 
     ctes: tuple[str, ...]
     source: str
+    units: str = ""
 
 
 def bound_contributions(
@@ -89,20 +98,33 @@ def bound_contributions(
     With `ranked`, the rows of `base` are distinct and have two more columns: RANK, the rank of the row within its
     unit, and GROUPS, the number of rows of the unit.
     """
-    columns = (*names, UNIT)
+    columns, ranks = (*names, UNIT), [RANK] if bound.counts_units else []
     if ranked:
-        return BoundedRows((), select(columns, subquery(base), where=at_most(RANK, bound.groups)))
+        return BoundedRows((), select([*columns, *ranks], subquery(base), where=at_most(RANK, bound.groups)))
     draw = writer.draw(names, UNIT, salts=bound.salts)
     pairs = select(columns, subquery(base), distinct=True)
-    if bound.groups == 1 and writer.native:
+    if bound.groups == 1 and writer.native and not ranks:
         return BoundedRows((), _select_minimum(base, names, draw=draw))
     if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
-        return BoundedRows((), _select_first(subquery(pairs), names, draw=draw, groups=bound.groups))
+        rows = subquery(_rank_pairs(subquery(pairs), names, draw=draw))
+        return BoundedRows((), select([*columns, *ranks], rows, where=at_most(RANK, bound.groups)))
+    if bound.counts_units:
+        return _bound_with_units(pairs, names, draw=draw, groups=bound.groups)
     above = select([UNIT], "dpsql_pairs", group_by=UNIT, having=more_than(count(), str(bound.groups)))
     within = select(columns, join("dpsql_pairs", "dpsql_above", kind="ANTI", using=[UNIT]))
     rest = join("dpsql_pairs", "dpsql_above", kind="SEMI", using=[UNIT])
     first = _select_first(rest, names, draw=draw, groups=bound.groups)
     return BoundedRows((cte("dpsql_pairs", pairs), cte("dpsql_above", above)), combine("UNION ALL", within, first))
+
+
+def _bound_with_units(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> BoundedRows:
+    """Return the pairs of the units within a bound, and the first ones of the others, with a CTE of all units."""
+    units = select([UNIT, alias(more_than(count(), str(groups)), _IS_ABOVE)], "dpsql_pairs", group_by=UNIT)
+    above = subquery(select([UNIT], "dpsql_units", where=_IS_ABOVE))
+    within = select((*names, UNIT), join("dpsql_pairs", above, kind="ANTI", using=[UNIT]))
+    first = _select_first(_ABOVE, names, draw=draw, groups=groups)
+    ctes = cte("dpsql_pairs", pairs), cte("dpsql_units", units)
+    return BoundedRows(ctes, combine("UNION ALL", within, first), "dpsql_units")
 
 
 def weigh_contributions(
@@ -117,12 +139,12 @@ def weigh_contributions(
     if ranked or not writer.native:
         weight = _look_up_weight(writer, bound, weights=weights)
         rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
-        columns = (*names, alias(weight, WEIGHT))
+        columns = (*names, alias(weight, WEIGHT), *([RANK] if bound.counts_units else []))
         return BoundedRows((), select(columns, subquery(rows), where=at_most(RANK, bound.groups)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
     first = _select_first(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
     cut = select((*names, alias(writer.looked_up(table, str(bound.groups)), WEIGHT)), subquery(first))
-    return BoundedRows(ctes, combine("UNION ALL", within, cut))
+    return BoundedRows(ctes, combine("UNION ALL", within, cut), "dpsql_units")
 
 
 def weigh_all_pairs(
@@ -133,12 +155,12 @@ def weigh_all_pairs(
         weight = _look_up_weight(writer, bound, weights=weights)
         rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
         own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
-        return BoundedRows((), select((*names, own), subquery(rows)))
+        return BoundedRows((), select((*names, own, *([RANK] if bound.counts_units else [])), subquery(rows)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
     rows = _rank_pairs(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
     weight = writer.looked_up(table, str(bound.groups))
     own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
-    return BoundedRows(ctes, combine("UNION ALL", within, select((*names, own), subquery(rows))))
+    return BoundedRows(ctes, combine("UNION ALL", within, select((*names, own), subquery(rows))), "dpsql_units")
 
 
 def _look_up_weight(writer: Writer, bound: Bound, *, weights: Sequence[int]) -> str:
@@ -157,7 +179,8 @@ def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound:
     return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
 
 
-_ABOVE = join("dpsql_pairs", subquery(select([UNIT], "dpsql_units", where="dpsql_above")), kind="SEMI", using=[UNIT])
+_IS_ABOVE = "dpsql_above"
+_ABOVE = join("dpsql_pairs", subquery(select([UNIT], "dpsql_units", where=_IS_ABOVE)), kind="SEMI", using=[UNIT])
 
 
 def _build_weight_ctes(
@@ -166,10 +189,10 @@ def _build_weight_ctes(
     """Return the list of weights, the CTEs of pairs and units, and the SELECT of the units within the bound."""
     table, most = writer.listed(weights), str(bound.groups)
     own = alias(writer.looked_up(table, least(count(), most)), WEIGHT)
-    above = alias(more_than(count(), most), "dpsql_above")
+    above = alias(more_than(count(), most), _IS_ABOVE)
     units = select([UNIT, own, above], "dpsql_pairs", group_by=UNIT)
     pairs = select((*names, UNIT), subquery(base), distinct=True)
-    within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where="NOT dpsql_above")
+    within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where=f"NOT {_IS_ABOVE}")
     return table, (cte("dpsql_pairs", pairs), cte("dpsql_units", units)), within
 
 

@@ -80,6 +80,17 @@ from dpsql.sql.rewrite.contributions import (
 from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
 from dpsql.sql.rewrite.stored_measures import UNITS
 from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.rewrite.unit_total import (
+    PAIRS,
+    TOTAL,
+    add_total,
+    count_rows,
+    count_units,
+    number_pairs,
+    spread_first,
+    spread_total,
+    sum_first,
+)
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
 
 __all__ = [
@@ -106,13 +117,15 @@ class CountingQuery:
 
     The columns of the answer are the keys in order, the count, the weight if there is one and, with partitions, the
     position of the partition of the group. `types` lists their types. `reads` describes the materialized tables that
-    the query reads in place of rows, "" for none.
+    the query reads in place of rows, "" for none. With `has_total` the last column is the number of units in any group,
+    the same in every row.
     """
 
     sql: str
     parameters: tuple[object, ...]
     types: tuple[str, ...] = ()
     reads: str = ""
+    has_total: bool = False
 
     def __repr__(self) -> str:
         return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
@@ -255,14 +268,26 @@ def _rewrite_weights(
     listed: tuple[str, ...] = ()
     if query.partitions is not None:
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
+    bound = replace(bound, counts_units=query.reads_total)
     bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
-    weight = sum_column(WEIGHT)
-    measures = alias(count(), COUNT), alias(bigint(weight), WEIGHT)
-    positive = more_than(weight, "0") if by_weight and not every else ""  # every group that is there has a count
-    groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
+    columns = alias(count(), COUNT), alias(bigint(sum_column(WEIGHT)), WEIGHT)
+    groups = _group_weights(query, bounded, names=names, columns=columns, by_weight=by_weight and not every)
     order = sort_nulls_last(names)
     sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order=order, names=names))
     return _finish(writer, sql, query=query, measures=2, reads=found.description)
+
+
+def _group_weights(
+    query: PrivateQuery, bounded: BoundedRows, *, names: list[str], columns: Sequence[str], by_weight: bool
+) -> str:
+    """Return the SELECT of the groups, or of those of positive weight, with the number of units if it is read."""
+    by, source = list_parts(names), subquery(bounded.source)
+    if query.reads_total and not bounded.units:
+        groups = select((*names, *columns, sum_first()), source, group_by=by)
+        return spread_first(groups, [*names, COUNT, WEIGHT], where=more_than(WEIGHT, "0") if by_weight else "")
+    positive = more_than(sum_column(WEIGHT), "0") if by_weight else ""  # every group that is there has a count
+    groups = select((*names, *columns), source, group_by=by, having=positive)
+    return add_total(groups, ["*"], units=count_rows(bounded.units)) if query.reads_total else groups
 
 
 def _rewrite_counts(
@@ -281,7 +306,7 @@ def _rewrite_counts(
     query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    ctes, counted = _build_groups(writer, query, bound=bound, names=names, form=found.form)
+    ctes, counted = _build_groups(writer, query, bound=bound, names=names, found=found)
     order = list_parts([*first, sort_nulls_last(names)])
     if rows is None:
         sql = _sort_groups(query, counted, order=order, names=names)
@@ -314,11 +339,18 @@ def _rewrite_measures(
     sums = name_sums(query)
     if found.form is Form.COUNTS:
         ctes, groups = _select_stored_groups(writer, query, names=names, found=found, every=every)
+        units = _count_stored_units(writer, query, names=names, found=found)
     else:
-        ctes, groups = _add_up_groups(writer, query, bound=bound, names=names, found=found, every=every)
+        ctes, groups, units = _add_up_groups(writer, query, bound=bound, names=names, found=found, every=every)
     if query.domain is not None:
         columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
-        groups = select(columns, _join_candidates(query.domain, groups, names=names))
+        has_total = query.reads_total and not units
+        groups = select(
+            [*columns, *([TOTAL] if has_total else [])], _join_candidates(query.domain, groups, names=names)
+        )
+        groups = spread_total(groups, [*names, *sums]) if has_total else groups
+    if units:
+        groups = add_total(groups, [*names, *sums], units=units)
     order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
     if rows is None:
         sql = _sort_groups(query, groups, order=order, names=names)
@@ -332,16 +364,43 @@ def _rewrite_measures(
 
 def _add_up_groups(
     writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource, every: bool
-) -> tuple[list[str], str]:
-    """Return the CTEs, and the SELECT of the groups with what the units add to the measures of each."""
+) -> tuple[list[str], str, str]:
+    """Return the CTEs, the SELECT of the groups with what the units add to the measures of each, and that of units.
+
+    The last is the scalar subquery that counts the units; "" where they are not counted, or the groups have TOTAL.
+    """
     ctes, pairs = _build_pairs(writer, query, names=names, found=found)
     if query.domain is not None:
         ctes += _build_candidates(writer, query.domain, names=names)
         pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
-    pairs = bound_pairs(writer, pairs, names=names, bound=bound, ranked=found.form is Form.RANKS)
+    by, columns, source, units = list_parts(names), [*names, *sum_contributions(query)], "", ""
+    if query.reads_total and bound is None and writer.native:
+        ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
+    elif query.reads_total and bound is None:
+        pairs = number_pairs(pairs, names)
+    source = source or subquery(bound_pairs(writer, pairs, names=names, bound=bound, ranked=found.form is Form.RANKS))
+    if query.reads_total and not units:
+        positive = "" if every or query.domain is not None else more_than(name_sums(query)[0], "0")
+        groups = select([*columns, sum_first()], source, group_by=by)
+        return ctes, spread_first(groups, [*names, *name_sums(query)], where=positive), ""
     positive = "" if every or query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
-    columns = [*names, *sum_contributions(query)]
-    return ctes, select(columns, subquery(pairs), group_by=list_parts(names), having=positive)
+    return ctes, select(columns, source, group_by=by, having=positive), units
+
+
+def _count_stored_units(writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource) -> str:
+    """Return the scalar subquery that counts the units of groups whose counts are stored, from the stored pairs.
+
+    "" where they are not counted. Both tables were made from the same rows, and are of the same file.
+    """
+    if not query.reads_total or found.of_units is None:
+        return ""
+    pairs = _apply_passes(found.of_units)
+    if pairs.body.where is None and pairs.domain is None:  # the first pair of each unit
+        return subquery(writer.select([count()], pairs.body, where=at_most(RANK, 1)))
+    base = _build_unit_rows(writer, pairs, names=names, form=Form.PAIRS)
+    if pairs.domain is not None:
+        base = select([UNIT], subquery(base), where=_is_candidate(pairs.domain, names))
+    return count_units(subquery(base))
 
 
 def _select_stored_groups(
@@ -372,8 +431,15 @@ def _rewrite_weighted_measures(
     kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
     columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
-    positive = "" if every else more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
-    groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
+    by = list_parts(names)
+    if query.reads_total:
+        groups = select([*columns, sum_first()], subquery(weighed), where=kept, group_by=by)
+        shown = [*names, name_sums(query)[0], WEIGHT, *name_sums(query)[1:]]
+        positive = "" if every else more_than(WEIGHT if by_weight else name_sums(query)[0], "0")
+        groups = spread_first(groups, shown, where=positive)
+    else:
+        positive = "" if every else more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
+        groups = select(columns, subquery(weighed), where=kept, group_by=by, having=positive)
     order = sort_nulls_last(names)
     sql = with_ctes(ctes, _sort_groups(query, groups, order=order, names=names))
     return _finish(writer, sql, query=query, measures=len(others) + 2, reads=found.description)
@@ -405,39 +471,56 @@ def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str], found
 
 
 def _build_groups(
-    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], form: Form
+    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource
 ) -> tuple[list[str], str]:
-    """Return the CTEs, and the SELECT of all groups, or of all candidates, with their counts."""
-    keys, ctes = list_parts(names), list[str]()
+    """Return the CTEs, and the SELECT of all groups, or candidates, with their counts, and TOTAL if it is read."""
+    keys, ctes, form, units = list_parts(names), list[str](), found.form, ""
     base = _build_unit_rows(writer, query, names=names, form=form)
     if query.partitions is not None:
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
         ctes += listed
     if query.domain is not None:
         ctes += _build_candidates(writer, query.domain, names=names)
-        measure = COUNT if form is Form.COUNTS else UNIT
-        base = select([keys, measure], subquery(base), where=_is_candidate(query.domain, names))
+        measures = [COUNT] if form is Form.COUNTS else [UNIT, *([RANK, GROUPS] if form is Form.RANKS else [])]
+        base = select([keys, *measures], subquery(base), where=_is_candidate(query.domain, names))
     if form is Form.COUNTS:
-        counted = base
-    else:
-        if bound is None:
-            bounded, what = BoundedRows((), base), "" if form is Form.PAIRS else distinct(UNIT)
+        counted, units = base, _count_stored_units(writer, query, names=names, found=found)
+    elif bound is None and query.reads_total:
+        pairs = base if form is Form.PAIRS else select([*names, UNIT], subquery(base), distinct=True)
+        if writer.native:
+            ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
         else:
-            ranked = form is Form.RANKS
-            bounded, what = bound_contributions(writer, base, names=names, bound=bound, ranked=ranked), ""
-        ctes += bounded.ctes
-        counted = select([keys, alias(count(what), COUNT)], subquery(bounded.source), group_by=keys)
+            source = subquery(number_pairs(pairs, names))
+        counted = _count_pairs(query, source, names=names, units=units)
+    elif bound is None:
+        what = "" if form is Form.PAIRS else distinct(UNIT)
+        counted = select([keys, alias(count(what), COUNT)], subquery(base), group_by=keys)
+    else:
+        limit, ranked = replace(bound, counts_units=query.reads_total), form is Form.RANKS
+        bounded = bound_contributions(writer, base, names=names, bound=limit, ranked=ranked)
+        ctes, units = [*ctes, *bounded.ctes], count_rows(bounded.units)
+        counted = _count_pairs(query, subquery(bounded.source), names=names, units=units)
     if query.domain is not None:
-        columns = _name_keys(names), alias(or_zero(COUNT), COUNT)
+        has_total = query.reads_total and not units
+        columns = _name_keys(names), alias(or_zero(COUNT), COUNT), *([TOTAL] if has_total else [])
         counted = select(columns, _join_candidates(query.domain, counted, names=names))
-    return ctes, counted
+        counted = spread_total(counted, [*names, COUNT]) if has_total else counted
+    return ctes, add_total(counted, [*names, COUNT], units=units) if query.reads_total and units else counted
+
+
+def _count_pairs(query: PrivateQuery, source: str, *, names: list[str], units: str) -> str:
+    """Return the SELECT of groups with the number of their pairs and, unless `units` counts the units, TOTAL."""
+    keys, counts = list_parts(names), alias(count(), COUNT)
+    if not query.reads_total or units:
+        return select([keys, counts], source, group_by=keys)
+    return spread_first(select([keys, counts, sum_first()], source, group_by=keys), [*names, COUNT])
 
 
 def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str) -> CountingQuery:
     """Return the finished statement with its parameters and column types."""
     positions = query.partitions is not None
-    types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions)
-    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads)
+    types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions + query.reads_total)
+    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total)
 
 
 def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> list[str]:

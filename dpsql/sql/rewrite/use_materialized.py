@@ -64,13 +64,15 @@ class Form(Enum):
 class QuerySource:
     """Query over its chosen source, the form of the source, and a description: "" where it reads only rows.
 
-    `steps` are the expressions over the source that have the steps of each measure, none where rows are read.
+    `steps` are the expressions over the source that have the steps of each measure, none where rows are read. Where the
+    form is COUNTS, `of_units` is the query over the pairs that the counts were made from.
     """
 
     query: PrivateQuery
     form: Form = Form.ROWS
     description: str = ""
     steps: tuple[Expression, ...] = ()
+    of_units: PrivateQuery | None = None
 
 
 def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
@@ -151,9 +153,12 @@ def _find_steps(query: PrivateQuery, each: MaterializedSet, *, counted: bool) ->
 def _read_set(query: PrivateQuery, each: MaterializedSet, *, form: Form, steps: tuple[Expression, ...]) -> QuerySource:
     """Return the query of one table over a materialized set."""
     number = query.body.source.number if isinstance(query.body.source, Scan) else 0
-    source = Scan(number, each.counts if form is Form.COUNTS else each.pairs)
     description = _describe("pairs" if form is Form.ROWS else form.name.lower(), each)
-    return QuerySource(replace(query, body=replace(query.body, source=source)), form, description, steps)
+    pairs = replace(query, body=replace(query.body, source=Scan(number, each.pairs)))
+    if form is not Form.COUNTS:
+        return QuerySource(pairs, form, description, steps)
+    counts = replace(query, body=replace(query.body, source=Scan(number, each.counts)))
+    return QuerySource(counts, form, description, steps, pairs)
 
 
 def _describe(what: str, each: MaterializedSet) -> str:

@@ -28,6 +28,7 @@ SEEN_TO_RUN = [
     "budget_by",
     "cold_start",
     "dashboard",
+    "counts_total",
     "engines",
     "fixed",
     "ledger",
