@@ -403,6 +403,11 @@ class Session:
             query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = planning.build_plan(query, own.terms, salts=self._salts)
         stored = self._find_stored(plan)
+        if stored is None and plan.spec.rows.known and query.domain is None and not plan.fresh:
+            # as it would have been found before names were known, when another mechanism was chosen
+            earlier = planning.build_plan(replace(query, names=None), own.terms, salts=self._salts)
+            stored = self._find_stored(earlier)
+            plan = plan if stored is None else earlier
         if query.explained:
             plan = planning.simulate_recall(plan, noise=own.noise)
         return replace(

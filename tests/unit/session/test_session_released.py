@@ -112,6 +112,20 @@ def test_a_replay_stays_a_replay_when_more_names_are_known(session: Session) -> 
     assert not session.sql(top(2, f"{WEIGHTED}, known = false", where=FEW)).receipt.replayed
 
 
+def test_an_answer_of_the_mechanism_that_would_be_chosen_without_names_is_found_again() -> None:
+    """Its own names would make AUTO choose another mechanism now; the question was answered before."""
+    session = many(9)
+    query = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.9{more})"
+    first = session.sql(query.format(more=", mechanism = limited_domain"))
+    assert len(first) == 3
+    again = session.sql(query.format(more=""))
+    assert again.receipt.replayed
+    assert again.fetchall() == first.fetchall()
+    fresh = session.sql(query.format(more=", fresh = true"))
+    assert fresh.receipt.mechanism == "weighted_gaussian"
+    assert not fresh.receipt.replayed
+
+
 def test_the_domain_of_released_names_is_the_same_question_with_each_new_release(session: Session) -> None:
     query = top(2, f"{EXACT}, domain = released", where=FEW)
     first = session.sql(query)
