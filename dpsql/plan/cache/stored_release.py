@@ -1,11 +1,12 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
-    dpsql release 2 <SHA-256 of the rest>
+    dpsql release 2 <SHA-256 of the mark and the rest>
     {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
-The mark is "dpsql release 1" where no counts share a total: versions before 0.12 wrote, and read, no others.
+Where no counts share a total the mark is "dpsql release 1", and no part of what is hashed: versions before 0.12 wrote,
+and read, no others.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ def _is_whole(head: bytes, content: bytes) -> bool:
 
 
 def _head(content: bytes, mark: bytes) -> bytes:
-    return mark + hashlib.sha256(content).hexdigest().encode("ascii") + b"\n"
+    start = b"" if mark == _MARK else mark
+    return mark + hashlib.sha256(start + content).hexdigest().encode("ascii") + b"\n"
 
 
 def _stream(table: pa.Table) -> bytes:
