@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
