@@ -81,7 +81,7 @@ POLICY = Policy(
 
 @dataclass(frozen=True)
 class Asked:
-    """One query of the suite, and how it is rewritten."""
+    """One query of the suite, and how it is rewritten: with `units` the number of units in any group is read, too."""
 
     name: str
     text: str
@@ -89,6 +89,7 @@ class Asked:
     bound: Bound | None = None
     kept: bool = False
     own: bool = False
+    units: bool = False
 
     @property
     def draws(self) -> bool:
@@ -119,7 +120,7 @@ def _asked(block: str) -> Asked:
     act, *rest = how.split() or ["top"]
     groups = [int(word) for word in rest if word.isdecimal()]
     bound = Bound(groups[0], SALTS) if groups else None
-    return Asked(name, text.strip().removesuffix(";"), act, bound, "kept" in rest, "own" in rest)
+    return Asked(name, text.strip().removesuffix(";"), act, bound, *(word in rest for word in ("kept", "own", "units")))
 
 
 @cache
@@ -144,7 +145,8 @@ def counting(asked: Asked, catalog: Catalog) -> CountingQuery | None:
         assert isinstance(query, PrivateQuery)
         if asked.kept and query.partitions is not None:
             query = replace(query, partitions=replace(query.partitions, salts=SALTS))
-        return _rewritten(bound_measures(query, Terms.of_total(POLICY)), asked)
+        query = replace(bound_measures(query, Terms.of_total(POLICY)), reads_total=asked.units)
+        return _rewritten(query, asked)
     except Unsupported as error:
         if error.code != "engine-lacks":
             raise

@@ -1,12 +1,13 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
-    dpsql release 2 <SHA-256 of the rest>
+    dpsql release 2 <SHA-256 of the mark and the rest>
     {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}, "keys": [...]}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
 `keys` has the identity of each key (`key_identity.py`), by which later queries find the names; older answers have none,
-and their names are not known. The mark is "dpsql release 1" where no counts share a total.
+and their names are not known. Where no counts share a total the mark is "dpsql release 1", and no part of what is
+hashed: earlier versions wrote, and read, no others.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _is_whole(head: bytes, content: bytes) -> bool:
 
 
 def _head(content: bytes, mark: bytes) -> bytes:
-    return mark + hashlib.sha256(content).hexdigest().encode("ascii") + b"\n"
+    start = b"" if mark == _MARK else mark
+    return mark + hashlib.sha256(start + content).hexdigest().encode("ascii") + b"\n"
 
 
 def _stream(table: pa.Table) -> bytes:

@@ -203,3 +203,25 @@ SELECT country, n, COUNT(*) AS rows FROM reads GROUP BY ALL TOP 4 PRIVATE PER co
 
 # measure_per_weighted: weighted 2
 SELECT country, n, SUM(n) AS s FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
+
+# units_of_counts: top units
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads WHERE n > 0 GROUP BY country TOP 5 PRIVATE;
+
+# units_of_a_bound: top 2 units
+SELECT country, n, COUNT(DISTINCT user_id) AS c FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# units_of_a_domain: top units
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country
+TOP 3 PRIVATE WITH (domain = ['DE', 'FR', 'nowhere']);
+
+# units_of_weights: weighted 3 units
+SELECT country, n, COUNT(DISTINCT user_id) AS c FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# units_of_all_weights: weighted_all 3 units
+SELECT country, n, COUNT(DISTINCT user_id) AS c FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# units_of_sums: label units
+SELECT country, COUNT(*) AS c, SUM(n) AS s, COUNT(DISTINCT user_id) AS u FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# units_of_bounded_sums: top 2 units
+SELECT country, n, COUNT(*) AS c FROM reads GROUP BY ALL TOP 5 PRIVATE;

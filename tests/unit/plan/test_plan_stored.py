@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -216,12 +217,17 @@ def test_every_damaged_byte_is_noticed() -> None:
 
 def test_other_bytes_and_other_versions_are_refused() -> None:
     plan = plan_of(PLAN_TEXT)
-    stored = pack_release(plan, released(plan, 5)).answer
+    stored, drawn = pack_release(plan, released(plan, 5)).answer, released(plan, 5)
+    alone = pack_release(plan, replace(drawn, terms=replace(drawn.terms, total=None))).answer
+    assert (stored[:15], alone[:15]) == (b"dpsql release 2", b"dpsql release 1")
     for other in (
         b"",
         b"\n",
         b"dpsql release 1 ",
-        stored.replace(b"release 1", b"release 2", 1),
+        b"dpsql release 2 ",
+        alone.replace(b"release 1", b"release 2", 1),
+        stored.replace(b"release 2", b"release 1", 1),
+        stored.replace(b"release 2", b"release 3", 1),
         pickle.dumps(plan.selection),
     ):
         assert "damaged" in refused(plan, other).reason

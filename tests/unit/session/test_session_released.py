@@ -25,7 +25,7 @@ WEIGHTED = "mechanism = weighted_gaussian"
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Gaussian noise be 0, so that what the engine read can be seen; thresholds and choices stay as they are."""
-    for module in ("known_names", "noisy_counts", "sampling.above"):
+    for module in ("known_names", "noisy_counts", "shared_total", "sampling.above"):
         monkeypatch.setattr(f"dpsql.mechanisms.{module}.discrete_gaussian", lambda *_, count: [0] * count)
 
 
@@ -364,11 +364,11 @@ def many(names: int) -> Session:
 @pytest.mark.parametrize(
     ("names", "k", "more", "mechanism"),
     [
-        (4, 5, "", "limited_domain"),
+        (4, 5, "", "relay"),
         (5, 5, "", "weighted_gaussian"),
         (25, 5, "", "peeling"),
         (25, 5, ", delta = 1e-7", "weighted_gaussian"),
-        (25, 5, ", known = false", "limited_domain"),
+        (25, 5, ", known = false", "relay"),
         (25, 5, ", max_groups_contributed = 2", "weighted_gaussian"),
     ],
 )

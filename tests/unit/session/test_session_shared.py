@@ -96,6 +96,7 @@ def test_without_sharing_everybody_has_a_draw_of_their_own(opened: Open) -> None
 def test_another_version_of_the_data_has_another_first_draw(opened: Open) -> None:
     alice, bob = opened("alice"), opened("bob")
     before = [alice.sql(ASK.format(f"x{number}")).fetchall() for number in range(3)]
+    assert [bob.sql(ASK.format(f"x{number}")).fetchall() for number in range(3)] == before  # and so knows its names
     alice._dependencies.ledger.bump("new rows")
     after = [bob.sql(ASK.format(f"x{number}")).fetchall() for number in range(3)]
     assert before != after
