@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import os
 import re
 import shlex
@@ -263,14 +264,18 @@ def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> 
     assert "within 92 of the exact one" in words("explanation/faq.md")
 
 
-def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
+def test_the_receipt_that_a_page_explains_is_one() -> None:
     from dpsql import Budget, Policy, PrivateTable, Receipt
-    from dpsql.accounting import ZCDP, BoundedRange, BudgetVector
+    from dpsql.accounting import ZCDP, BudgetVector
+    from dpsql.mechanisms import Relay, RelaySelection, Selection
+    from dpsql.mechanisms.histogram import LabelPosition
     from dpsql.plan.terms import Terms
 
-    answering = picture.mechanism(1.0)
     terms = Terms.of_policy(Policy(Budget(1, "1e-6"), {"t": PrivateTable("u")}))
-    loss = ZCDP(BoundedRange(answering.epsilon).rho * 8, answering.delta)
+    answering = Relay(terms.epsilon, terms.delta, k=10, k_bar=200, weighed_groups=100)
+    keys = tuple(map(LabelPosition, range(7)))
+    drawn = RelaySelection(keys, Selection(keys, stopped_at_bottom=True), gate_opened=False)
+    loss = answering.loss(drawn)
     left = BudgetVector.of(ZCDP(terms.budget.rho - loss.rho, terms.budget.delta - loss.delta))
     receipt = replace(
         Receipt.free(left, sealed=True),
@@ -278,7 +283,8 @@ def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
         k=answering.k,
         k_bar=answering.k_bar,
         epsilon=answering.epsilon,
-        items_charged=8,
+        items_charged=math.ceil(answering.items(drawn)),
+        legs="limited domain: 7; gate closed: the rest of the items was not charged",
         loss=loss,
         stopped_at_bottom=True,
         answered=7,
@@ -289,7 +295,7 @@ def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
     page = words("explanation/meaning.md")
     assert f"```text {receipt} ```" in page
     told = dict(receipt.details())
-    assert f"charged    {told['charged']}" in page
+    assert f"charged    {told['charged']} legs       {told['legs']}" in page
     assert f"remaining  {told['remaining']}" in page
 
 
