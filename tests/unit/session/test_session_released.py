@@ -116,7 +116,7 @@ def test_an_answer_of_the_mechanism_that_would_be_chosen_without_names_is_found_
     """Its own names would make AUTO choose another mechanism now; the question was answered before."""
     session = many(9)
     query = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.9{more})"
-    first = session.sql(query.format(more=", mechanism = limited_domain"))
+    first = session.sql(query.format(more=", mechanism = relay"))
     assert len(first) == 3
     again = session.sql(query.format(more=""))
     assert again.receipt.replayed
