@@ -85,7 +85,7 @@ class Session:
         self._free_answers = planning.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
-        self._names = planning.NamesOfAccount(own.ledger, self._account)
+        self._names = planning.NamesOfAccount(own.ledger, self._account, by_default=own.terms.uses_known_names)
         salt = own.noise.draw(16)
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False

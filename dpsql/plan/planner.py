@@ -118,7 +118,9 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     tables = [terms.tables[name] for name in query.tables]
     bound = read_groups(options.get("max_groups_contributed"), tables)
     min_units = _find_min_units(query, terms)
-    key, others = compute_question_keys(query, mechanism=name, bound=bound, min_units=min_units)
+    key, others = compute_question_keys(
+        query, mechanism=name, bound=bound, min_units=min_units, uses_names=terms.uses_known_names
+    )
     release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
     return replace(plan, key=key, release_key=release_key, other_keys=(*others, release_key))
 

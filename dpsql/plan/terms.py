@@ -69,6 +69,11 @@ class Terms:
     answer_grid_ms: int | None = None
 
     @property
+    def uses_known_names(self) -> bool:
+        """Whether queries use known names by default: not where accounts share answers, which are then to agree."""
+        return not self.limits.share_replays
+
+    @property
     def certified(self) -> CertificateTerms:
         """The certificate and what it fixes."""
         return CertificateTerms() if self.rule is None else self.rule.certified

@@ -53,18 +53,20 @@ class _Names:
 class NamesOfAccount:
     """Names of one account, read from the ledger once; a later look reads what was stored since.
 
-    The names stand under the identity of their keys in ascending order, which is the order of their columns, too.
+    The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
+    query that does not say whether it uses names does so `by_default`, or not.
     """
 
     ledger: Ledger
     account: str | None
+    by_default: bool = True
     _position: int = 0
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
         """Return the query with the names of its keys that are known, if it may use any."""
-        if not _uses_names(query):
+        if not _uses_names(query, by_default=self.by_default):
             return query
         with self._lock:
             self._read()
@@ -96,13 +98,14 @@ class NamesOfAccount:
         self._position = position
 
 
-def _uses_names(query: PrivateQuery) -> bool:
+def _uses_names(query: PrivateQuery, *, by_default: bool) -> bool:
     """Return whether the query may use known names: TOP k of all groups, or any query of the domain of names."""
     known = query.clause.options.get("known")
     if isinstance(query.domain, ReleasedDomain):
         return True
     is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
-    return is_ranked and query.domain is None and query.partitions is None and (known is None or known.value != "false")
+    is_wanted = by_default if known is None else known.value == "true"
+    return is_wanted and is_ranked and query.domain is None and query.partitions is None
 
 
 def _is_unreadable(row: tuple[object, ...]) -> bool:

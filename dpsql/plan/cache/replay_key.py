@@ -43,7 +43,6 @@ FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
     "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
 )  # options that are no part of a release, or that the key has in another form
-_DEFAULT = ("known", "true")  # an option that is written out and changes nothing
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
     type, str
@@ -80,18 +79,20 @@ class _Numbers(dict[int, int]):
 
 
 def compute_question_keys(
-    query: PrivateQuery, *, mechanism: str, bound: int | None, min_units: int
+    query: PrivateQuery, *, mechanism: str, bound: int | None, min_units: int, uses_names: bool = True
 ) -> tuple[str, tuple[str, ...]]:
     """Return the digest of what the analyst wrote, and those of other words for what may be the same release.
 
     The rules of the tables are part of it: the bound of units, and min_units. The other words leave out the mechanism,
     leave out all options that have defaults, or name the `mechanism` that answers; their answer is the same only if
-    their release is. The query must be in the order of `order_canonically`.
+    their release is. `uses_names` says whether queries use known names by default. The query must be in the order of
+    `order_canonically`.
     """
+    default = ("known", str(uses_names).lower())
     written = {
         name: option.value if not isinstance(option.value, str) else (option.value, option.word)
         for name, option in query.clause.options.items()
-        if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != _DEFAULT
+        if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != default
     }
     bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
     unnamed = {name: value for name, value in written.items() if name != "mechanism"}

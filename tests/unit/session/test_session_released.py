@@ -188,6 +188,7 @@ def sessions(tmp_path: Path) -> Iterator[Callable[..., Session]]:
 
 BROAD = top(3, f"{EXACT}, {WEIGHTED}")
 NARROW = top(3, f"epsilon = 0.5, {WEIGHTED}", where="WHERE user_id BETWEEN 750 AND 752")
+KNOWING = NARROW.replace("WITH (", "WITH (known = true, ")
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -196,11 +197,22 @@ def test_names_of_another_account_are_not_used(sessions: Callable[..., Session],
     alice, bob, total = (sessions(who, share=share) for who in ("alice", "bob", None))
     alice.sql(BROAD)
     for other in (bob, total):
-        assert other.explain(NARROW).query.names is None
-        assert other.sql(NARROW).receipt.known == 0
-    assert alice.explain(NARROW).query.names.count == 3  # type: ignore[union-attr]
+        assert other.explain(KNOWING).query.names is None
+        assert other.sql(KNOWING).receipt.known == 0
+    assert alice.explain(KNOWING).query.names.count == 3  # type: ignore[union-attr]
     bob.sql(BROAD)
-    assert bob.explain(NARROW).query.names.count == 3  # type: ignore[union-attr]
+    assert bob.explain(KNOWING).query.names.count == 3  # type: ignore[union-attr]
+
+
+def test_where_answers_are_shared_names_are_used_if_the_query_says_so(sessions: Callable[..., Session]) -> None:
+    """By default all analysts are to see the same numbers, whatever each was given before."""
+    alice, bob = (sessions(who, share=True) for who in ("alice", "bob"))
+    alice.sql(BROAD)
+    assert alice.explain(NARROW).query.names is None
+    assert alice.explain(NARROW).key == alice.explain(NARROW.replace("WITH (", "WITH (known = false, ")).key
+    assert alice.explain(NARROW).key != alice.explain(KNOWING).key
+    assert alice.sql(NARROW).fetchall() == bob.sql(NARROW).fetchall() == []
+    assert len(alice.sql(KNOWING)) == 3
 
 
 def test_a_shared_answer_makes_its_names_known_to_those_who_paid_for_it(sessions: Callable[..., Session]) -> None:
@@ -209,20 +221,20 @@ def test_a_shared_answer_makes_its_names_known_to_those_who_paid_for_it(sessions
     first, second = alice.sql(rough), bob.sql(rough)
     assert first.fetchall() == second.fetchall()
     for who in (alice, bob):
-        assert who.explain(NARROW).query.names.count == len(first)  # type: ignore[union-attr]
-    assert alice.explain(NARROW).law == bob.explain(NARROW).law
+        assert who.explain(KNOWING).query.names.count == len(first)  # type: ignore[union-attr]
+    assert alice.explain(KNOWING).law == bob.explain(KNOWING).law
 
 
 def test_accounts_with_other_known_names_share_no_draw(sessions: Callable[..., Session]) -> None:
     """The law of the answer differs, and the guarantee of one account says nothing of the other's names."""
     alice, bob = (sessions(who, share=True) for who in ("alice", "bob"))
     alice.sql(BROAD)
-    assert alice.explain(NARROW).release_key == bob.explain(NARROW).release_key
-    assert alice.explain(NARROW).law != bob.explain(NARROW).law
-    assert len(alice.sql(NARROW)) == 3
-    assert len(bob.sql(NARROW)) == 0
+    assert alice.explain(KNOWING).release_key == bob.explain(KNOWING).release_key
+    assert alice.explain(KNOWING).law != bob.explain(KNOWING).law
+    assert len(alice.sql(KNOWING)) == 3
+    assert len(bob.sql(KNOWING)) == 0
     know(bob, ["moon", "star", "earth"])
-    other = NARROW.replace("752", "753")
+    other = KNOWING.replace("752", "753")
     assert alice.explain(other).release_key == bob.explain(other).release_key
     assert alice.explain(other).law != bob.explain(other).law
 

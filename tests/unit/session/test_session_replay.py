@@ -444,7 +444,7 @@ def as_of_version_0_10(stored: bytes, plan: dpsql.Plan) -> bytes:
 
 def test_an_answer_of_an_earlier_version_is_found_by_the_key_of_its_release(example: Path) -> None:
     with opened(example) as session:
-        first, plan = session.sql(SQL), session.explain(SQL)
+        plan, first = session.explain(SQL), session.sql(SQL)
         stored = session._dependencies.ledger.stored(plan.key, None)
     assert stored is not None
     for file in example.glob("ledger.sqlite*"):
