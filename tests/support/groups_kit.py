@@ -54,9 +54,10 @@ def exact_of(session: Session, plan: Plan) -> Exact:
 
 
 def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
-    """Return the rows that the engine returns to the mechanism."""
+    """Return the rows that the engine returns to the mechanism, without the number of units that counts share."""
     table = open_exact(exact_of(session, plan))
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    columns = table.columns[: table.num_columns - plan.counting.has_total]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def drawn(session: Session, plan: Plan, runs: int) -> Iterator[Release]:

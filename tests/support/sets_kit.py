@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -14,6 +15,7 @@ from support.laws import cks, discrete_gaussian_law, goodness
 from support.session_kit import filled
 
 import dpsql
+from dpsql.mechanisms import SharedTotal
 from dpsql.plan import Plan, Release
 from dpsql.session import Session
 
@@ -21,6 +23,7 @@ __all__ = ["Seen", "articles", "by_count", "goodness_of", "seen", "spent", "wors
 
 LEVELS = (0.1, 0.5, 1.0, 2.0)
 WINDOW = 15  # of noisy counts that are told apart; the noise of epsilon = 1 has sigma 2
+NARROW, MANY = 9, 3  # the same where there are more than so many of them
 Seen = tuple[tuple[object, ...], int | None, object, bool]  # labels in order, what was chosen, rho and the end
 KeysLaw = Callable[[Plan, tuple[tuple[object, ...], tuple[int, ...]]], Mapping[Seen, float]]
 
@@ -52,14 +55,24 @@ def goodness_of(session: Session, sql: str, keys_law: KeysLaw, *, runs: int = 1_
     return goodness(found, keys_law(plan, by_count(counted(session, plan))))  # type: ignore[arg-type]
 
 
-def _joint(plan: Plan, keys: Mapping[Seen, float], counts: Mapping[object, int]) -> dict[Seen, npt.NDArray[np.float64]]:
-    """Return the law of keys and noisy counts; in which order they are shown is post-processing of it."""
+def _joint(
+    plan: Plan, keys: Mapping[Seen, float], counts: Mapping[object, int], *, total: int
+) -> dict[Seen, npt.NDArray[np.float64]]:
+    """Return the law of keys, noisy counts and the total that they may share; their order is post-processing of it."""
     laws = {}
     for event, mass in keys.items():
-        law = np.array(mass)
-        for label in event[0] if plan.counts is not None else ():
-            noise = discrete_gaussian_law(plan.counts.variance)  # type: ignore[union-attr]
-            law = np.multiply.outer(law, [noise.get(n - counts[label], 0.0) for n in range(-WINDOW, WINDOW + 1)])
+        law, labels, centres = np.array(mass), event[0], list[tuple[int, Fraction]]()
+        if plan.counts is not None and labels:
+            shared = SharedTotal(plan.epsilon, len(labels), plan.counts.max_groups_contributed)
+            if plan.counting.has_total and shared.pays:
+                centres = [(total, shared.total_variance)]
+                centres += [(2 * counts[label] - total, shared.own_variance) for label in labels]
+            else:
+                centres = [(counts[label], plan.counts.variance) for label in labels]
+        for centre, variance in centres:
+            noise = discrete_gaussian_law(variance)
+            window = range(-NARROW, NARROW + 1) if len(centres) > MANY else range(-WINDOW, WINDOW + 1)
+            law = np.multiply.outer(law, [noise.get(n - centre, 0.0) for n in window])
         laws[event] = law
     return laws
 
@@ -77,7 +90,9 @@ def worst_excess(sql: str, keys_law: KeysLaw, **bounds: int) -> float:
         found[units] = tuple(rows)
         if found[units] not in laws:
             labels, counts = ranked = by_count(rows)
-            laws[found[units]] = _joint(plan, keys_law(plan, ranked), dict(zip(labels, counts, strict=True)))
+            total = int(str(rows[0][-1])) if rows and plan.counting.has_total else 0
+            exact = dict(zip(labels, counts, strict=True))
+            laws[found[units]] = _joint(plan, keys_law(plan, ranked), exact, total=total)
     rho, delta = plan.worst_case.rho.value, float(plan.worst_case.delta)
     for more, less in {(found[units], found[units[:-1]]) for units in found if units}:
         for p, q in ((laws[more], laws[less]), (laws[less], laws[more])):

@@ -45,12 +45,16 @@ def rank(groups: Groups, k_bar: int) -> Ranked:
 
 
 def describe_order(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
-    """Return the draw with its noisy counts, if the query releases counts, and its rows sorted by these."""
+    """Return the draw with its noisy counts, if the query releases counts, and its rows sorted by these.
+
+    Counts are compared in whole steps, as they are shown; equal ones come by the labels of their rows.
+    """
     if price.counts is None:
         return drawn
     counted = add_counts(drawn, groups, price=price, noise=noise)
     counts, rows = counted.counts or (), counted.rows
-    order = sorted(range(len(rows)), key=lambda at: (-counts[at], rows[at]))
+    shown = list(map(round, counted.noises[0].read(counts)))
+    order = sorted(range(len(rows)), key=lambda at: (-shown[at], rows[at]))
     return replace(
         counted,
         rows=tuple(rows[at] for at in order),

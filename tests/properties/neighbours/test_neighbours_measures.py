@@ -79,7 +79,7 @@ def read(sql: str, groups: int | None) -> dict[tuple[object, ...], tuple[int, ..
     counting = SESSIONS[groups].explain(sql).counting
     rows = CON.execute(counting.sql, list(counting.parameters)).fetchall()
     keys = int("GROUP BY" in sql)
-    return {row[:keys]: row[keys:] for row in rows}
+    return {row[:keys]: row[keys : len(row) - counting.has_total] for row in rows}
 
 
 def measures_of(sql: str, groups: int | None) -> tuple[Measure, ...]:

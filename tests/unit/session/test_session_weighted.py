@@ -19,7 +19,7 @@ from support.weights_kit import Weights, reaching, weights_of
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import WEIGHT_STEPS, WeightedGaussian, unit_weight
+from dpsql.mechanisms import WEIGHT_STEPS, SharedTotal, WeightedGaussian, unit_weight
 from dpsql.plan import Plan, compute_replay_key
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted
 
@@ -195,12 +195,10 @@ def test_counts_under_a_bound_cost_no_more_items_than_it() -> None:
 def test_counts_are_of_the_kept_groups_with_their_own_noise() -> None:
     rows = "INSERT INTO reads SELECT i, l FROM range(600) t(i), (VALUES ('a'), ('b'), ('c')) v(l)"
     session = session_over(rows, budget="0.99")
-    for more, total in ((OWN, 1_800), (TWO, 1_200), (TWO.replace("= 2", "= 1"), 600)):
+    for more, bound, total in ((OWN, None, 1_800), (TWO, 2, 1_200), (TWO.replace("= 2", "= 1"), 1, 600)):
         answer = session.sql(COUNTS.format(more=more).replace("TOP 2", "TOP 3"))
         assert answer.counts is not None
-        shared = {1: 4, 2: Fraction("3.73206"), None: Fraction("2.48804")}  # of three counts with a total, if that pays
-        bound = None if more == OWN else int(more[-1])
-        assert answer.counts.variance == pytest.approx(shared[bound], rel=1e-5)
+        assert answer.counts.variance == (4 if bound == 1 else SharedTotal(dpsql.Epsilon(1), 3, bound).variance)
         assert sum(count for _, count in answer.fetchall()) == pytest.approx(total, abs=40)
     assert session.sql(NAMES.format(more=OWN)).counts is None
 
