@@ -81,14 +81,13 @@ from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, 
 from dpsql.sql.rewrite.stored_measures import UNITS
 from dpsql.sql.rewrite.total import make_total
 from dpsql.sql.rewrite.unit_total import (
+    FIRST,
     PAIRS,
-    TOTAL,
     add_total,
     count_rows,
     count_units,
     number_pairs,
     spread_first,
-    spread_total,
     sum_first,
 )
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
@@ -343,12 +342,11 @@ def _rewrite_measures(
     else:
         ctes, groups, units = _add_up_groups(writer, query, bound=bound, names=names, found=found, every=every)
     if query.domain is not None:
-        columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
-        has_total = query.reads_total and not units
-        groups = select(
-            [*columns, *([TOTAL] if has_total else [])], _join_candidates(query.domain, groups, names=names)
-        )
-        groups = spread_total(groups, [*names, *sums]) if has_total else groups
+        columns = [_name_keys(names), *(alias(or_zero(name), name) for name in sums)]
+        has_first = query.reads_total and not units
+        columns = [*columns, *([FIRST] if has_first else [])]
+        groups = select(columns, _join_candidates(query.domain, groups, names=names))
+        groups = spread_first(groups, [*names, *sums]) if has_first else groups
     if units:
         groups = add_total(groups, [*names, *sums], units=units)
     order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
@@ -367,7 +365,8 @@ def _add_up_groups(
 ) -> tuple[list[str], str, str]:
     """Return the CTEs, the SELECT of the groups with what the units add to the measures of each, and that of units.
 
-    The last is the scalar subquery that counts the units; "" where they are not counted, or the groups have TOTAL.
+    The last is the scalar subquery that counts the units; "" where they are not counted, or the groups have TOTAL or,
+    where candidates are yet to be joined, what it is the sum of.
     """
     ctes, pairs = _build_pairs(writer, query, names=names, found=found)
     if query.domain is not None:
@@ -380,9 +379,10 @@ def _add_up_groups(
         pairs = number_pairs(pairs, names)
     source = source or subquery(bound_pairs(writer, pairs, names=names, bound=bound, ranked=found.form is Form.RANKS))
     if query.reads_total and not units:
-        positive = "" if every or query.domain is not None else more_than(name_sums(query)[0], "0")
-        groups = select([*columns, sum_first()], source, group_by=by)
-        return ctes, spread_first(groups, [*names, *name_sums(query)], where=positive), ""
+        groups, sums = select([*columns, sum_first()], source, group_by=by), name_sums(query)
+        if query.domain is None:
+            groups = spread_first(groups, [*names, *sums], where="" if every else more_than(sums[0], "0"))
+        return ctes, groups, ""
     positive = "" if every or query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
     return ctes, select(columns, source, group_by=by, having=positive), units
 
@@ -501,19 +501,23 @@ def _build_groups(
         ctes, units = [*ctes, *bounded.ctes], count_rows(bounded.units)
         counted = _count_pairs(query, subquery(bounded.source), names=names, units=units)
     if query.domain is not None:
-        has_total = query.reads_total and not units
-        columns = _name_keys(names), alias(or_zero(COUNT), COUNT), *([TOTAL] if has_total else [])
+        has_first = query.reads_total and not units
+        columns = _name_keys(names), alias(or_zero(COUNT), COUNT), *([FIRST] if has_first else [])
         counted = select(columns, _join_candidates(query.domain, counted, names=names))
-        counted = spread_total(counted, [*names, COUNT]) if has_total else counted
+        counted = spread_first(counted, [*names, COUNT]) if has_first else counted
     return ctes, add_total(counted, [*names, COUNT], units=units) if query.reads_total and units else counted
 
 
 def _count_pairs(query: PrivateQuery, source: str, *, names: list[str], units: str) -> str:
-    """Return the SELECT of groups with the number of their pairs and, unless `units` counts the units, TOTAL."""
+    """Return the SELECT of groups with the number of their pairs and, unless `units` counts the units, TOTAL.
+
+    Where candidates are yet to be joined, they have what TOTAL is the sum of.
+    """
     keys, counts = list_parts(names), alias(count(), COUNT)
     if not query.reads_total or units:
         return select([keys, counts], source, group_by=keys)
-    return spread_first(select([keys, counts, sum_first()], source, group_by=keys), [*names, COUNT])
+    groups = select([keys, counts, sum_first()], source, group_by=keys)
+    return groups if query.domain is not None else spread_first(groups, [*names, COUNT])
 
 
 def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str) -> CountingQuery:

@@ -18,7 +18,6 @@ from dpsql.sql.render.clauses import (
     at_most,
     bigint,
     count,
-    maximum,
     number_rows,
     or_zero,
     over_all,
@@ -31,6 +30,7 @@ from dpsql.sql.render.clauses import (
 from dpsql.sql.rewrite.contribution_bounding import RANK, UNIT
 
 __all__ = [
+    "FIRST",
     "PAIRS",
     "TOTAL",
     "add_total",
@@ -38,13 +38,12 @@ __all__ = [
     "count_units",
     "number_pairs",
     "spread_first",
-    "spread_total",
     "sum_first",
 ]
 
 TOTAL = "dpsql_total"
 PAIRS = "dpsql_pairs"
-_FIRST = "dpsql_first"
+FIRST = "dpsql_first"
 
 
 def count_units(pairs: str) -> str:
@@ -69,19 +68,15 @@ def number_pairs(pairs: str, names: Sequence[str]) -> str:
 
 def sum_first() -> str:
     """Return the column of a group that has the number of units whose pair of rank 1 is in it."""
-    return alias(sum_column(zero_unless(at_most(RANK, 1), "1")), _FIRST)
+    return alias(sum_column(zero_unless(at_most(RANK, 1), "1")), FIRST)
 
 
 def spread_first(groups: str, columns: Sequence[str], *, where: str = "") -> str:
     """Return the SELECT of groups, which have `sum_first`, with the sum of it over all of them as TOTAL.
 
-    `where` is a condition on the columns of those that are selected; it leaves the total as it is.
+    Candidates of a known domain have none where no row is in their group. `where` is a condition on the columns of
+    those that are selected; it leaves the total as it is.
     """
-    total = alias(bigint(or_zero(over_all(sum_column(_FIRST)))), TOTAL)
+    total = alias(bigint(or_zero(over_all(sum_column(FIRST)))), TOTAL)
     spread = select([*columns, total], subquery(groups))
     return select(["*"], subquery(spread), where=where) if where else spread
-
-
-def spread_total(groups: str, columns: Sequence[str]) -> str:
-    """Return the SELECT of groups, of which some have no TOTAL because no row is in them, with that of the others."""
-    return select([*columns, alias(or_zero(over_all(maximum(TOTAL))), TOTAL)], subquery(groups))
