@@ -16,7 +16,10 @@ from dpsql.session import Session
 ERROR = 1e-6
 
 
-SQL = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = 2)"
+SQL = (
+    "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE "
+    "WITH (mechanism = limited_domain, epsilon = 1, delta = 0.1, k_bar = 2)"
+)
 
 
 Outcomes = Counter[Hashable]

@@ -104,6 +104,53 @@ def test_the_audit_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert epsilon_found(left, right, DELTA) > 2.0
 
 
+# The default: a limited domain, and behind a gate a weighted Gaussian, each with half of delta
+
+DEFAULT = "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = 10)"
+
+
+def relayed(session: Session, runs: int) -> tuple[Outcomes, int]:
+    """Return how often which labels came back, and how often the gate opened; what is charged fits the reservation."""
+    parts, plan = session._dependencies, session.explain(DEFAULT)
+    assert plan.mechanism == "relay"
+    exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    seen, opened = Outcomes(), 0
+    for _ in range(runs):
+        released = release(plan, exact, noise=parts.noise)
+        assert plan.price(released.loss).refundable <= plan.price(plan.worst_case).refundable
+        seen[tuple(released.table.column(0).to_pylist())] += 1
+        opened += "gate open" in released.legs
+    return seen, opened
+
+
+def test_one_user_appears_with_probability_delta_at_most_though_the_gate_opens() -> None:
+    seen, opened = relayed(session_over(USER), MUTANT_RUNS)
+    assert interval(seen.total() - seen[()], seen.total())[0] <= DELTA
+    assert seen[()] < seen.total()  # it is not vacuous: a user in two groups is found now and then
+    assert opened > 50
+    seen, opened = relayed(session_over(), 1_000)
+    assert seen == Counter({(): 1_000})
+    assert opened > 0
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "threshold"),
+    [(LimitedDomain, ("threshold_offset", Fraction(2))), (WeightedGaussian, ("threshold", -(10**9)))],
+    ids=["of the first leg", "of the second leg"],
+)
+def test_a_wrong_threshold_of_either_leg_is_seen(
+    monkeypatch: pytest.MonkeyPatch, mechanism: type, threshold: tuple[str, object]
+) -> None:
+    name, wrong = threshold
+    plain = relayed(session_over(USER), MUTANT_RUNS // 2)[0]
+    monkeypatch.setattr(mechanism, name, property(lambda _mechanism: wrong))
+    seen, _ = relayed(session_over(USER), MUTANT_RUNS // 2)
+    share = [1 - each[()] / each.total() for each in (plain, seen)]
+    if mechanism is LimitedDomain:
+        assert interval(seen.total() - seen[()], seen.total())[0] > DELTA
+    assert share[1] > share[0] + 0.02  # the second leg shows itself as often as noise alone opens the gate
+
+
 # Rankings by a sum: one unit adds all that it may, R, to each of its groups
 
 
@@ -114,6 +161,7 @@ SPENT = dpsql.Policy(
     limits=dpsql.Limits(max_epsilon=1),
 )
 BUYER = "INSERT INTO orders VALUES (1, 'a', 300), (1, 'a', 300), (1, 'b', 9000), (1, 'c', NULL), (1, 'd', -7)"
+LEADERS = ", mechanism = limited_domain, k_bar = 2"
 BY_SUM = "SELECT product, SUM(amount) AS s FROM orders GROUP BY product TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1{})"
 
 
@@ -135,8 +183,8 @@ def shown(session: Session, options: str, runs: int = MUTANT_RUNS) -> Outcomes:
 
 def test_one_unit_of_the_largest_sums_appears_with_probability_delta() -> None:
     """Of four groups of one unit two have a score, R each: BOTTOM stands R (1 + ln(2 / delta)) above 0."""
-    assert agrees(shown(orders(BUYER), ", k_bar = 2", RUNS), DELTA / (1 + DELTA))
-    assert shown(orders(), ", k_bar = 2", 500) == Counter({(): 500})
+    assert agrees(shown(orders(BUYER), LEADERS, RUNS), DELTA / (1 + DELTA))
+    assert shown(orders(), LEADERS, 500) == Counter({(): 500})
 
 
 def test_one_unit_of_the_largest_sums_passes_a_threshold_as_often_as_it_should() -> None:
@@ -164,7 +212,7 @@ def test_one_unit_of_the_largest_sums_passes_a_threshold_as_often_as_it_should()
 )
 def test_a_threshold_without_r_is_seen(monkeypatch: pytest.MonkeyPatch, offset: object) -> None:
     monkeypatch.setattr(LimitedDomain, "threshold_offset", property(offset))  # type: ignore[arg-type]
-    assert not agrees(shown(orders(BUYER), ", k_bar = 2"), DELTA / (1 + DELTA))
+    assert not agrees(shown(orders(BUYER), LEADERS), DELTA / (1 + DELTA))
 
 
 def test_a_histogram_whose_threshold_leaves_r_out_gives_a_unit_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +230,7 @@ def test_no_audit_of_a_ranking_by_sums_exceeds_the_claim() -> None:
         f"INSERT INTO orders SELECT 100 + i, '{label}', {MOST} FROM range({count}) t(i)"
         for label, count in {"a": 5, "b": 4, "c": 4}.items()
     ]
-    left, right = (shown(orders(*base, *more), ", k_bar = 2", PAIR_RUNS) for more in ([], [BUYER]))
+    left, right = (shown(orders(*base, *more), LEADERS, PAIR_RUNS) for more in ([], [BUYER]))
     assert len(left | right) > 4
     assert epsilon_found(left, right, DELTA) <= 2.0
 
@@ -200,5 +248,5 @@ def test_a_race_without_r_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(*arguments, epsilon=epsilon * MOST, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(limited_domain_module, "race", fast)
-    left, right = (shown(orders(*base, *more), ", k_bar = 2", MUTANT_RUNS) for more in ([], [one]))
+    left, right = (shown(orders(*base, *more), LEADERS, MUTANT_RUNS) for more in ([], [one]))
     assert epsilon_found(left, right, DELTA) > 2.0

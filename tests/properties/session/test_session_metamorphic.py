@@ -10,7 +10,10 @@ from support.session_kit import exact_histogram, filled, session_on
 from dpsql.engines import Statement, open_exact
 from dpsql.mechanisms import Histogram
 
-SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.01, k_bar = 5)"
+SQL = (
+    "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE "
+    "WITH (mechanism = limited_domain, epsilon = 0.01, k_bar = 5)"
+)
 BOUNDED = SQL.replace("k_bar = 5", "k_bar = 5, max_groups_contributed = 2")
 Rows = list[tuple[int, str | None]]
 

@@ -68,7 +68,7 @@ def test_parameters_are_bound(client: TestClient) -> None:
     text = "SELECT article FROM reads WHERE country = ? GROUP BY article TOP 2 PRIVATE"
     assert post(client, "query", {"sql": text, "parameters": ["DE"]})["columns"] == ["article"]
     named = post(client, "explain", {"sql": text.replace("?", ":land"), "parameters": {"land": "DE"}})
-    assert named["mechanism"] == "limited_domain"
+    assert named["mechanism"] == "relay"
     wrong = client.post("/api/v1/query", json={"sql": text, "parameters": [["DE"]]}, auth=ALICE)
     assert (wrong.status_code, wrong.json()["code"]) == (400, "request-malformed")
 

@@ -256,7 +256,7 @@ def test_details_of_a_receipt_are_shown_where_they_are_wanted(client: psycopg.Co
     client.execute("SET dpsql.details TO on")
     client.execute(TOP)
     assert details[0] is None
-    assert str(details[1]).startswith("mechanism: limited_domain; ")
+    assert str(details[1]).startswith("mechanism: relay; legs: limited domain: 3; ")
 
 
 def test_a_short_answer_is_explained_in_a_notice(client: psycopg.Connection) -> None:
