@@ -13,7 +13,7 @@ def file_versions(files: tuple[Path, ...]) -> Mapping[Path, tuple[int, int, int]
     """Return inode, size and time of change of each file that is there; nothing in it is read."""
     found = {}
     for file in files:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # the second for names that no file can have
             status = file.stat()
             found[file] = status.st_ino, status.st_size, status.st_mtime_ns
     return found
