@@ -77,7 +77,7 @@ def test_explain_touches_nothing(session: dpsql.Session, example: Path) -> None:
         assert plan.mechanism == "limited_domain"
         assert plan.worst_items == 20
         assert plan.worst_case.rho == dpsql.Rho(20 * Fraction("0.05") ** 2 / 8)
-        assert plan.engine_sql.startswith("SELECT ")
+        assert plan.engine_sql.startswith("WITH dpsql_pairs AS MATERIALIZED (SELECT ")
         assert "'DE'" not in plan.engine_sql
         assert "457.1 units above group number 201" in str(plan)
         table = session.sql(f"EXPLAIN {READERS}", ["DE"])
