@@ -77,8 +77,8 @@ def test_a_query_is_answered_with_a_description_and_a_receipt(connection: Connec
     assert cursor.fetchone() is None
     assert cursor.receipt is not None
     assert cursor.receipt.items_charged == 6
-    assert [kind for kind, _ in cursor.messages] == [dbapi.Warning]
-    assert str(cursor.messages[0][1]) == str(cursor.receipt)
+    assert [kind for kind, _ in cursor.messages] == [dbapi.Warning] * 2
+    assert [str(each) for _, each in cursor.messages] == [str(cursor.receipt.total), str(cursor.receipt)]
     assert cursor.connection is connection
 
 
