@@ -108,6 +108,10 @@ class ReleaseTerms:
             return self
         return replace(self, k=chosen) if self.chooses == "k" else replace(self, k_bar=chosen)
 
+    def without_counts(self) -> Self:
+        """Return the terms of the keys alone; the noise of counts depends on how many keys came back."""
+        return replace(self, counts=None, others=(), total=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Release:

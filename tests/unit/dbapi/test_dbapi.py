@@ -78,7 +78,7 @@ def test_a_query_is_answered_with_a_description_and_a_receipt(connection: Connec
     assert cursor.receipt is not None
     assert cursor.receipt.items_charged == 6
     assert [kind for kind, _ in cursor.messages] == [dbapi.Warning] * 2
-    assert [str(message) for _, message in cursor.messages] == [str(cursor.receipt), str(cursor.receipt.total)]
+    assert [str(each) for _, each in cursor.messages] == [str(cursor.receipt.total), str(cursor.receipt)]
     assert cursor.connection is connection
 
 
