@@ -60,6 +60,8 @@ OPTIONS = (
     "mechanism = limited_domain, k_bar = 30, max_groups_contributed = 1",
     "mechanism = limited_domain, k_bar = 30, max_groups_contributed = 3",
     "mechanism = limited_domain, k_bar = 30, max_groups_contributed = 20",
+    "mechanism = relay, k_bar = 30",
+    "mechanism = relay, k_bar = 30, max_groups_contributed = 3",
     "mechanism = weighted_gaussian, max_groups_contributed = 2",
     "mechanism = weighted_gaussian",
     "mechanism = domain_discovery",
@@ -214,7 +216,15 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
         ("SELECT COUNT(*) FILTER (WHERE price > 1) FROM reads PRIVATE", ""),
         ("SELECT COUNT(*) FROM reads PRIVATE WITH (max_rows_contributed = 4)", "materialized pairs of all rows"),
         ("SELECT COUNT(*) FROM reads PRIVATE WITH (max_rows_contributed = 5)", "materialized counts of all rows"),
-        ("SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized counts of article"),
+        (
+            "SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (mechanism = limited_domain)",
+            "materialized counts of article",
+        ),
+        ("SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 1 PRIVATE", "materialized counts of article"),
+        (
+            "SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE",
+            "materialized ranks of article",
+        ),  # for weights
         ("SELECT upper(article), COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized pairs of article"),
         ("SELECT n, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", ""),
     ],
