@@ -272,14 +272,14 @@ class Answer:
         return "; ".join(filter(None, [self.receipt.bounds, self.receipt.cut])) if len(self) else ""
 
     def notes(self) -> list[str]:
-        """Return the lines that belong beside the rows: explanation of a short answer, total, receipt, bound, warnings.
+        """Return the lines that belong beside the rows: total, explanation of a short answer, receipt, bound, warnings.
 
         >>> answer.notes()  # doctest: +ELLIPSIS
         ['... users in all groups (95 %: ...)', 'answered 2 of 2; used 5 % of the budget; ...']
         """
         warnings = [f"warning: {warning}" for warning in self.warnings]
         total = "" if self.total is None else str(self.total)
-        return [*filter(None, [self.explanation, total, str(self.receipt), self.bound_note]), *warnings]
+        return [*filter(None, [total, self.explanation, str(self.receipt), self.bound_note]), *warnings]
 
     def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].
