@@ -242,7 +242,7 @@ def test_explain(folder: Path) -> None:
         "user_id of",
     )
     assert len({line.index(value) for line, value in zip(lines, values, strict=False)}) == 1
-    assert any(line.startswith("engine SQL ") and "  SELECT dpsql_key_1" in line for line in lines)
+    assert any(line.startswith("engine SQL ") and "  WITH dpsql_pairs" in line for line in lines)
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "json")
     facts = {row["property"]: row["value"] for row in json.loads(out)}
     assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "140", "0.05")
