@@ -95,6 +95,11 @@ class ReleaseTerms:
         """Noise of each measure, in their order; empty where none is released."""
         return () if self.counts is None else (self.counts, *self.others)
 
+    @property
+    def without_noise(self) -> Self:
+        """Terms without the noises and the total, which the number of released rows decides with them."""
+        return replace(self, counts=None, others=(), total=None)
+
     def draw(self, drawn: MechanismOutput) -> Self:
         """Return the terms with what the draw decided: the noises, the total, and the k or k_bar that was chosen."""
         terms = self.choose(drawn.chosen)
@@ -107,10 +112,6 @@ class ReleaseTerms:
         if chosen is None:
             return self
         return replace(self, k=chosen) if self.chooses == "k" else replace(self, k_bar=chosen)
-
-    def without_counts(self) -> Self:
-        """Return the terms of the keys alone; the noise of counts depends on how many keys came back."""
-        return replace(self, counts=None, others=(), total=None)
 
 
 @dataclass(frozen=True, slots=True)

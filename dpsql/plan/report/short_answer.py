@@ -37,7 +37,7 @@ def explain_short_answer(
     Where a stored answer was drawn on other terms than those of `plan`, the numbers are those of a new answer.
     """
     returned = released.canonical.num_rows
-    is_drawn_now = released.terms.without_counts() == ReleaseTerms.of(plan).choose(released.chosen).without_counts()
+    is_drawn_now = released.terms.without_noise == ReleaseTerms.of(plan).choose(released.chosen).without_noise
     price = "At this price" if is_drawn_now else "Asked again with fresh = true, which is charged,"
     singular, many = describe_key(plan.query)
     units = plural(unit_noun(plan.query.unit_name))

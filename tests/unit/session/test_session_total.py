@@ -285,3 +285,11 @@ def test_an_outer_select_keeps_the_total(session: Session) -> None:
     assert answer.total is not None
     assert answer.shares().column_names == ["article", "share", "low", "high"]
     assert isinstance(answer.shares(), pa.Table)
+
+
+def test_a_short_answer_that_shares_a_total_is_explained_at_its_own_price(session: Session) -> None:
+    sql = TEXT.format(k=20, options="epsilon = 0.41, mechanism = limited_domain")
+    answer = session.sql(sql)
+    assert answer.total is not None
+    assert "At this price" in answer.explanation
+    assert session.sql(sql).explanation == answer.explanation
