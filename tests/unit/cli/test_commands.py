@@ -90,8 +90,8 @@ def test_a_table(folder: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.decode().splitlines()
     assert lines[0].split() == ["#", "article", "year", "readers", "±", "at", "95%"]
-    assert " users in all groups (95 %: " in lines[-2]
-    assert lines[-3].startswith("Only 6 of 7 combinations of article and year stood out. At this price ")
+    assert " users in all groups (95 %: " in lines[-3]
+    assert lines[-2].startswith("Only 6 of 7 combinations of article and year stood out. At this price ")
     assert lines[-1] == "answered 6 of 7; used 5 % of the budget; about 19 more like this"
     rows = lines[1:-3]
     assert len(rows) == 6
