@@ -92,7 +92,8 @@ def test_a_table(folder: Path) -> None:
     assert lines[0].split() == ["#", "article", "year", "readers", "±", "at", "95%"]
     assert lines[-2].startswith("Only 6 of 7 combinations of article and year stood out. At this price ")
     assert lines[-1] == "answered 6 of 7; used 5 % of the budget; about 19 more like this"
-    rows = lines[1:-2]
+    assert "users in all groups (95 %: " in lines[-3]
+    rows = lines[1:-3]
     assert len(rows) == 6
     assert "[bold]x[/bold]" in rows[0]
     assert "\ufffd[31mred\ufffdline\ufffd" in rows[1]
