@@ -23,15 +23,16 @@ run grep -A 2 -F "[tables.edits]" policy.toml
 say "3. What the policy means."
 run dpsql check | sed -n '1,/^$/p'
 
-question="SELECT page, COUNT(DISTINCT editor_id) AS editors FROM edits GROUP BY page TOP 5 PRIVATE"
+top="SELECT page, COUNT(DISTINCT editor_id) AS editors FROM edits GROUP BY page TOP 5 PRIVATE"
+question="$top WITH (mechanism = limited_domain)"
 say "4. What a question would cost. This reads no row."
 run dpsql explain "$question" | grep -E "^\\$|^needs|^such queries"
 
-say "5. The question. Its answer is empty, and says why."
+say "5. The question, to a mechanism that charges for what comes back. Its answer is empty, and says why."
 run dpsql query "$question"
 
-bounded="$question WITH (max_groups_contributed = 3)"
-say "6. As it proposes: count each editor in at most three pages."
+bounded="$top WITH (max_groups_contributed = 3)"
+say "6. A better question: count each editor in at most three pages, and leave the mechanism to dpsql."
 run dpsql query "$bounded"
 
 say "7. The same question again is free."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.auto import CHOSEN, Candidate, choose_candidate, compare_candidates
 from dpsql.plan.auto_names import choose_over_names
@@ -105,7 +105,14 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     if name == "peeling" and query.domain is not None and _is_auto(options.get("mechanism")):
         mechanism_plan, query, groups = _choose_known_groups((mechanism_plan, query, groups), terms=terms, salts=salts)
         name = mechanism_plan.selection.name
-    spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
+    try:
+        spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
+    except Unsupported:  # an engine that cannot look up weights
+        if not (_is_auto(options.get("mechanism")) and "limited_domain" in fitting):
+            raise
+        name = "limited_domain"
+        mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
+        spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
     plan = Plan(
         query=query,
         mechanism_plan=mechanism_plan,
