@@ -403,11 +403,13 @@ class Session:
             query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = planning.build_plan(query, own.terms, salts=self._salts)
         stored = self._find_stored(plan)
-        if stored is None and plan.spec.rows.known and query.domain is None and not plan.fresh:
-            # as it would have been found before names were known, when another mechanism was chosen
+        is_last_drawn = stored is not None and planning.is_same_release(plan, stored)
+        if plan.spec.rows.known and query.domain is None and not is_last_drawn and not plan.fresh:
+            # it may have been answered before the names were known, when another mechanism was chosen
             earlier = planning.build_plan(replace(query, names=None), own.terms, salts=self._salts)
-            stored = self._find_stored(earlier)
-            plan = plan if stored is None else earlier
+            found = self._find_stored(earlier)
+            if found is not None:
+                plan, stored = earlier, found
         if query.explained:
             plan = planning.simulate_recall(plan, noise=own.noise)
         return replace(
