@@ -22,9 +22,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from statistics import NormalDist
 
 from dpsql.errors import Refusal
-from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, WeightedGaussian
+from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, Relay, WeightedGaussian
 from dpsql.plan.mechanisms import MechanismPlan
 from dpsql.plan.mechanisms.domain_discovery import DomainDiscoveryPlan
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
@@ -51,6 +52,7 @@ __all__ = [
 
 CHOSEN = frozenset("relay limited_domain gaussian_histogram weighted_gaussian peeling".split())
 _TYPICAL = 40  # groups of a unit without a bound
+_NORMAL = NormalDist()
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
 
@@ -134,8 +136,7 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Predic
             return _predict_leaders(max(leaders.threshold_offset, leaders.least_threshold), leaders.k_bar)
         case RelayPlan(selection=legs):
             first = _predict_leaders(legs.first_leg.threshold_offset, legs.k_bar)
-            second = _predict_weighted(legs.second_leg(NOTHING_FOUND), query)
-            return min(first, second, key=lambda each: each.units)
+            return min(first, _predict_second_leg(legs, query), key=lambda each: each.units)
         case LaplaceLimitedDomainPlan(selection=at_once):
             return _predict_leaders(at_once.offset + at_once.sensitivity, at_once.k_bar)
         case GaussianHistogramPlan(selection=histogram):
@@ -158,9 +159,27 @@ def _predict_leaders(offset: Fraction | int, k_bar: int) -> Prediction:
 
 def _predict_weighted(mechanism: WeightedGaussian, query: PrivateQuery) -> Prediction:
     """Return the need of a group whose units are in as many groups as is typical."""
-    groups = assume_groups_per_unit(mechanism.max_groups_contributed)
+    return _predict_weight(mechanism.threshold, mechanism.max_groups_contributed, query=query)
+
+
+def _predict_second_leg(legs: Relay, query: PrivateQuery) -> Prediction:
+    """Return the need of a group that opens the gate and reaches the threshold behind it in one of two draws."""
+    gate, second = legs.gate(NOTHING_FOUND), legs.second_leg(NOTHING_FOUND)
+    looks = [(gate.height, math.sqrt(gate.variance)), (second.threshold, math.sqrt(second.variance))]
+    low: float = max(height for height, _ in looks)
+    high = low + 2 * max(deviation for _, deviation in looks)  # where each is passed in 97 of 100 draws at least
+    for _ in range(40):
+        middle = (low + high) / 2
+        passes = math.prod(_NORMAL.cdf((middle - height) / deviation) for height, deviation in looks)
+        low, high = (middle, high) if passes < 1 / 2 else (low, middle)
+    return _predict_weight(high, legs.weighed_groups, query=query)
+
+
+def _predict_weight(weight: float, bound: int, *, query: PrivateQuery) -> Prediction:
+    """Return how many units give a group a weight, in steps, if each is in as many groups as is typical."""
+    groups = assume_groups_per_unit(bound)
     each = "" if groups == 1 else f", if each is in {groups} groups"
-    return Prediction(query.measures[0].width * mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each)
+    return Prediction(query.measures[0].width * weight / WEIGHT_STEPS * math.sqrt(groups), each)
 
 
 def assume_groups_per_unit(bound: int) -> int:

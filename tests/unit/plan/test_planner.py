@@ -7,11 +7,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from support.laws import SeededNoise
 from support.session_kit import filled, session_on
 
 import dpsql
-from dpsql.mechanisms import WEIGHT_STEPS, Relay, WeightedGaussian, unit_weight
+from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
 from dpsql.plan import Plan
 from dpsql.plan.auto import CHOSEN, Candidate, assume_groups_per_unit, choose_candidate
 from dpsql.plan.mechanisms.base import Groups
@@ -152,14 +153,20 @@ def test_the_need_of_a_relay_is_the_lesser_of_its_legs(k: int, groups: int | Non
     first = candidate(halved, "limited_domain").prediction
     second = WeightedGaussian(Rho(mechanism.epsilon.value**2 / 8 * (k - 1) * 9 / 10), Delta("1e-6"), k, groups or 100)
     typical = assume_groups_per_unit(groups or 100)
-    units = second.threshold / WEIGHT_STEPS * typical**0.5
-    assert need.units == pytest.approx(min(first.units, units))
-    assert (need.rank, need.above) == ((first.rank, first.above) if first.units < units else (None, need.above))
+    gate = Gate(Rho(mechanism.epsilon.value**2 / 8 * (k - 1) / 10))
+    if need.rank is None:
+        weight = need.units / typical**0.5 * WEIGHT_STEPS
+        looks = [(gate.height, gate.variance), (second.threshold, second.variance)]
+        opens, passes = (norm.cdf((weight - height) / float(variance) ** 0.5) for height, variance in looks)
+        assert opens * passes == pytest.approx(0.5, abs=1e-6)
+        assert need.units < first.units
+    else:
+        assert (need.units, need.rank, need.above) == (first.units, first.rank, first.above)
 
 
 def test_either_leg_of_a_relay_may_need_less() -> None:
     """Many items that the first leg leaves make a low threshold of weights."""
-    few, many = (SESSION.explain(statement("mechanism = relay", k=k)) for k in (5, 50))
+    few, many = (SESSION.explain(statement("mechanism = relay", k=k)) for k in (5, 100))
     assert candidate(few, "relay").prediction.rank == 101
     assert candidate(many, "relay").prediction.rank is None
     assert candidate(many, "relay").prediction.units < candidate(many, "limited_domain").prediction.units
@@ -408,6 +415,23 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
         return sum(len(found.mechanism_plan.draw(row, noise).rows) for _ in range(2_000)) / 2_000
 
     units = round(found.prediction.units)
+    assert 0.44 <= share(units) <= 0.56
+    assert share(units // 2) < 0.1
+    assert share(units * 2) > 0.9
+
+
+@pytest.mark.properties
+def test_a_group_of_the_units_predicted_has_an_even_chance_behind_the_gate_of_a_relay() -> None:
+    """The first leg of so many items has a threshold far above that of the second."""
+    plan = SESSION.explain(statement("mechanism = relay", "delta = 1e-6", k=50, epsilon="0.1"))
+    found, noise = candidate(plan, "relay"), SeededNoise(3)
+    assert found.prediction.rank is None
+    weight, units = unit_weight(assume_groups_per_unit(100)), round(found.prediction.units)
+
+    def share(units: int) -> float:
+        row = Groups(np.array([units], np.int64), np.array([units * weight], np.int64))
+        return sum(len(found.mechanism_plan.draw(row, noise).rows) for _ in range(2_000)) / 2_000
+
     assert 0.44 <= share(units) <= 0.56
     assert share(units // 2) < 0.1
     assert share(units * 2) > 0.9
