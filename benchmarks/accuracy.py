@@ -4,7 +4,7 @@ Not run itself; `recall.py`, `exp1.py`, `exp2.py` and `histograms.py` import it.
 question: the top k for a rho and a delta, all of which it may spend. A mechanism is one entry in MECHANISMS, a function
 of a question that returns the labels. AUTO is one more: dpsql's own planner chooses, as it does for a query that names
 no mechanism. With `most=` it is told that a policy bounds the groups of a unit, and is to be compared with what keeps
-to the same bound (`rivals`). "AUTO of 0.10" is the rule that AUTO replaces, told the population by the policy, or not.
+to the same bound (`rivals`). "AUTO of 0.10" is the rule that it replaces, without and with a population in the policy.
 
 Recall is the share of k that was returned and belongs to the true top k. A label whose count ties with the k-th
 belongs; what is missing is a miss. The truth is the count of distinct units before any bounding.
@@ -281,17 +281,17 @@ def auto(question: Question, *, most: int | None = None) -> Answer:
     )
 
 
-def former_auto(question: Question, *, told: bool) -> Answer:
+def former_auto(question: Question, *, with_population: bool) -> Answer:
     """Answer by the rule of 0.10, where no policy bounds the groups of a unit.
 
-    It compared the limited domain with weights of units in 40 groups. Told how many units there are, to two digits, it
+    It compared the limited domain with weights of units in 40 groups. Given the number of units, to two digits, it
     took units to be in 20, and took the first that ranks by counts and needs no more than population / k.
     """
     k, rho, delta = question.k, question.rho, question.delta
     need = float(LimitedDomain(question.epsilon(k), delta, k, K_BAR_PER_K * k).threshold_offset)
-    groups = 20 if told else 40
+    groups = 20 if with_population else 40
     weighted = WeightedGaussian(rho, delta, k, 100).threshold / WEIGHT_STEPS * math.sqrt(groups)
-    if told and question.sample.log is not None:
+    if with_population and question.sample.log is not None:
         last = float(f"{question.sample.log.population:.1e}") / k
         half = Rho(rho.value / 2)
         found = WeightedGaussian(half, delta, k, 100).threshold / WEIGHT_STEPS * math.sqrt(groups)
@@ -317,8 +317,8 @@ def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "AUTO": auto,
-    "AUTO of 0.10 told": lambda question: former_auto(question, told=True),
-    "AUTO of 0.10": lambda question: former_auto(question, told=False),
+    "AUTO of 0.10 with a population": lambda question: former_auto(question, with_population=True),
+    "AUTO of 0.10": lambda question: former_auto(question, with_population=False),
     **{f"AUTO most={most}": tuned(auto, most=most) for most in BOUNDS},
     "relay": relay,
     "limited_domain": limited_domain,

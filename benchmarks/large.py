@@ -32,8 +32,11 @@ from dpsql.engines import Statement, open_exact
 
 QUICK = {"rows": 3_000, "threads": 1, "forms": ["unbounded", "at most 5"]}
 FORMS = {
-    "unbounded": "k_bar = 1000",
-    **{f"at most {groups}": f"k_bar = 1000, max_groups_contributed = {groups}" for groups in (1, 5, 20, 100)},
+    "unbounded": "mechanism = limited_domain, k_bar = 1000",
+    **{
+        f"at most {groups}": f"mechanism = limited_domain, k_bar = 1000, max_groups_contributed = {groups}"
+        for groups in (1, 5, 20, 100)
+    },
     "weighted": "mechanism = weighted_gaussian",
     "discovery": "mechanism = domain_discovery",
 }

@@ -21,8 +21,11 @@ from workload import STORES, UNITS, Events, Written, opened, plain, private, wri
 
 QUICK = {"rows": [3_000], "threads": [1], "repeats": 1}
 ASKED = {
-    **{f"k_bar = {k_bar:,} (aim 1.05)": f"k_bar = {k_bar}" for k_bar in (100, 1_000, 10_000)},
-    **{f"{name} (aim 1.5)": f"mechanism = {name}" for name in ("weighted_gaussian", "domain_discovery")},
+    **{
+        f"k_bar = {k_bar:,} (aim 1.05)": f"mechanism = limited_domain, k_bar = {k_bar}"
+        for k_bar in (100, 1_000, 10_000)
+    },
+    **{f"{name} (aim 1.5)": f"mechanism = {name}" for name in ("relay", "weighted_gaussian", "domain_discovery")},
 }
 
 

@@ -7,8 +7,8 @@ For each data set and total a table of mean recall, one of its deviation from tr
 of labels that came back; then, for each mechanism, in which share of the cells it is within 0.03 of the best of all,
 what it loses to the best on average, and where it is furthest behind; then every cell where one mechanism, AUTO unless
 `--gaps` names another, is further behind than that. AUTO is what dpsql's planner chooses from public numbers; "AUTO of
-0.10" is the rule that it replaces, told the population or not. AUTO under a bound that a policy sets is compared with
-what keeps to the same bound. What such a choice could reach at best is told too: the share of the rule that takes one
+0.10" is the rule that it replaces, without and with a population. AUTO under a bound that a policy sets is compared
+with what keeps to the same bound. The share that such a choice could reach at best is that of the rule that takes one
 mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays for the conversion to rho, half
 is the query's (`dpsql.plan.terms.compute_budget`). Over the data sets whose labels are a public list anyway the
 mechanisms of a known domain stand in the last rows; they do not compete.
@@ -119,7 +119,7 @@ def rules(table: Mapping[Place, Mapping[str, Cell]]) -> Iterator[Row]:
     if not hoped:
         return
     title = f"loss of recall to the best of three mechanisms, in {len(hoped)} cells where that has {HOPELESS}"
-    for name in ("AUTO", "AUTO of 0.10", "AUTO of 0.10 told", "relay", *three):
+    for name in ("AUTO", "AUTO of 0.10", "AUTO of 0.10 with a population", "relay", *three):
         losses = {place: max(0.0, best[place] - table[place][name].recall) for place in hoped}
         worst = max(losses, key=lambda place: losses[place])
         at = f"-{losses[worst]:.2f} ({worst.data}, k = {worst.k}, epsilon {worst.epsilon})"

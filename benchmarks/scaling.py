@@ -56,10 +56,10 @@ QUICK = {
     "repeats": 1,
 }
 ENGINE = {
-    "unbounded": "k_bar = 1000",
-    "at most 1": "k_bar = 1000, max_groups_contributed = 1",
-    "at most 5": "k_bar = 1000, max_groups_contributed = 5",
-    "at most 20": "k_bar = 1000, max_groups_contributed = 20",
+    "unbounded": "mechanism = limited_domain, k_bar = 1000",
+    "at most 1": "mechanism = limited_domain, k_bar = 1000, max_groups_contributed = 1",
+    "at most 5": "mechanism = limited_domain, k_bar = 1000, max_groups_contributed = 5",
+    "at most 20": "mechanism = limited_domain, k_bar = 1000, max_groups_contributed = 20",
     "all keys": "mechanism = weighted_gaussian",
 }
 ANSWER = bytes(1_000)
@@ -111,7 +111,9 @@ def over_groups(given: Namespace) -> Iterator[Row]:
     """Yield what the engine takes for several bounds of groups."""
     with written(Events.of(given.events)) as data, opened(data) as (engine, session):
         for groups in given.groups:
-            bounded = private(engine, session, f"k_bar = 1000, max_groups_contributed = {groups}")
+            bounded = private(
+                engine, session, f"mechanism = limited_domain, k_bar = 1000, max_groups_contributed = {groups}"
+            )
             taken = in_turns({"plain": plain(engine), "bounded": bounded}, given.repeats)
             yield place("groups", groups, {f"{name}, CPU s": times.cpu for name, times in taken.items()})
 
