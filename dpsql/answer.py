@@ -236,7 +236,7 @@ class Answer:
         self.intervals(level)
         counts = self.counts
         if counts is None:
-            hint = "Select SUM and COUNT, of which each has one."
+            hint = "Select the SUM and the COUNT in its place; their differences have intervals."
             raise UsageError("no-difference", "Averages have no intervals of differences.", hint=hint)
         values = self._table.column(counts.columns[0]).to_pylist()
         found = [values[first], values[second]]

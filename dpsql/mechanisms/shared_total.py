@@ -29,7 +29,7 @@ class SharedTotalRelease:
 
 @dataclass(frozen=True, slots=True)
 class SharedTotal:
-    """Release the number n of units, and counts of labels, with noise of which one part is shared by all of them.
+    """Release the number n of units, and counts of labels, with noise that they share in part.
 
     With R = `high` - `low`, C = `high` + `low` and M = `labels` * `measures` counts f in all, it draws N = n + Z_0 and
     Y = 2 f - C n + Z of each count, and returns N and Y + C N, which is twice the count with noise of mean 0.

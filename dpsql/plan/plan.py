@@ -19,7 +19,7 @@ from dpsql.sql.rewrite.engine_query import CountingQuery
 
 __all__ = ["Plan", "build_statement"]
 
-_SHARED = "share one noisy total of units where so many come back that each is more precise by that"
+_SHARED = "share one noisy total of units, if enough rows come back for that to make each more precise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,11 @@ class Plan(NotebookRepr):
         """Return in words which values of the column `by`, as table.column, are charged, or that all units are."""
         named = self.charged_values
         if not named:
-            return f"all values of {by}: only {by.rpartition('.')[2]} = constant at the top of WHERE names some"
-        return f"{by} {', '.join(named)}: units that have this value alone are counted"
+            column = by.rpartition(".")[2]
+            return f"all values of {by}: a query WHERE {column} = constant is charged to that value alone"
+        return (
+            f"{by} {', '.join(named)}: only units of {'this value' if len(named) == 1 else 'these values'} are counted"
+        )
 
     @property
     def certificate(self) -> Certificate:
@@ -234,8 +237,7 @@ class Plan(NotebookRepr):
         names = self.query.names
         if names is None or self.spec.rows.known:
             return []
-        told = f"{names.count:,} that earlier answers released; {self.mechanism} uses none of them"
-        return [("known names", told)]
+        return [("known names", f"{names.count:,} that earlier answers released; {self.mechanism} uses none of them")]
 
     def _considered(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""

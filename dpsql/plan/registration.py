@@ -115,8 +115,8 @@ def find_division(engine: Engine, policy: Policy, *, catalog: Catalog) -> Divisi
         for name, each in policy.tables.items()
         if isinstance(each, PrivateTable)
     }
-    told = [table.name, table.privacy_unit, table.budget_by, kinds[table.budget_by or ""], sorted(owners.items())]
-    rule = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    declared = [table.name, table.privacy_unit, table.budget_by, kinds[table.budget_by or ""], sorted(owners.items())]
+    rule = hashlib.sha256(json.dumps(declared).encode()).hexdigest()
     return Division(rule, find_data_version(engine, table.name) or "")
 
 

@@ -181,7 +181,7 @@ class _ReadRows:
         unknown = column.take(int64_array(self.rows[row - known] for row in rows if row >= known))
         named = self.names.column(at).take(int64_array(row for row in rows if row < known))
         both = pa.chunked_array([*_cast(named, type_).chunks, *_cast(unknown, type_).chunks], type_)
-        order = np.argsort(np.array(rows, np.int64) >= known, kind="stable")  # where each of both stands
+        order = np.argsort(np.array(rows, np.int64) >= known, kind="stable")  # where each is in both
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
         return both.take(int64_array(places))

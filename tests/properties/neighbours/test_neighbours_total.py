@@ -44,6 +44,8 @@ OPTIONS = {
     "": "",
     "bounded": "max_groups_contributed = 2",
     "widely bounded": "mechanism = limited_domain, max_groups_contributed = 20",
+    "relay": "mechanism = relay",
+    "relay, bounded": "mechanism = relay, max_groups_contributed = 2",
     "weighted": "mechanism = weighted_gaussian",
     "weighted, bounded": "mechanism = weighted_gaussian, max_groups_contributed = 3",
     "discovery": "mechanism = domain_discovery",

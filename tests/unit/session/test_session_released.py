@@ -268,6 +268,7 @@ def test_names_of_every_type_come_back_where_no_row_has_them(key: str) -> None:
     assert [row[-1] for row in absent.fetchall()] == [0, 0, 0]
     some = session.sql(top(3, f"{EXACT}, {WEIGHTED}", keys=key, where="WHERE user_id < 5"))
     assert [row[-1] for row in some.fetchall()] == [5, 5, 5]
+    assert [answer.total and answer.total.value for answer in (absent, some)] == [0, 5]  # of what is read of all names
 
 
 def test_combinations_of_keys_are_known_in_any_order_of_the_keys() -> None:

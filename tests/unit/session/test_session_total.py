@@ -293,3 +293,10 @@ def test_a_short_answer_that_shares_a_total_is_explained_at_its_own_price(sessio
     assert answer.total is not None
     assert "At this price" in answer.explanation
     assert session.sql(sql).explanation == answer.explanation
+
+
+def test_the_sum_of_all_counts_is_less_certain_by_a_sixth_at_ten_rows() -> None:
+    shared = SharedTotal(Epsilon("0.1"), 10)
+    together = (10 * shared.own_variance + 100 * shared.total_variance) / 4  # of half of the sum of all Z_1, and 10 Z_0
+    independent = 10 * NoisyCounts(Epsilon("0.1")).variance
+    assert float(together / independent) ** 0.5 == pytest.approx(1.17, abs=0.005)

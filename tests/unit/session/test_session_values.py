@@ -286,7 +286,7 @@ def test_surfaces_say_which_values_were_charged(files: dict[int | None, Path]) -
         sql = "SELECT article FROM reads WHERE country IN ('FR', 'DE') GROUP BY article TOP 2 PRIVATE"
         first = session.forecast(sql).at_worst
         receipt = session.sql(sql).receipt
-        assert receipt.charged_to == "reads.country DE, FR: units that have this value alone are counted"
+        assert receipt.charged_to == "reads.country DE, FR: only units of these values are counted"
         assert dict(receipt.details())["charged to"] == receipt.charged_to
         session.sql("SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.01)")
         assert session.forecast(sql).at_worst < first
