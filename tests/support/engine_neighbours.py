@@ -92,14 +92,19 @@ def moved(asked: Asked, among: Neighbours, kit: Kit) -> str:
     if found is None:
         return ""
     statement = statement_of(found)
-    together, without, alone = (
-        _measured(
-            run(held.engine, replace(statement, sql=_addressed(statement.sql, written, held))),
-            whole,
-            known=count_measures(asked, written.catalog),
-        )
+    read = [
+        run(held.engine, replace(statement, sql=_addressed(statement.sql, written, held)))
         for held in (among.together, among.without, among.alone)
-    )
+    ]
+    if found.has_total:
+        totals = [table.column(table.num_columns - 1).to_pylist() for table in read]
+        if any(len(set(each)) > 1 for each in totals) or (
+            all(totals) and not totals[0][0] - totals[1][0] == totals[2][0] <= 1
+        ):
+            return f"the number of units is {' and '.join(str(set(each)) for each in totals)}"
+        read = [table.select(range(table.num_columns - 1)) for table in read]
+    known = count_measures(asked, written.catalog)
+    together, without, alone = (_measured(table, whole, known=known) for table in read)
     return _beyond(whole, together, without, alone=alone)
 
 
@@ -115,7 +120,7 @@ def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measu
         if not fair:
             return f"{group} has {together[key]} with the unit, {without[key]} without and {alone[key]} alone"
     counts = [count for (*_, measure), count in alone.items() if not measure]
-    if asked.name.startswith("measure_"):  # sums have bounds of their own, which the reference of the measures checks
+    if _adds_sums(asked):  # they have bounds of their own, which the reference of the measures checks
         return ""
     if max(counts, default=0) > 1 or (asked.bound and asked.act != "weighted_all" and sum(counts) > asked.bound.groups):
         return f"the unit alone counts {sum(counts)}, and {max(counts)} in one group"
@@ -124,7 +129,11 @@ def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measu
 
 def _most_added(asked: Asked) -> int:
     """Return how much one unit adds to one group at most: 1 where units are counted, else that of any measure."""
-    return 2**20 if asked.name.startswith("measure_") else 1
+    return 2**20 if _adds_sums(asked) else 1
+
+
+def _adds_sums(asked: Asked) -> bool:
+    return asked.name.startswith("measure_") or asked.name in {"units_of_sums", "units_of_bounded_sums"}
 
 
 def _addressed(sql: str, written: Opened, held: Opened) -> str:

@@ -31,10 +31,11 @@ def _find_waste(plan: Plan) -> Iterator[str]:
     listed = _count_listed(query.body, unit)
     if listed is not None and listed < _find_need(plan):
         whom = f"one {noun}" if listed == 1 else f"{listed} {plural(noun)}"
-        yield (
-            f"The condition on {shorten(query.unit_name)} leaves at most {whom}, and nothing about so few is returned. "
-            "Leave the condition out."
+        shown = (
+            "what is returned is noise on known names" if plan.spec.rows.known else "nothing about so few is returned"
         )
+        condition = f"The condition on {shorten(query.unit_name)}"
+        yield f"{condition} leaves at most {whom}, and {shown}. Leave the condition out."
     if query.reads_seconds:
         yield (
             "The query reads the clock to the second, so running it again is a new query with a new charge. With "

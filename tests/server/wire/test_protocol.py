@@ -100,7 +100,7 @@ def test_rows_come_in_parts_until_all_have_come(raw: Raw) -> None:
     for _ in range(3):
         raw.send(*execute(2))
     raw.socket.sendall(SYNC)
-    assert raw.said() == "1 2 N D D s D C C Z"
+    assert raw.said() == "1 2 N N D D s D C C Z"  # notices of the total and of the receipt
 
 
 def test_a_portal_ends_with_its_transaction(raw: Raw) -> None:
