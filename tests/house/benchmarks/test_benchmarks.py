@@ -337,7 +337,7 @@ def test_recall_shows_every_mechanism_and_yields_every_cell(quick: Quick, accura
     assert any("of the best, of 6 cells" in row.table for row in rows)
     assert set(ranks) == {*accuracy.MECHANISMS, "by k and epsilon, in hindsight"}
     [losses] = tables(rows, "where that has 0.1")
-    assert {"AUTO", "relay", "limited_domain", "AUTO of 0.10", "AUTO of 0.10 told"} < set(losses)
+    assert {"AUTO", "relay", "limited_domain", "AUTO of 0.10", "AUTO of 0.10 with a population"} < set(losses)
     assert all(0 <= cells["mean loss"] <= 1 for cells in losses.values())
 
 
@@ -375,7 +375,7 @@ def test_auto_is_what_the_planner_chooses_and_returns_what_that_does(accuracy: M
     assert {chosen[100, None], chosen[10, 1], chosen[100, 1]} == {"weighted_gaussian"}
     far_apart = np.array([9_000, 8_000, 7_000, *[3] * 50])
     question = accuracy.Question(accuracy.Sample(far_apart), 3, budget.rho, budget.delta)
-    for name in ("AUTO", "AUTO of 0.10", "AUTO of 0.10 told", "AUTO most=1", "relay"):
+    for name in ("AUTO", "AUTO of 0.10", "AUTO of 0.10 with a population", "AUTO most=1", "relay"):
         assert list(accuracy.MECHANISMS[name](question)) == [0, 1, 2]
 
 
