@@ -87,10 +87,9 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         query = replace(query, names=None)  # a known name does not promise so many units
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
-        wanted = _COMPARED if query.explained else CHOSEN
         considered = compare_candidates(
             query,
-            [each for each in fitting if each in wanted],
+            [each for each in fitting if each in _find_compared(query)],
             build=lambda each: _build(fitting[each], query, terms=terms, salts=salts)[0],
         )
     chosen = choose_candidate(considered)
@@ -130,6 +129,13 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     )
     release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
     return replace(plan, key=key, release_key=release_key, other_keys=(*others, release_key))
+
+
+def _find_compared(query: PrivateQuery) -> frozenset[str]:
+    """Return the mechanisms that are weighed against each other."""
+    wanted = _COMPARED if query.explained else CHOSEN
+    # to weigh rows and sums takes 2.7 times as long as to count users
+    return wanted if query.counts_units_alone else wanted - {"relay"}
 
 
 def _choose_known_groups(

@@ -100,7 +100,7 @@ def test_groups_are_ranked_by_the_first_measure_and_all_are_released() -> None:
     assert abs(found["a"][0] - 600 * 7.5) < 900
     assert abs(found["a"][1] - 1800) < 200
     assert answer.receipt.items_charged == 3 * 3
-    assert answer.receipt.mechanism == "relay"
+    assert answer.receipt.mechanism == "limited_domain"
 
 
 def test_order_by_decides_which_measure_ranks() -> None:
