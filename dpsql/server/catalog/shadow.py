@@ -50,8 +50,11 @@ _OURS = frozenset(["dpsql", "public", "none"])
 class Shadow:
     """Statements over the catalogs of one PostgreSQL; `becoming` says whether they run under the role of the user."""
 
-    def __init__(self, conninfo: str, *, becoming: bool, stop: Callable[[], None] = lambda: None) -> None:
-        """Connect once, to check that the server answers. Raises `UsageError`; `close` calls `stop`."""
+    def __init__(self, conninfo: str, *, becoming: bool, place: str, stop: Callable[[], None] = lambda: None) -> None:
+        """Connect once, to check that the server answers. Raises `UsageError`; `close` calls `stop`.
+
+        `place` says in the message at start which server it is.
+        """
         self._conninfo = conninfo
         self._becoming = becoming
         self._stop = stop
@@ -63,6 +66,7 @@ class Shadow:
         first = connect(conninfo)
         number = first.server_version
         self.version = f"{number // 10000}.{number % 10000}"
+        self.summary = f"PostgreSQL {self.version}{place}"
         self._idle.append(first)
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:

@@ -15,6 +15,7 @@ __all__ = [
     "Declare",
     "Discard",
     "Fetch",
+    "Lock",
     "Release",
     "Reset",
     "Rollback",
@@ -136,6 +137,11 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Lock:
+    """LOCK TABLE in the mode ACCESS SHARE; it does nothing, as no table can be changed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unlisten:
     """UNLISTEN; it does nothing."""
 
@@ -147,5 +153,5 @@ class Unlock:
 
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | Reset | Show
-    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten | Unlock
+    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Lock | Unlisten | Unlock
 )  # fmt: skip
