@@ -120,6 +120,16 @@ class _RenewableCatalog:
         """What the catalog is, in a few words."""
         return self._catalog.summary
 
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> Description | None:
+        """Return the description of a statement if it is known."""
+        return self._catalog.find_description(sql, types)
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows | None:
+        """Return the stored answer to a statement if it is still right."""
+        return self._catalog.find_answer(sql, parameters, user=user, formats=formats)
+
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
         """Return the parameters and columns of one statement."""
         return self._catalog.describe(sql, types, user=user)

@@ -46,13 +46,13 @@ CREATE OR REPLACE FUNCTION pg_catalog.set_config(text, text, boolean) RETURNS te
 LANGUAGE sql AS 'SELECT $2'
 """
 # pg_dump writes the rights on functions of the system that differ from those that the server began with.
-_RIGHTS_AT_THE_BEGINNING = (
-    "SET LOCAL allow_system_table_mods = on",
-    "DELETE FROM pg_catalog.pg_init_privs WHERE classoid = 'pg_proc'::regclass",
-    "INSERT INTO pg_catalog.pg_init_privs (objoid, classoid, objsubid, privtype, initprivs) "
-    "SELECT oid, 'pg_proc'::regclass, 0, 'i', proacl FROM pg_catalog.pg_proc WHERE proacl IS NOT NULL",
-    "SET LOCAL allow_system_table_mods = off",
-)
+_RECORD_RIGHTS = """
+SET LOCAL allow_system_table_mods = on;
+DELETE FROM pg_catalog.pg_init_privs WHERE classoid = 'pg_proc'::regclass;
+INSERT INTO pg_catalog.pg_init_privs (objoid, classoid, objsubid, privtype, initprivs)
+  SELECT oid, 'pg_proc'::regclass, 0, 'i', proacl FROM pg_catalog.pg_proc WHERE proacl IS NOT NULL;
+SET LOCAL allow_system_table_mods = off
+"""
 
 
 def lockdown(definitions: Sequence[str]) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def lockdown(definitions: Sequence[str]) -> tuple[str, ...]:
         *definitions,
         _SET_NOTHING,
         _REVOKE,
-        *_RIGHTS_AT_THE_BEGINNING,
+        _RECORD_RIGHTS,
         f"REVOKE TEMPORARY ON DATABASE {DATABASE} FROM PUBLIC",
         "ALTER DATABASE template1 ALLOW_CONNECTIONS false",
     )

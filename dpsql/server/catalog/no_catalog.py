@@ -49,7 +49,9 @@ _FROM_FUNCTION = re.compile(r"select \* from (?=[a-z_.]+\(\)$)", re.IGNORECASE) 
 _ITEM = re.compile(
     r"""
     \s* (?:pg_catalog\.)? (?P<name>[a-z_]+) \s*
-    (?P<call> \( \s* (?:'(?P<first>[^']*)')? \s* (?:, \s* (?:'(?P<second>[^']*)'|(?P<flag>true|false)) \s*){0,2} \) )?
+    (?P<call>
+        \( \s* (?: '(?P<first>[^']*)' \s* (?: , \s* (?:'(?P<second>[^']*)'|(?P<flag>true|false)) \s* ){0,2} )? \)
+    )?
     (?: :: \s* (?:pg_catalog\.)? (?P<cast>[a-z0-9]+) )?
     (?: \s+ (?:as\s+)? (?!(?:from|where|group|having|order|limit|union)\b) (?P<alias>[a-z_][a-z0-9_]*|"[^"]+") )?
     \s* (?: , (?=\s*\S) | $ )
@@ -81,7 +83,7 @@ class _Answer:
     """The columns and rows of an answer, and the OIDs of the parameters of the statement."""
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[str | bool | None, ...], ...]
+    rows: tuple[tuple[str | None, ...], ...]
     parameters: tuple[int, ...] = ()
     is_show: bool = False
 
@@ -93,6 +95,14 @@ class NoCatalog:
 
     def __init__(self, reason: str = 'The policy says catalog = "none".') -> None:
         self.summary = f"none, so tools that list tables get an error. {reason}"
+
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> None:
+        """Return None: nothing is stored."""
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> None:
+        """Return None: nothing is stored."""
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:  # noqa: ARG002
         """Return the parameters and columns of one statement. Raises `CatalogError`."""
@@ -138,7 +148,7 @@ def _find_answer(sql: str, user: str) -> _Answer:
         return _Answer((_make_column(name, _TEXT),), ((_read_setting(name),),), is_show=True)
     if ascii_lower(verb) != "select":
         raise _refuse()
-    at, cells = 0, list[tuple[Column, str | bool | None]]()
+    at, cells = 0, list[tuple[Column, str | None]]()
     while at < len(rest):
         item = _ITEM.match(rest, at)
         if item is None:
@@ -150,7 +160,7 @@ def _find_answer(sql: str, user: str) -> _Answer:
     return _Answer(tuple(column for column, _ in cells), (tuple(value for _, value in cells),))
 
 
-def _read_item(item: re.Match[str], user: str) -> tuple[Column, str | bool | None]:
+def _read_item(item: re.Match[str], user: str) -> tuple[Column, str | None]:
     """Return the column and the value of an item of a select list; raise `CatalogError` for one that is no constant."""
     name, first = ascii_lower(item["name"]), item["first"]
     if (item["call"] is None and name not in _WITHOUT_CALL) or (item["call"] and name in _NAMES_OF_USER):
@@ -166,7 +176,7 @@ def _read_item(item: re.Match[str], user: str) -> tuple[Column, str | bool | Non
         case (("current_user" | "session_user" | "user" | "current_role"), None):
             value = user
         case "pg_is_in_recovery", None:
-            return _make_column(_read_alias(item, name), _BOOL), False
+            oid, value = _BOOL, "f"
         case "current_setting", str():
             is_optional = (item["flag"] or "") != "" and ascii_lower(item["flag"]) == "true"
             oid, value = _TEXT, _read_setting(first, is_optional=is_optional)
@@ -203,12 +213,12 @@ def _make_column(name: str, oid: int) -> Column:
     return Column(name, oid, _SIZES.get(oid, -1), -1)
 
 
-def _encode(value: str | bool | None, oid: int, *, code: int) -> bytes | None:
-    """Encode a value as text (0) or binary (1)."""
+def _encode(value: str | None, oid: int, *, code: int) -> bytes | None:
+    """Encode a value, as PostgreSQL writes it, as text (0) or binary (1)."""
     if value is None:
         return None
-    if isinstance(value, bool):
-        return bytes([value]) if code else b"t" if value else b"f"
+    if code and oid == _BOOL:
+        return bytes([value == "t"])
     return int(value).to_bytes(_SIZES[oid], signed=True) if code and oid in {_INT4, _INT8} else value.encode()
 
 

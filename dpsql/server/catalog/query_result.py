@@ -84,6 +84,16 @@ class Catalog(Protocol):
         """What the catalog is, in a few words, for the message at start."""
         ...
 
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> Description | None:
+        """Return the description of a statement if it is known, or None; it does not block."""
+        ...
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows | None:
+        """Return the stored answer to a statement if it is still right, or None; it does not block."""
+        ...
+
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
         """Return the parameters and columns of one statement; `types` are the OIDs that the client declared.
 

@@ -22,13 +22,13 @@ from dpsql.server.wire.commands import (
     Declare,
     Discard,
     Fetch,
-    Lock,
     Release,
     Reset,
     Rollback,
     Savepoint,
     Set,
     Show,
+    TableLock,
     Unlisten,
     Unlock,
 )
@@ -303,6 +303,21 @@ def _parse_chain(reader: CommandReader) -> bool:
     return not is_negated
 
 
+def _parse_lock(reader: CommandReader) -> Command:
+    """Parse LOCK TABLE in the mode of reading, which pg_dump sends; nothing ever waits for it."""
+    reader.accept("TABLE")
+    is_next = True
+    while is_next:
+        reader.accept("ONLY")
+        reader.read_relation()
+        is_next = bool(reader.accept(","))
+    words = [word.upper for word in reader.read_rest() if word.upper != "NOWAIT"]
+    if words != ["IN", "ACCESS", "SHARE", "MODE"]:
+        reason = "Every transaction is read-only, so only the lock ACCESS SHARE can be taken."
+        raise WireError("25006", reason, hint="LOCK TABLE ... IN ACCESS SHARE MODE")
+    return TableLock()
+
+
 def _parse_set(reader: CommandReader) -> Command:
     scope = reader.accept("SESSION", "LOCAL")
     if reader.peek() == "CHARACTERISTICS" or reader.accept("TRANSACTION"):
@@ -470,21 +485,6 @@ def _parse_close(reader: CommandReader) -> Command:
     name = "" if reader.accept("ALL") else reader.read_name()
     reader.expect_end()
     return Deallocate(name) if reader.verb == "DEALLOCATE" else CloseCursor(name)
-
-
-def _parse_lock(reader: CommandReader) -> Command:
-    """Parse LOCK TABLE in the mode of reading, which pg_dump sends; nothing ever waits for it."""
-    reader.accept("TABLE")
-    is_next = True
-    while is_next:
-        reader.accept("ONLY")
-        reader.read_relation()
-        is_next = bool(reader.accept(","))
-    words = [word.upper for word in reader.read_rest() if word.upper != "NOWAIT"]
-    if words != ["IN", "ACCESS", "SHARE", "MODE"]:
-        reason = "Every transaction is read-only, so only the lock ACCESS SHARE can be taken."
-        raise WireError("25006", reason, hint="LOCK TABLE ... IN ACCESS SHARE MODE")
-    return Lock()
 
 
 _COPY_HINT = "COPY (SELECT ...) TO STDOUT."

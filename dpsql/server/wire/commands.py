@@ -15,13 +15,13 @@ __all__ = [
     "Declare",
     "Discard",
     "Fetch",
-    "Lock",
     "Release",
     "Reset",
     "Rollback",
     "Savepoint",
     "Set",
     "Show",
+    "TableLock",
     "Unlisten",
     "Unlock",
 ]
@@ -61,6 +61,11 @@ class Release:
     """RELEASE SAVEPOINT."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableLock:
+    """LOCK TABLE in the mode ACCESS SHARE; it does nothing, as no table can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +142,6 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
-    """LOCK TABLE in the mode ACCESS SHARE; it does nothing, as no table can be changed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Unlisten:
     """UNLISTEN; it does nothing."""
 
@@ -153,5 +153,6 @@ class Unlock:
 
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | Reset | Show
-    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Lock | Unlisten | Unlock
+    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten | Unlock
+    | TableLock
 )  # fmt: skip

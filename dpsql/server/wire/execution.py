@@ -320,7 +320,7 @@ class Execution:
             case commands.Release(name=name):
                 transaction.release_savepoint(name)
                 return CommandComplete("RELEASE")
-            case commands.Lock():
+            case commands.TableLock():
                 if transaction.status == "I":
                     raise WireError("25P01", "LOCK TABLE can only be used in a transaction block.", hint="BEGIN first.")
                 return CommandComplete("LOCK TABLE")

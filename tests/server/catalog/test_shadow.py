@@ -20,6 +20,8 @@ from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
 
+ALWAYS_RUN = "SELECT pg_backend_pid() > 0"  # it is no stored answer
+
 
 def values(shadow: Catalog, sql: str, user: str = "ana") -> list[tuple[str | None, ...]]:
     rows = shadow.execute(sql, user=user).rows
@@ -201,7 +203,7 @@ def test_settings_are_taken_as_said_and_not_set(shadow: Catalog) -> None:
 )
 def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: Catalog, sql: str) -> None:
     assert refused(shadow, sql).sqlstate == "54000"
-    assert values(shadow, "SELECT 1") == [("1",)]
+    assert values(shadow, ALWAYS_RUN) == [("t",)]
 
 
 def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
@@ -237,8 +239,8 @@ def test_whoever_waits_too_long_is_told_so_and_others_are_answered(
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(refused, shadow, slow)
         time.sleep(0.5)
-        assert refused(shadow, "SELECT 1").sqlstate == "53300"
-        assert values(shadow, "SELECT 1", "ben") == [("1",)]
+        assert refused(shadow, ALWAYS_RUN).sqlstate == "53300"
+        assert values(shadow, ALWAYS_RUN, "ben") == [("t",)]
         assert asked.result().sqlstate == "57014"
 
 
@@ -268,7 +270,8 @@ def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_many_ask_at_once(shadow: Catalog) -> None:
     with ThreadPoolExecutor(16) as pool:
-        asked = list(pool.map(lambda at: values(shadow, "SELECT current_user", f"analyst {at % 5}"), range(200)))
+        sql = "SELECT current_user WHERE pg_backend_pid() > 0"
+        asked = list(pool.map(lambda at: values(shadow, sql, f"analyst {at % 5}"), range(200)))
     assert [rows[0][0] for rows in asked] == [f"analyst {at % 5}" for at in range(200)]
 
 
@@ -293,13 +296,13 @@ def test_a_lost_postgresql_is_an_error_and_closing_removes_its_folder(tables: Ta
     opened = open_catalog("auto", tables)
     assert isinstance(opened, Shadow)
     folder = Path(opened._conninfo.split("'")[1])
-    assert values(opened, "SELECT 1") == [("1",)]
+    assert values(opened, ALWAYS_RUN) == [("t",)]
     pid = int((folder / "data" / "postmaster.pid").read_text().split()[0])
     os.kill(pid, 2)
     deadline = time.monotonic() + 10
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert refused(opened, "SELECT 1").sqlstate == "58000"
+    assert refused(opened, ALWAYS_RUN).sqlstate == "58000"
     opened.close()
     opened.close()
     assert not folder.exists()
@@ -326,5 +329,5 @@ def test_a_killed_server_takes_its_postgresql_along() -> None:
 
 def test_no_thread_is_left_behind(shadow: Catalog) -> None:
     before = threading.active_count()
-    values(shadow, "SELECT 1")
+    values(shadow, ALWAYS_RUN)
     assert threading.active_count() == before
