@@ -27,8 +27,10 @@ _PROGRAMS = "pginstall18"
 _UNPRIVILEGED = "nobody"
 _START = 60.0  # seconds; it takes about one
 _MEMORY = 256 * 1024  # KiB of data for each process: what one statement can build
+_PORT = 5432  # of the name of the socket
 _SETTINGS = (
     "listen_addresses=",
+    f"port={_PORT}",
     "unix_socket_permissions=0700",
     "fsync=off",
     "synchronous_commit=off",
@@ -86,8 +88,9 @@ class Cluster:
         self._deadline = time.monotonic() + _START
 
     def conninfo(self, database: str) -> str:
-        """Return what libpq needs to connect as the owner."""
-        return f"host='{self.folder}' user={OWNER} dbname={database} client_encoding=UTF8 application_name=dpsql"
+        """Return what libpq needs to connect as the owner, whatever the environment says of other servers."""
+        place = f"host='{self.folder}' port={_PORT} user={OWNER} dbname={database}"
+        return f"{place} options='' client_encoding=UTF8 application_name=dpsql"
 
     @property
     def is_starting(self) -> bool:

@@ -54,3 +54,13 @@ def test_a_postgresql_that_cannot_be_run_leaves_no_folder(monkeypatch: pytest.Mo
     assert caught.value.code == "catalog-unavailable"
     assert "cannot be run. Write catalog" in open_available_catalog("auto", tables).summary
     assert [cluster.Path(folder).exists() for folder in made] == [False, False]
+
+
+def test_settings_for_other_servers_change_nothing(monkeypatch: pytest.MonkeyPatch, tables: Tables) -> None:
+    for name, value in (("PGPORT", "1"), ("PGOPTIONS", "-c search_path=nowhere"), ("PGDATABASE", "other")):
+        monkeypatch.setenv(name, value)
+    opened = open_catalog("auto", tables)
+    try:
+        assert opened.execute("SELECT current_database(), current_schema()", user="ana").rows == [(b"dpsql", b"main")]
+    finally:
+        opened.close()
