@@ -47,6 +47,7 @@ _SETTINGS = (
     "max_logical_replication_workers=0",
     "autovacuum_max_workers=1",
     "jit=off",
+    "io_method=sync",  # no workers for input and output
     "work_mem=4MB",
     "temp_file_limit=16MB",
     "log_min_messages=fatal",
