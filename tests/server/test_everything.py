@@ -124,11 +124,11 @@ def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
         assert json.loads(answer)
         assert by_http(ports["web"], "/healthz") == (200, "ok")
         status, metrics = by_http(ports["web"], "/metrics")
-        assert (status, 'kind="private"} 1' in metrics) == (200, True)
+        assert (status, 'dpsql_statements_total{kind="private",surface="postgres"} 1.0' in metrics) == (200, True)
         assert (
             sum(
-                int(count)
-                for count in re.findall(r'^dpsql_statements_total\{.*kind="replay"} (\d+)$', metrics, re.MULTILINE)
+                float(count)
+                for count in re.findall(r'^dpsql_statements_total\{kind="replay",.*} (\S+)$', metrics, re.MULTILINE)
             )
             == 2
         )
