@@ -29,6 +29,7 @@ from dpsql.server.problem_details import choose_status, plain_problem, without_p
 from dpsql.server.response_guard import Guard
 from dpsql.server.statement_dispatch import StatementDispatch
 from dpsql.server.tokens import Access
+from dpsql.server.visits import digest_token
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -113,10 +114,11 @@ class _TokenCaller:
         return error if self.access.user.is_curator else without_paths(error)
 
 
-def _find_caller(context: Context, cancelled: threading.Event) -> _TokenCaller:
+def _find_caller(context: Context, cancelled: threading.Event) -> tuple[_TokenCaller, str]:
     assert context.request is not None  # noqa: S101 - the SDK passes on that of `_Endpoint`
     dispatch, access, gone = context.request.scope[_CALLER]
-    return _TokenCaller(dispatch, access, gone, cancelled)
+    token = context.request.headers["authorization"]
+    return _TokenCaller(dispatch, access, gone, cancelled), digest_token(token).hex()
 
 
 class _Endpoint:

@@ -21,12 +21,17 @@ from dpsql.server.problem_details import fault
 __all__ = ["Context", "build_server"]
 
 Context = ServerRequestContext[Any, Any]
-FindCaller = Callable[[Context, threading.Event], Caller]
+FindCaller = Callable[[Context, threading.Event], tuple[Caller, str]]
 _SILENT = 100  # above every level, as the SDK logs tracebacks
 
 
 def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> Server[Any]:
-    """Return the server; `find_caller` gets the context of a request, and an event that is set when it is cancelled."""
+    """Return the server.
+
+    `find_caller` gets the context of a request, and an event that is set when the request is cancelled. It returns the
+    caller, and a name for the client: over HTTP a request is cancelled by another one, which is known by it.
+    """
+    running: dict[tuple[str, str], threading.Event] = {}
     for name in ("mcp", "sse_starlette"):
         getLogger(name).setLevel(_SILENT)
 
@@ -44,11 +49,23 @@ def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], No
 
     async def call_tool(context: Context, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         cancelled = threading.Event()
-        async with anyio.create_task_group() as group:
-            group.start_soon(_watch_cancellation, cancelled)
-            result = await answer(find_caller(context, cancelled), parameters)
-            group.cancel_scope.cancel()
+        caller, client = find_caller(context, cancelled)
+        key = client, str(context.request_id)
+        running[key] = cancelled
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(_watch_cancellation, cancelled)
+                result = await answer(caller, parameters)
+                group.cancel_scope.cancel()
+        finally:
+            running.pop(key, None)
         return result
+
+    async def cancel(context: Context, parameters: types.CancelledNotificationParams) -> None:
+        _, client = find_caller(context, threading.Event())
+        found = running.get((client, str(parameters.request_id)))
+        if found is not None:
+            found.set()
 
     server: Server[Any] = Server(
         "dpsql",
@@ -60,6 +77,7 @@ def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], No
         on_call_tool=call_tool,
         get_tool_input_schema=lambda name: TOOLS[name].input_schema if name in TOOLS else None,
     )
+    server.add_notification_handler("notifications/cancelled", types.CancelledNotificationParams, cancel)
     server.middleware.clear()  # that of OpenTelemetry measures the durations of private statements
     return server
 

@@ -57,8 +57,8 @@ def run_stdio(session: Session) -> None:
     async def serve() -> None:
         limiter, telemetry = CapacityLimiter(1), Telemetry(sys.stderr)
 
-        def find_caller(_: Context, cancelled: threading.Event) -> _SessionCaller:
-            return _SessionCaller(session, limiter, cancelled)
+        def find_caller(_: Context, cancelled: threading.Event) -> tuple[_SessionCaller, str]:
+            return _SessionCaller(session, limiter, cancelled), ""
 
         server = build_server(find_caller, log_fault=lambda error: telemetry.log_fault(error, surface="mcp"))
         async with stdio_server() as (reading, writing):

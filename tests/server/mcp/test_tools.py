@@ -175,12 +175,13 @@ def test_a_fault_is_one_sentence(served: Served, monkeypatch: pytest.MonkeyPatch
     assert '"event": "fault", "surface": "mcp"' in served.log.getvalue()
 
 
-def test_a_cancelled_statement_that_is_free_is_stopped(served: Served) -> None:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_cancelled_statement_that_is_free_is_stopped(served: Served, mode: str) -> None:
     """The endless statement would hold one of the few places for public statements."""
     endless = "SELECT COUNT(*) FROM " + ", ".join(f"countries c{i}" for i in range(30))
 
     async def run() -> None:
-        async with open_client(served.url, served.token()) as client:
+        async with open_client(served.url, served.token(), mode=mode) as client:
             for _ in range(3):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(client.call_tool("query", {"sql": endless}), 0.5)
