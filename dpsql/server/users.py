@@ -164,7 +164,7 @@ def _parse_tokens(path: Path, name: str, *, entry: Mapping[str, object]) -> Iter
         except ValueError:
             raise _malformed(path) from None
         is_dated = expires is None or (isinstance(expires, datetime) and expires.tzinfo is not None)
-        if len(digest) != _DIGEST_BYTES or not set(scopes) <= set(SCOPES) or not is_dated:
+        if len(digest) != _DIGEST_BYTES or not all(scope in SCOPES for scope in scopes) or not is_dated:
             raise _malformed(path)
         until = expires.astimezone(UTC) if isinstance(expires, datetime) else None
         yield digest, StoredToken(name, label, frozenset(scopes), until)

@@ -19,6 +19,7 @@ from dpsql.server.gateway import Gateway
 from dpsql.server.response_guard import Guard
 from dpsql.server.web import analyst_pages, curator_pages, visitor_request
 from dpsql.server.web.api import OPERATIONS, answer_call, identified, json_answer, problem_answer
+from dpsql.server.web.api_page import render_api_page
 from dpsql.server.web.openapi import PREFIX, document
 from dpsql.server.web.render import page
 from dpsql.server.web.request_dispatch import SURFACE, RequestDispatch
@@ -91,8 +92,12 @@ def _api(dispatch: RequestDispatch) -> list[Route]:
     async def openapi(_: Request) -> Response:
         return json_answer(described)
 
+    async def readable(_: Request) -> Response:
+        return render_api_page(described)
+
     return [
         Route("/api/openapi.json", openapi),
+        Route("/api/docs", readable),
         *(
             Route(
                 PREFIX + operation.path, partial(answer_call, dispatch, operation=operation), methods=[operation.method]

@@ -19,7 +19,7 @@ from dpsql.server.response_guard import POLICY
 from dpsql.server.visits import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
-OPEN = {"/login", "/healthz", "/api/openapi.json"}
+OPEN = {"/login", "/healthz", "/api/openapi.json", "/api/docs"}
 ANALYSTS = {"/", "/help", "/history", "/tables"}
 CURATORS = {"/curator/spending", "/curator/policy", "/curator/ledger", "/curator/refusals"}
 
