@@ -1,4 +1,7 @@
-"""Requests of the JSON API and arguments of MCP's tools, as types that msgspec checks and describes."""
+"""Requests of the JSON API and arguments of MCP's tools, as types that msgspec checks and describes.
+
+Whole numbers are floats that are multiples of 1: JSON has one type of numbers, and msgspec's int refuses 30.0.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ Parameters = Annotated[
     Meta(description="The values of ? and $1 in their order, or of :name by name."),
 ]
 LAST = Annotated[int, Meta(ge=1, le=1000, description="The number of latest entries to return.")]
-_INTEGER = {"type": "integer"}  # JSON has one type of numbers: 30.0 is the integer 30, which msgspec's int is not
+Planned = Annotated[float, Meta(ge=1, le=1_000_000, multiple_of=1, description="How many such queries are planned.")]
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,16 +53,7 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Explanation(Statement, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A statement whose price is wanted, for a planned number of times."""
 
-    times: Annotated[
-        float,
-        Meta(
-            ge=1,
-            le=1_000_000,
-            multiple_of=1,
-            description="How many such queries are planned.",
-            extra_json_schema=_INTEGER,
-        ),
-    ] = 1
+    times: Planned = 1
 
 
 class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -69,7 +63,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     delta: Amount
     note: Annotated[str, Meta(min_length=1, max_length=500)]
     period: Annotated[str, Meta(min_length=2, max_length=20)] | None = None
-    periods: Annotated[float, Meta(ge=1, le=100_000, multiple_of=1, extra_json_schema=_INTEGER)] | None = None
+    periods: Annotated[float, Meta(ge=1, le=100_000, multiple_of=1)] | None = None
 
 
 class TokenTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -85,14 +79,7 @@ class Last(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The number of latest queries that are wanted."""
 
     last: Annotated[
-        float,
-        Meta(
-            ge=1,
-            le=1000,
-            multiple_of=1,
-            description="The number of latest queries to return.",
-            extra_json_schema=_INTEGER,
-        ),
+        float, Meta(ge=1, le=1000, multiple_of=1, description="The number of latest queries to return.")
     ] = 20
 
 

@@ -19,6 +19,7 @@ _EXAMPLES: Mapping[str, object] = {
     "Grant": {"epsilon": 2, "delta": "1e-6", "note": "agreed on 12 May"},
 }
 _KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "null": "null"}
+_SCALARS = {"string", "number", "boolean", "null"}
 Json = Mapping[str, Any]
 
 
@@ -76,8 +77,10 @@ def _spell(schema: Json) -> str:
         return ", ".join(map(str, schema["enum"]))
     branches = schema.get("anyOf")
     if branches is not None:
+        if {branch.get("type") for branch in branches} >= _SCALARS:
+            return "text, numbers, true, false or null"
         return " or ".join(dict.fromkeys(_spell(branch) for branch in branches if branch.get("type") != "null"))
-    kind = schema["type"]
+    kind = "integer" if schema.get("multipleOf") == 1 else schema["type"]
     if kind == "array":
         return f"list of {_spell(schema['items'])}"
     if kind == "object":

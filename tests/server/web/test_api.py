@@ -119,7 +119,8 @@ def test_the_document_can_be_read_in_a_browser_without_scripts(client: TestClien
         assert f'href="#{operation.name}"' in answer.text
         assert f'id="{operation.name}"' in answer.text
     assert "text of at most 16,384 characters" in answer.text
-    assert "list of text, whole number, " not in answer.text
+    assert "list of text, numbers, true, false or null" in answer.text
+    assert "whole number from 1 to 1,000,000" in answer.text
     assert "http://" not in answer.text
     assert "https://" not in answer.text
 
