@@ -135,14 +135,9 @@ def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
         assert json.loads(answer)
         assert by_http(ports["web"], "/healthz") == (200, "ok")
         status, metrics = by_http(ports["web"], "/metrics")
-        assert (status, 'kind="private"} 1' in metrics) == (200, True)
-        assert (
-            sum(
-                int(count)
-                for count in re.findall(r'^dpsql_statements_total\{.*kind="replay"} (\d+)$', metrics, re.MULTILINE)
-            )
-            == 3
-        )
+        assert (status, '{kind="private",surface="postgres"} 1.0' in metrics) == (200, True)
+        replays = re.findall(r'^dpsql_statements_total\{kind="replay",surface="(\w+)"} 1\.0$', metrics, re.MULTILINE)
+        assert sorted(replays) == ["flight", "mcp", "web"]
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

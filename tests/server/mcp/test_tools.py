@@ -47,7 +47,7 @@ def test_a_query_is_charged_once_with_either_version_of_the_protocol(served: Ser
     assert re.search(r"answered 3 of 3; used \d+ % of the budget", text_of(first))
     assert "nothing was charged" in text_of(again)
     assert served.charges("ben") == 1
-    assert 'dpsql_statements_total{surface="mcp",kind="replay"} ' in served.front.telemetry.metrics()
+    assert 'dpsql_statements_total{kind="replay",surface="mcp"} ' in served.front.telemetry.metrics()
 
 
 def test_what_is_free_charges_nothing(served: Served) -> None:
