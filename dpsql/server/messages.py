@@ -71,7 +71,7 @@ class TokenTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     scopes: Annotated[
         tuple[Scope, ...],
-        Meta(min_length=1, max_length=3, description="read: what is free; query: charged queries; curate: curators."),
+        Meta(min_length=1, max_length=3, description="Some of read, query and curate; by default read and query."),
     ] = ("read", "query")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -44,7 +45,7 @@ class Served:
 
 
 @contextmanager
-def serving_mcp(folder: Path) -> Iterator[Served]:
+def serving_mcp(folder: Path, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[Served]:
     """Run a server as long as the block."""
     log = StringIO()
     front = front_of(folder, policy=POLICY + ACCOUNTS, log=log)
@@ -52,9 +53,11 @@ def serving_mcp(folder: Path) -> Iterator[Served]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        server = asyncio.run_coroutine_threadsafe(serve_mcp(front, ("127.0.0.1", 0), tls=None), loop).result(30)
-        yield Served(server.port, front, log)
-        asyncio.run_coroutine_threadsafe(server.close(5), loop).result(30)
+        server = asyncio.run_coroutine_threadsafe(serve_mcp(front, (host, 0), tls=tls), loop).result(30)
+        try:
+            yield Served(server.port, front, log)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.close(5), loop).result(30)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -63,10 +66,12 @@ def serving_mcp(folder: Path) -> Iterator[Served]:
 
 
 @asynccontextmanager
-async def open_client(url: str, token: str, *, mode: str = "auto") -> AsyncIterator[Client]:
+async def open_client(
+    url: str, token: str, *, mode: str = "auto", tls: ssl.SSLContext | bool = True
+) -> AsyncIterator[Client]:
     headers = {"authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60, verify=tls) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield client

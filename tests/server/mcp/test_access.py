@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
 import pytest
-from support.mcp_kit import Served, call, serving_mcp, text_of
+import trustme
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from support.fuzzing import examples
+from support.mcp_kit import Served, call, open_client, serving_mcp, text_of
 from support.server_kit import TOP
 
 from dpsql.server.bodies import LONGEST_BODY
+from dpsql.server.mcp.tools import TOOLS
 from dpsql.server.users import StoredToken, User
 from dpsql.server.users_file import add_token, add_user, remove_token, remove_user
 
@@ -114,6 +121,26 @@ def test_pages_of_other_sites_are_refused(served: Served, headers: dict[str, str
     assert "access-control-allow-origin" not in answer.headers
 
 
+def test_a_server_for_other_machines_has_a_certificate_and_takes_its_own_origin_alone(tmp_path: Path) -> None:
+    authority, trusting = trustme.CA(), ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.configure_trust(trusting)
+    with serving_mcp(tmp_path, host="0.0.0.0", tls=context) as served:
+        url, token = f"https://localhost:{served.port}/mcp", served.token()
+
+        async def run() -> list[str]:
+            async with open_client(url, token, tls=trusting) as client:
+                return [tool.name for tool in (await client.list_tools()).tools]
+
+        assert "query" in asyncio.run(run())
+        with httpx2.Client(verify=trusting, headers={"authorization": f"Bearer {token}"}) as client:
+            for origin, status in ((f"https://localhost:{served.port}", 400), ("https://evil.example", 403)):
+                answer = client.post(url, content=b"x", headers={"origin": origin, "content-type": "text/plain"})
+                assert answer.status_code == status
+            assert "strict-transport-security" in answer.headers
+
+
 def test_paths_and_methods_that_there_are_not_are_problems(served: Served) -> None:
     token = served.token()
     assert post(served, token=token, path="/").status_code == 404
@@ -153,3 +180,29 @@ def test_a_body_that_means_nothing_leaves_the_server_as_it_was(served: Served, b
     assert "site-packages" not in answer.text
     assert post(served, token=token).status_code == 200
     assert served.charges() == 0
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["sql", "parameters", "implicit", "last", "times", "x"])
+
+
+def test_arguments_of_any_kind_are_answered_or_refused(served: Served) -> None:
+    token, before = served.token(), served.charges()
+
+    @given(tool=st.sampled_from([*TOOLS, "x"]), arguments=st.dictionaries(NAMES, VALUES, max_size=3) | VALUES)
+    @settings(max_examples=examples(40), deadline=None, phases=[Phase.generate])
+    def ask(tool: str, arguments: object) -> None:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        answer = post(served, body, token=token)
+        assert answer.status_code < 500
+        found = answer.json()
+        if "result" in found and found["result"]["isError"]:
+            assert found["result"]["structuredContent"]["error"]["code"] != "server-failed"
+
+    ask()
+    assert served.charges() == before
+    assert "fault" not in served.log.getvalue()
