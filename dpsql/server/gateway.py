@@ -106,6 +106,10 @@ class Gateway:
             self.telemetry.count_failed_login(surface)
         return access
 
+    def end_token(self, token: str) -> None:
+        """End a token of `create_token`. Raises `Refusal` for one of the file of users."""
+        self.tokens.end(token, self.users)
+
     def may_ask(self, user: User) -> bool:
         """Return whether a user may run statements: a curator may if the policy lists them by name as an analyst."""
         own = self.service.policy.analysts.get(user.name)

@@ -6,6 +6,7 @@ users, as a digest, until it expires or is revoked. The cookies of the page are 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,6 +60,10 @@ class Tokens:
         user = users.get(stored.user)
         return None if user is None else Access(user, stored.scopes)
 
-    def end(self, token: str) -> None:
-        """End a token of `create`; one of the file of users is revoked with `dpsql user revoke`."""
+    def end(self, token: str, users: Users) -> None:
+        """End a token of `create`. Raises `Refusal` for one of the file of users."""
+        stored = users.find_token(digest_token(token))
+        if stored is not None:
+            hint = f"A curator ends it: dpsql user revoke {stored.user} {json.dumps(stored.label, ensure_ascii=False)}"
+            raise Refusal("token-stored", "This token is in the file of users.", hint=hint)
         self._visits.end(token)

@@ -185,7 +185,7 @@ async def _token(call: Call) -> Response:
 
 async def _end(call: Call) -> Response:
     if call.token is not None:
-        call.dispatch.gateway.tokens.end(call.token)
+        call.dispatch.gateway.end_token(call.token)
     return Response(status_code=204)
 
 

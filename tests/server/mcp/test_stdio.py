@@ -101,3 +101,21 @@ def test_what_it_needs_is_said_before_it_begins(folder: Path) -> None:
     code, printed, told = dpsql_command("mcp", "nowhere.duckdb", "--policy", "policy.toml", cwd=folder)
     assert (code, printed) == (6, b"")
     assert "[database-missing]" in told
+
+
+@pytest.mark.parametrize(
+    ("missing", "code", "said"), [("mcp", 2, "pip install 'dpsql[mcp]'"), ("jinja2", 0, ""), ("google.protobuf", 0, "")]
+)
+def test_it_needs_its_own_extra_and_no_other(folder: Path, missing: str, code: int, said: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; {CODE}"
+    environment = {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *WORDS],
+        check=False,
+        capture_output=True,
+        cwd=folder,
+        env=environment,
+        input=b"",
+        timeout=60,
+    )
+    assert (done.returncode, said in done.stderr.decode()) == (code, True), done.stderr

@@ -241,6 +241,9 @@ def test_a_token_of_the_file_of_users_opens_the_api(client: TestClient, world: W
     assert client.get("/api/v1/budget", headers=bearer).status_code == 200
     assert client.post("/api/v1/query", json={"sql": COUNTS}, headers=bearer).status_code == 403
     assert token not in users.read_text()
+    kept = client.delete("/api/v1/token", headers=bearer)
+    assert (kept.status_code, kept.json()["code"]) == (422, "token-stored")
+    assert kept.json()["hint"].endswith('dpsql user revoke alice "script"')
     remove_token(users, "alice", label="script")
     world.front.users.reload()
     assert client.get("/api/v1/budget", headers=bearer).status_code == 401
