@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["READERS"]
 
-MAX_LITERALS = 3_100
 LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
 _CASTS = {
@@ -89,9 +88,7 @@ def _is_called(item: Node, word: str) -> bool:
 
 
 def _literal(reader: Reader, node: Node) -> Expression:
-    reader.literals += 1
-    if reader.literals > MAX_LITERALS:
-        raise Refusal("too-long", f"A statement may hold {MAX_LITERALS} literals.", hint="Join a public table instead.")
+    reader.count_literals(1)
     if not node.is_string:
         return number(node.this, reader.at(node))
     value = reader.statement.value(node.this)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 
 DEEPEST = 32
+MAX_LITERALS = 3_100
 MAX_COPIED = 2_000
 MAX_STARRED = 2_000
 LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is written
@@ -142,6 +143,13 @@ class Reader:
             hint = "Write a range as 0 < x AND x < 100; otherwise put one of them in parentheses."
             raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=self.place(node))
         return self.read(node)
+
+    def count_literals(self, count: int) -> None:
+        """Count literals, and parameters with a value."""
+        self.literals += count
+        if self.literals > MAX_LITERALS:
+            reason = f"A statement may hold {MAX_LITERALS} literals."
+            raise Refusal("too-long", reason, hint="Join a public table instead.")
 
     def copy(self, expression: Expression, node: Node) -> None:
         """Count an expression that is written twice: nested copies would double with every level."""

@@ -81,8 +81,10 @@ def read_surrounded(
         at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
     }
 
-    def make_outer(value: Value) -> Literal:
+    def make_outer(value: Value) -> Literal | list[Literal]:
         bound = asked.bound[value]
+        if isinstance(bound, list | tuple):
+            return [make_literal(each, value.place) for each in bound]
         if isinstance(bound, UnboundParameter):
             bound.otherwise = NULL  # DuckDB decides what it may be
         return make_literal(bound, value.place)

@@ -95,12 +95,12 @@ def cut_private_queries(
     *,
     spans: Sequence[PrivateSpan],
     computed: Mapping[int, Parts],
-    literal: Callable[[Value], Literal],
+    literal: Callable[[Value], Literal | list[Literal]],
 ) -> SurroundingText:
     """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
 
     A private query that is in `computed`, numbered from 0, has that SELECT in its place. `literal` returns what is
-    bound to a parameter.
+    bound to a parameter; of an array, its items.
     """
     text = _Text(statement, tokens, spans, computed, literal)
     text.copy(Slice(_find_start(statement, tokens), _find_end(statement, tokens), ()))
@@ -122,7 +122,7 @@ class _Text:
     tokens: list[Token]
     spans: Sequence[PrivateSpan]
     computed: Mapping[int, Parts]
-    literal: Callable[[Value], Literal]
+    literal: Callable[[Value], Literal | list[Literal]]
     parts: list[str] = field(default_factory=list)
     literals: list[Literal] = field(default_factory=list)
 
@@ -163,10 +163,16 @@ class _Text:
             self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
             self.parts.append(" ")
         else:
-            self.literals.append(self.literal(piece))
-            mark, type_ = f"${len(self.literals)}", self.literals[-1].type
-            is_time = type_.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
-            self.parts.append(f" CAST({mark} AS {type_.name}) " if is_time else f" {mark} ")
+            bound = self.literal(piece)
+            marks = [self._mark(each) for each in (bound if isinstance(bound, list) else [bound])]
+            self.parts.append(f" [{', '.join(marks)}] " if isinstance(bound, list) else f" {marks[0]} ")
+
+    def _mark(self, literal: Literal) -> str:
+        """Add a value, and return what stands for it in the text."""
+        self.literals.append(literal)
+        mark = f"${len(self.literals)}"
+        is_time = literal.type.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+        return f"CAST({mark} AS {literal.type.name})" if is_time else mark
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:
