@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
-
-if TYPE_CHECKING:
-    from dpsql.server.wire.command_parser import CommandReader, Word
+from dpsql.server.wire.words import CommandReader, Word
 
 __all__ = ["Argument", "parse_arguments", "parse_types"]
 

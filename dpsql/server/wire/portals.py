@@ -131,7 +131,7 @@ class ConnectionObjects:
         """Raise `WireError` for a name in use, and for too many statements."""
         if name and name in self.statements:
             reason = "A prepared statement of this name exists already."
-            raise WireError("42P05", reason, hint="Close it first, or use another name.")
+            raise WireError("42P05", reason, hint="DEALLOCATE it first, or use another name.")
         others = [one for other, one in self.statements.items() if other != name]
         size = sum(len(one.statement.source.text) for one in (*others, prepared))
         if len(others) >= _MAX_STATEMENTS or size > _MAX_TEXT:

@@ -70,7 +70,9 @@ def find_oid(name: str) -> int:
 
 
 def find_type(oid: int) -> str:
-    """Return the type of the language for an OID; UNKNOWN if the client left it open."""
+    """Return the type of the language for an OID, or that of an array; UNKNOWN if the client left it open."""
+    if oid in _ITEMS:
+        return f"{find_type(_ITEMS[oid])}[]"
     return _NAMES.get(oid, "UNKNOWN")
 
 

@@ -64,6 +64,7 @@ _CASTS = {
 _INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
 _PARTS = {"hour": "minute", "minute": "second"}
 _SIZES = frozenset(map(str, range(39)))
+_PLAIN_OPERANDS = frozenset(["Column", "Literal", "Paren", "Cast", "TryCast", "Anonymous"])
 
 
 def _column(reader: Reader, node: Node) -> Expression:
@@ -340,6 +341,18 @@ def _is_one_row(source: Derived) -> bool:
     return whole and source.body.where is None
 
 
+def _regexp_like(reader: Reader, node: Node) -> Expression:
+    """Return x ~ pattern, PostgreSQL's operator for a search; other operators beside it would be read in two ways."""
+    only(reader.statement, node, "this", "expression")
+    sides = node.this, node.expression
+    if any(type(side).__name__ not in _PLAIN_OPERANDS for side in sides):
+        hint = "Put parentheses around what is on the left and on the right of ~."
+        raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
+    arguments = tuple(map(reader.read, sides))
+    accepts, now = reader.accepts_pattern, reader.now
+    return call("regexp_matches", arguments, place=reader.at(node), accepts_pattern=accepts, now=now)
+
+
 def _extract(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
     argument = reader.read(node.expression)
@@ -386,4 +399,5 @@ READERS: Mapping[str, Read] = {
     "Case": _case,
     "Anonymous": _function,
     "Extract": _extract,
+    "RegexpLike": _regexp_like,
 }

@@ -6,10 +6,10 @@ sqlglot and DuckDB give some of them different precedence, so that one may hold 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
+from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.membership import read_exists, read_in_query
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
@@ -25,7 +25,7 @@ from dpsql.sql.syntax.text_values import parse_text_array
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["READERS"]
+__all__ = ["READERS", "read_array"]
 
 _ESCAPES = frozenset("!#$&*+-./:;<=>?@[\\]^`{|}~")  # one byte, and no letter: ILIKE folds the pattern, not the escape
 _SOME_ESCAPE = Literal("!", TEXT, 1)
@@ -96,11 +96,17 @@ def _read_items(reader: Reader, node: Node) -> list[Literal]:
         return [given.literal()]
     if given is None:  # nothing is known to be equal to an item of it, or not
         return [Literal(None, NULL)]
-    items = parse_text_array(given) if isinstance(given, str) else given
-    if not isinstance(items, list | tuple):
-        raise Refusal("literal", "This value does not read as an array.", hint=_ARRAY_HINT, place=value.place)
+    items = read_array(given, value.place)
     reader.count_literals(len(items))
     return [make_literal(item, value.place) for item in items]
+
+
+def read_array(value: object, place: Place) -> Sequence[object]:
+    """Return the items of an array, which may be in PostgreSQL's text format; raise `Refusal` for any other value."""
+    items = parse_text_array(value) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise Refusal("literal", "This value does not read as an array.", hint=_ARRAY_HINT, place=place)
+    return items
 
 
 def _is(reader: Reader, node: Node) -> Expression:

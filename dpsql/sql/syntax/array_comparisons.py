@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.lexer import Statement, Value, ascii_lower
 from dpsql.sql.syntax.token_scan import find_closing, is_subquery, kind_of
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["ALL_OF", "ANY_OF", "normalize_array_comparisons"]
+__all__ = ["ALL_OF", "ANY_OF", "find_array_values", "normalize_array_comparisons"]
 
 ANY_OF, ALL_OF = "any\0", "all\0"  # names that no statement can hold
 _COMPARISONS = {("EQ", "any"): ANY_OF, ("EQ", "some"): ANY_OF, ("NEQ", "all"): ALL_OF}
@@ -29,12 +29,30 @@ def normalize_array_comparisons(tokens: list[Token]) -> list[Token]:
     found: list[Token] = []
     at = 0
     while at < len(tokens):
-        function = _COMPARISONS.get((kind_of(tokens, at), _read_word(tokens, at + 1)))
-        end = find_closing(tokens, at + 2) if function and kind_of(tokens, at + 2) == "L_PAREN" else at
-        written = _rewrite(tokens, at, end=end, function=function) if function and end > at else []
+        function, end = _find_comparison(tokens, at)
+        written = _rewrite(tokens, at, end=end, function=function) if function else []
         found += written or [tokens[at]]
         at = end if written else at + 1
     return found
+
+
+def find_array_values(statement: Statement, tokens: list[Token]) -> frozenset[Value]:
+    """Return the texts and parameters that are the array of such a comparison."""
+    found = set[Value]()
+    for at in range(len(tokens)):
+        function, end = _find_comparison(tokens, at)
+        inner = _strip_casts(tokens[at + 3 : end - 1]) if function else []
+        value = statement.value(inner[0].text) if len(inner) == 1 else None
+        found |= set() if value is None else {value}
+    return frozenset(found)
+
+
+def _find_comparison(tokens: list[Token], at: int) -> tuple[str, int]:
+    """Return the function and the end of the comparison whose operator is tokens[at]; "" if there is none."""
+    function = _COMPARISONS.get((kind_of(tokens, at), _read_word(tokens, at + 1)), "")
+    if not function or kind_of(tokens, at + 2) != "L_PAREN":
+        return "", at
+    return function, find_closing(tokens, at + 2)
 
 
 def _rewrite(tokens: list[Token], at: int, *, end: int, function: str) -> list[Token]:
