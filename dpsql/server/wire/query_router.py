@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
@@ -30,8 +31,10 @@ from dpsql.sql.lexer import MAX_TEXT_LENGTH
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.answer import Answer
     from dpsql.engines.base import Stop
     from dpsql.plan import Prepared
+    from dpsql.receipt import Receipt
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
@@ -67,11 +70,24 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of an answer, and its notes and the details of its receipt if private rows were read."""
+    """The rows of an answer, and its notes and its receipt if private rows were read."""
 
     rows: Rows
     notes: Sequence[str] = ()
-    details: str = ""
+    receipt: Receipt | None = None
+
+    @property
+    def details(self) -> str:
+        """The details of the receipt as one line."""
+        pairs = [] if self.receipt is None else self.receipt.details()
+        return "; ".join(f"{name}: {value}" for name, value in pairs)
+
+    @classmethod
+    def of(cls, answer: Answer) -> QueryResult:
+        """Return the rows and notes of an answer."""
+        if answer.receipt.mechanism == NO_MECHANISM:
+            return cls(ArrowRows(answer.arrow()))
+        return cls(ArrowRows(answer.arrow()), answer.notes(), answer.receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +171,7 @@ class QueryRouter:
 
     def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
         self._gateway, self._catalog, self._runner = gateway, catalog, runner
+        self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
         self.version = catalog.version
 
@@ -193,6 +210,9 @@ class QueryRouter:
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
     ) -> QueryResult:
         """Answer a query; `formats` are those of a Bind, in which the catalog encodes its rows."""
+        known = None if bound.values else self._peek(source, context)
+        if known is not None:
+            return known
         if await self._is_catalog(source, context):
             return await self.query_catalog(source, bound, formats=formats, context=context)
         text = source.text
@@ -201,12 +221,28 @@ class QueryRouter:
             values = self._decode_values(text, bound, context=context) if bound.values else []
             gateway = self._gateway.with_implicit(context.implicit)
             answer = gateway.ask(SURFACE, self.user, text=text, parameters=values, role=context.analyst, stop=stop)
-            if answer.receipt.mechanism == NO_MECHANISM:
-                return QueryResult(ArrowRows(answer.arrow()))
-            details = "; ".join(f"{name}: {value}" for name, value in answer.receipt.details())
-            return QueryResult(ArrowRows(answer.arrow()), answer.notes(), details)
+            return QueryResult.of(answer)
 
         return await self._run(answer, source, context=context, is_free=False)
+
+    def _peek(self, source: StatementText, context: RequestContext) -> QueryResult | None:
+        """Answer a repeated query here, without a thread, if its answer is at hand and still right; else return None.
+
+        The session has no answers to statements that are for the catalog.
+        """
+        gateway = self._gateway.with_implicit(context.implicit)
+        try:
+            answer = gateway.peek(SURFACE, self.user, text=source.text, role=context.analyst)
+            if answer is None:
+                return None
+            known = self._results.get(answer)
+            if known is None:
+                known = self._results[answer] = QueryResult.of(answer)
+        except Exception as error:  # noqa: BLE001 - its text could contain values
+            failure = self._convert_error(error, source)
+        else:
+            return known
+        raise failure
 
     async def query_catalog(
         self,
@@ -251,15 +287,20 @@ class QueryRouter:
             return await self._runner.run(
                 work, cancelled=context.cancelled, analyst=analyst, is_free=is_free, seconds=context.seconds
             )
-        except CatalogError as error:
-            position = error.position + source.before if error.position else 0
-            failure = WireError(error.sqlstate, error.message, hint=error.hint, position=position)
-        except (Error, Malformed, WireError) as error:
-            failure = to_wire_error(error, source.text, before=source.before)
         except Exception as error:  # noqa: BLE001 - its text could contain values
-            self._gateway.telemetry.log_fault(error, surface=SURFACE)
-            failure = to_wire_error(error)
+            failure = self._convert_error(error, source)
         raise failure
+
+    def _convert_error(self, error: Exception, source: StatementText) -> WireError:
+        """Return the error for the client, and log one that is unexpected."""
+        match error:
+            case CatalogError():
+                position = error.position + source.before if error.position else 0
+                return WireError(error.sqlstate, error.message, hint=error.hint, position=position)
+            case Error() | Malformed() | WireError():
+                return to_wire_error(error, source.text, before=source.before)
+        self._gateway.telemetry.log_fault(error, surface=SURFACE)
+        return to_wire_error(error)
 
     def _prepare(self, text: str, types: Sequence[str], *, context: RequestContext) -> Prepared:
         """Return the parameters and columns of a statement of the session."""

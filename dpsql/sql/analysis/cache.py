@@ -19,7 +19,7 @@ from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
 from dpsql.sql.syntax.standard_sql import StandardSQL
 
-__all__ = ["AnalysisCache"]
+__all__ = ["AnalysisCache", "is_plain"]
 
 MAX_STATEMENTS = 64
 MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement
@@ -51,7 +51,7 @@ class AnalysisCache:
 
     def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False) -> Asked:
         """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private."""
-        plain = type(text) is str and type(parameters) in {tuple, list, dict} and not parameters
+        plain = is_plain(text, parameters)
         known = self._kept.get((text, implicit)) if plain else None
         if known is not None:
             return known
@@ -68,6 +68,10 @@ class AnalysisCache:
             self._kept[text, implicit] = asked
         return asked
 
+    def has(self, text: str, *, implicit: bool) -> bool:
+        """Return whether the analysis of a statement without parameters is in the cache."""
+        return (text, implicit) in self._kept
+
     def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock, implicit: bool) -> Asked:
         return analyze(
             text,
@@ -78,6 +82,11 @@ class AnalysisCache:
             standard=StandardSQL(implicit, self._default_k),
             parser=self._parser,
         )
+
+
+def is_plain(text: object, parameters: object) -> bool:
+    """Return whether a statement is a text without parameters, which may be in the cache."""
+    return type(text) is str and type(parameters) in {tuple, list, dict} and not parameters
 
 
 def _mark_seconds(statement: Asked) -> Asked:
