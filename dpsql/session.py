@@ -24,7 +24,7 @@ from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.receipt import Receipt, Total
-from dpsql.sql.analysis.cache import AnalysisCache, is_plain
+from dpsql.sql.analysis.cache import AnalysisCache, find_key
 from dpsql.sql.analysis.prepare import prepare_statement
 from dpsql.sql.ir import clock as clocks
 from dpsql.sql.ir import statements
@@ -163,7 +163,7 @@ class Session:
         hint = "Run the query: it is charged. EXPLAIN says how much."
         raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
 
-    def peek(self, text: str, *, implicit: bool | None = None) -> Answer | None:
+    def peek(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> Answer | None:
         """Return the answer of `sql` at once if it was returned before, is free and is still right, else None.
 
         It never waits, neither for another thread nor for a server.
@@ -175,23 +175,23 @@ class Session:
         [('moon',)]
         """
         self._check_open()
-        return self._answers.peek((text, self._is_implicit(implicit)))
+        return self._answers.peek(find_key(text, parameters, implicit=self._is_implicit(implicit)))
 
     def _answer_free(
         self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None, implicit: bool | None
     ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
         """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
         self._check_open()
-        if not is_plain(text, parameters):
+        key = find_key(text, parameters, implicit=self._is_implicit(implicit))
+        if key is None:
             return self._answer_analyzed(self._analyze(text, parameters, implicit=implicit), stop)
-        key = text, self._is_implicit(implicit)
         known = self._answers.find(key)
         if known is not None:
             return known
         stamp = self._dependencies.ledger.stamp()
         statement = self._analyze(text, parameters, implicit=implicit)
         found = self._answer_analyzed(statement, stop)
-        is_known = self._analyses.has(text, implicit=key[1])  # it reads no clock
+        is_known = self._analyses.has(key)  # it reads no clock
         if isinstance(found, Answer) and is_known and planning.is_repeatable(statement):
             self._answers.add(key, found, stamp=stamp, size=found.arrow().nbytes)
         return found

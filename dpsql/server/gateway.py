@@ -135,7 +135,9 @@ class Gateway:
             ),
         )
 
-    def peek(self, surface: str, user: User, *, text: str, role: str | None = None) -> Answer | None:
+    def peek(
+        self, surface: str, user: User, *, text: str, parameters: ParameterValues = (), role: str | None = None
+    ) -> Answer | None:
         """Answer a statement at once if its answer is at hand, free and still right, else return None.
 
         It does not wait, so that an event loop may call it. What is answered is checked, counted and logged as by
@@ -143,7 +145,7 @@ class Gateway:
         """
         try:
             analyst = self.check_role(user, user.name if role is None else role)
-            known = self.service.peek(analyst, text, implicit=self.implicit)
+            known = self.service.peek(analyst, text, parameters=parameters, implicit=self.implicit)
         except Error:
             return None  # `ask` raises it
         return None if known is None else self._answer(surface, user, role=role, act=lambda _: known)

@@ -98,7 +98,9 @@ class Service:
         """Answer a statement that is stored or free, as `dpsql.Session.replay` documents; raise as that does."""
         return self._answer(analyst, lambda session, stop: session.replay(text, stop=stop), stop=stop)
 
-    def peek(self, analyst: str, text: str, *, implicit: bool | None = None) -> Answer | None:
+    def peek(
+        self, analyst: str, text: str, *, parameters: ParameterValues = (), implicit: bool | None = None
+    ) -> Answer | None:
         """Return the answer to a repeated statement at once, as `dpsql.Session.peek` documents, else None.
 
         None also where the analyst's share of the processor is used up, and where the service stops.
@@ -108,7 +110,7 @@ class Service:
             if not is_open or not has_turn or self.is_closed:
                 return None
             session = resources.find_session(analyst)
-            return None if session is None else session.peek(text, implicit=implicit)
+            return None if session is None else session.peek(text, parameters, implicit=implicit)
 
     def _answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None) -> Answer:
         def should_stop() -> bool:

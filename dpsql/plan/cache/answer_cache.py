@@ -19,7 +19,6 @@ from dpsql.sql.ir.tree import has_scan
 
 __all__ = ["AnswerCache", "is_repeatable"]
 
-Key = tuple[str, bool]
 Value = TypeVar("Value")
 _MAX_ANSWERS = 64
 _MAX_BYTES = 256 * 1024  # of the rows of one
@@ -27,21 +26,21 @@ _MAX_BYTES = 256 * 1024  # of the rows of one
 
 @dataclass(frozen=True, slots=True)
 class AnswerCache(Generic[Value]):
-    """Answers of one session, at most 64, by the text and the reading of their statements; threads may share it."""
+    """Answers of one session, at most 64, by the keys of their statements; threads may share it."""
 
     ledger: Ledger
-    _known: dict[Key, tuple[Hashable, Value]] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[Hashable, Value]] = field(default_factory=dict)
 
-    def find(self, key: Key) -> Value | None:
+    def find(self, key: Hashable) -> Value | None:
         """Return the answer of a statement, or None if there is none that is right now."""
         return _choose(self._known[key], self.ledger.stamp()) if key in self._known else None
 
-    def peek(self, key: Key) -> Value | None:
+    def peek(self, key: Hashable) -> Value | None:
         """Return the answer without waiting for the ledger; None also where the ledger cannot be read at once."""
         known = self._known.get(key)
         return None if known is None else _choose(known, self.ledger.peek_stamp())
 
-    def add(self, key: Key, answer: Value, *, stamp: Hashable, size: int) -> None:
+    def add(self, key: Hashable, answer: Value, *, stamp: Hashable, size: int) -> None:
         """Add an answer of `size` bytes; `stamp` is that of the ledger before the answer was made."""
         if stamp is None or size > _MAX_BYTES:
             return

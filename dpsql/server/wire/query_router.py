@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 _SHORT_TEXT = 2_000  # characters, which take about a millisecond to split or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _MAX_STATEMENTS = 1_000  # of one text
+_OPEN_TYPES = frozenset([0, OIDS["unknown"]])  # of parameters, which the statement decides
 _THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
 
 
@@ -210,7 +211,7 @@ class QueryRouter:
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
     ) -> QueryResult:
         """Answer a query; `formats` are those of a Bind, in which the catalog encodes its rows."""
-        known = None if bound.values else self._peek(source, context)
+        known = self._peek(source, bound, context=context)
         if known is not None:
             return known
         if await self._is_catalog(source, context):
@@ -225,14 +226,17 @@ class QueryRouter:
 
         return await self._run(answer, source, context=context, is_free=False)
 
-    def _peek(self, source: StatementText, context: RequestContext) -> QueryResult | None:
+    def _peek(self, source: StatementText, bound: BoundValues, *, context: RequestContext) -> QueryResult | None:
         """Answer a repeated query here, without a thread, if its answer is at hand and still right; else return None.
 
         The session has no answers to statements that are for the catalog.
         """
+        values = _decode_typed(bound)
+        if values is None:
+            return None
         gateway = self._gateway.with_implicit(context.implicit)
         try:
-            answer = gateway.peek(SURFACE, self.user, text=source.text, role=context.analyst)
+            answer = gateway.peek(SURFACE, self.user, text=source.text, parameters=values, role=context.analyst)
             if answer is None:
                 return None
             known = self._results.get(answer)
@@ -313,7 +317,7 @@ class QueryRouter:
         oids = _pad(bound.types, len(bound.values))
         codes = expand_formats(bound.formats, len(bound.values))
         names: Sequence[str] = [""] * len(oids)
-        if any(oid in {0, OIDS["unknown"]} for oid in oids):
+        if any(oid in _OPEN_TYPES for oid in oids):
             types = [find_type(oid) for oid in oids]
             names = self._prepare(text, types, context=context).parameters
             if len(names) != len(oids):
@@ -322,6 +326,18 @@ class QueryRouter:
             decode_value(value, oid, code=code, name=name)
             for value, oid, code, name in zip(bound.values, oids, codes, names, strict=True)
         ]
+
+
+def _decode_typed(bound: BoundValues) -> list[object] | None:
+    """Return the values of parameters whose types the client knows; None if not all are, or can be decoded."""
+    oids = _pad(bound.types, len(bound.values))
+    if any(oid in _OPEN_TYPES for oid in oids):
+        return None
+    try:
+        parts = zip(bound.values, oids, expand_formats(bound.formats, len(oids)), strict=True)
+        return [decode_value(value, oid, code=code, name="") for value, oid, code in parts]
+    except (Error, Malformed, WireError):  # of a type that the catalog may have
+        return None
 
 
 def _pad(oids: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 import psycopg
@@ -52,6 +53,16 @@ def test_a_repeated_answer_has_the_rows_types_and_notices_of_a_replay(prepare: b
         connection.add_notice_handler(lambda notice: told.append(notice.message_detail))
         connection.execute(TOP)
         assert "mechanism: " in str(told[0])
+
+
+def test_a_repeated_statement_with_parameters_is_answered_for_its_values(served: Served) -> None:
+    text = "SELECT %s::VARCHAR AS text, %s::INTEGER AS number, %s::DATE AS day"
+    rows = [("x", 1, date(2026, 1, 2)), ("x", 2, date(2026, 1, 2)), ("y", 1, None), ("1", 1, date(1969, 1, 1))]
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        for _ in range(8):  # psycopg prepares the statement on the way
+            for row in rows:
+                assert connection.execute(text, row).fetchall() == [row]
+                assert connection.execute(text, row, binary=True).fetchall() == [row]
 
 
 def test_a_repeated_answer_is_counted_logged_and_limited_like_every_other(served: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -115,6 +116,23 @@ def test_parameters_are_no_part_of_a_text(session: Session) -> None:
     assert session.sql("SELECT ? AS n", [1]).fetchall() == [(1,)]
     assert session.sql("SELECT ? AS n", [2]).fetchall() == [(2,)]
     assert session.peek("SELECT ? AS n") is None
+    known = [session.peek("SELECT ? AS n", [value]) for value in (1, 2, 3, 1.0, True, "1", Decimal(1))]
+    assert [None if each is None else each.fetchall() for each in known] == [
+        [(1,)],
+        [(2,)],
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_values_that_are_written_differently_are_different(session: Session) -> None:
+    texts = [
+        session.sql("SELECT CAST(? AS VARCHAR) AS t", [value]).fetchall() for value in (0.0, -0.0, 0.0, -0.0, 0, False)
+    ]
+    assert texts == [[("0.0",)], [("-0.0",)], [("0.0",)], [("-0.0",)], [("0",)], [("false",)]]
 
 
 def test_a_charge_of_another_is_seen_by_the_next_answer(folder: Path, session: Session) -> None:
