@@ -197,17 +197,22 @@ class BaseLedger(ABC):
     def stamp(self) -> Hashable:
         """Return a value that stays equal while the ledger returns the same as now; None where that is not known."""
         version = self._find_version()
-        return None if version is None else self._compute_stamp(version, self._seen_terms())
+        if version is None:
+            return None
+        terms = self._find_known_terms(version)
+        return version, self._present(self._seen_terms() if terms is None else terms)
 
     def peek_stamp(self) -> Hashable:
         """Return the stamp without waiting; None also where it cannot be found at once."""
-        findings, version = self._findings, self._peek_version()
-        if version is None or findings.version != version or _TERMS not in findings.results:
-            return None
-        return self._compute_stamp(version, findings.results[_TERMS])
+        version = self._peek_version()
+        terms = None if version is None else self._find_known_terms(version)
+        return None if terms is None else (version, self._present(terms))
 
-    def _compute_stamp(self, version: Hashable, terms: Terms) -> Hashable:
-        return version, self._present(terms)
+    def _find_known_terms(self, version: Hashable) -> Terms | None:
+        """Return the terms at a version of the store if they were read at this version."""
+        findings = self._findings
+        known: Terms | None = findings.results.get(_TERMS) if findings.version == version else None
+        return known
 
     def _recall(self, question: tuple[Hashable, ...], read: Callable[[LedgerTransaction], Result]) -> Result:
         """Return what `read` returns in a transaction, read once while the store does not change.

@@ -55,6 +55,34 @@ def test_a_repeated_answer_has_the_rows_types_and_notices_of_a_replay(prepare: b
         assert "mechanism: " in str(told[0])
 
 
+CONSTANTS = (
+    "SELECT 1",
+    "SELECT 1 AS one, 'x'::text AS text, true AS yes, NULL AS nothing, 1.50 AS amount, 1e0 AS double",
+    "SELECT DATE '2026-01-02' AS day, TIMESTAMP '2026-01-02 03:04:05.678' AS moment, 9223372036854775807 AS large",
+    "SELECT 2 + 3 * 4, upper('a') || 'b', CAST('7' AS BIGINT), CASE WHEN 1 < 2 THEN 'less' END",
+    "SELECT 1 AS a WHERE 1 = 0",
+    "SELECT 1 AS a LIMIT 0",
+    "WITH root AS (SELECT 1) SELECT COUNT(*) FROM root",
+    "VALUES (1, 'a'), (2, NULL)",
+    "SELECT x FROM (SELECT 1 AS x UNION ALL SELECT 2) AS t ORDER BY x DESC",
+    "SHOW TABLES",
+    "DESCRIBE reads",
+)
+
+
+@pytest.mark.parametrize("text", CONSTANTS)
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_repeated_constant_has_the_rows_and_types_of_the_first(text: str, binary: bool, served: Served) -> None:
+    text = f"{text} -- {binary}"  # which nobody has sent
+    with psycopg.connect(served.conninfo("ben"), autocommit=True) as connection:
+        found = [connection.execute(text, binary=binary) for _ in range(3)]
+        assert served.front.service.peek("ben", text) is not None
+    columns = [[(one.name, one.type_code, one.internal_size) for one in each.description or ()] for each in found]
+    assert columns[0] == columns[1] == columns[2]
+    rows = [each.fetchall() for each in found]
+    assert rows[0] == rows[1] == rows[2]
+
+
 def test_a_repeated_statement_with_parameters_is_answered_for_its_values(served: Served) -> None:
     text = "SELECT %s::VARCHAR AS text, %s::INTEGER AS number, %s::DATE AS day"
     rows = [("x", 1, date(2026, 1, 2)), ("x", 2, date(2026, 1, 2)), ("y", 1, None), ("1", 1, date(1969, 1, 1))]
