@@ -44,6 +44,8 @@ Result = TypeVar("Result")
 _SHORT_TEXT = 2_000  # characters, which take about a millisecond to split or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _MAX_STATEMENTS = 1_000  # of one text
+_MAX_SHAPES = 64  # that a connection remembers
+_ShapeKey = tuple[str, tuple[int, ...], str, bool | None]  # text, types, analyst, and how standard SQL is read
 _OPEN_TYPES = frozenset([0, OIDS["unknown"]])  # of parameters, which the statement decides
 _THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
 
@@ -172,6 +174,7 @@ class QueryRouter:
 
     def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
         self._gateway, self._catalog, self._runner = gateway, catalog, runner
+        self._tables, self._shapes = gateway.service.catalog, dict[_ShapeKey, Shape]()
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
         self.version = catalog.version
@@ -192,6 +195,9 @@ class QueryRouter:
     async def describe(self, source: StatementText, types: tuple[int, ...], *, context: RequestContext) -> Shape:
         """Return the parameters and columns of a statement, as far as they are known before values are bound."""
         text, analyst = source.text, context.analyst
+        shapes, key = self._find_shapes(), (text, types, analyst, context.implicit)
+        if key in shapes and self._may_act_as(analyst):
+            return shapes[key]
 
         def describe_in_catalog(_: Stop) -> Shape:
             description = self._catalog.describe(text, types, user=analyst)
@@ -204,8 +210,29 @@ class QueryRouter:
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
 
-        work = describe_in_catalog if await self._is_catalog(source, context) else describe_in_session
-        return await self._run(work, source, context=context)
+        if await self._is_catalog(source, context):
+            return await self._run(describe_in_catalog, source, context=context)
+        shape = await self._run(describe_in_session, source, context=context)
+        if len(text) <= _SHORT_TEXT:
+            if len(shapes) >= _MAX_SHAPES:
+                shapes.clear()
+            shapes[key] = shape
+        return shape
+
+    def _find_shapes(self) -> dict[_ShapeKey, Shape]:
+        """Return the known shapes of the session's queries over the present tables, which a reload replaces."""
+        tables = self._gateway.service.catalog
+        if tables is not self._tables:
+            self._tables, self._shapes = tables, {}
+        return self._shapes
+
+    def _may_act_as(self, analyst: str) -> bool:
+        """Return whether the user may act as an analyst now."""
+        try:
+            self._gateway.check_role(self.user, analyst)
+        except Error:  # which a new description raises
+            return False
+        return True
 
     async def query(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext

@@ -93,6 +93,17 @@ def test_a_repeated_statement_with_parameters_is_answered_for_its_values(served:
                 assert connection.execute(text, row, binary=True).fetchall() == [row]
 
 
+def test_a_repeated_description_is_that_of_the_types_and_the_reading(served: Served) -> None:
+    with psycopg.connect(served.conninfo("cleo"), autocommit=True, prepare_threshold=None) as connection:
+        for _ in range(3):
+            for value, oid in ((1, 20), ("x", 25), (1.5, 701), (None, 25)):
+                kind = {20: "BIGINT", 25: "VARCHAR", 701: "DOUBLE"}[oid]
+                found = connection.execute(f"SELECT CAST(%s AS {kind}) AS v", (value,))
+                assert (found.description[0].type_code, found.fetchall()) == (oid, [(value,)])
+            with pytest.raises(psycopg.errors.UndefinedColumn):
+                connection.execute("SELECT no_such FROM countries WHERE continent = %s", ("x",))
+
+
 def test_a_repeated_answer_is_counted_logged_and_limited_like_every_other(served: Served) -> None:
     def count() -> float:
         name = 'dpsql_statements_total{surface="postgres",kind="free"} '
