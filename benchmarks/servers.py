@@ -52,7 +52,7 @@ postgres = "127.0.0.1:{port}"
 flight = "{flight}"
 web = "off"
 {tls}
-catalog = "auto"
+catalog = "{catalog}"
 statements_per_minute = 1_000_000
 """
 TLS = 'certificate = "cert.pem"\nkey = "key.pem"'
@@ -96,11 +96,11 @@ def events_in(rows: int) -> Iterator[Path]:
 
 
 @contextmanager
-def served(folder: Path, *, flight: bool = False) -> Iterator[Place]:
+def served(folder: Path, *, flight: bool = False, catalog: str = "none") -> Iterator[Place]:
     """Serve the rows in `folder` with dpsql, its ledger beside them on the disk; without `flight`, with TLS too."""
     port, address = free_port(), f"127.0.0.1:{free_port()}" if flight else "off"
     tls = "" if flight else TLS  # whose certificate the client of Flight SQL would have to know
-    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address, tls=tls))
+    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address, tls=tls, catalog=catalog))
     certificate = trustme.CA().issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))

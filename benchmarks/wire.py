@@ -50,7 +50,7 @@ def options(parser: ArgumentParser) -> None:
 def run(given: Namespace) -> Iterator[Row]:
     """Ask all servers each kind of question, for each size, and log in to each."""
     for rows in given.rows:
-        with events_in(rows) as folder, in_postgres(folder) as postgres, served(folder) as dpsql:
+        with events_in(rows) as folder, in_postgres(folder) as postgres, served(folder, catalog="auto") as dpsql:
             places = postgres, dpsql, dpsql.over_tls()
             for kind in KINDS:
                 yield from compare(places, kind, table=f"{rows:,} rows, {kind}", given=given)

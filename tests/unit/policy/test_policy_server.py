@@ -27,7 +27,7 @@ web = "off"
 flight = "[::1]:31337"
 certificate = "cert.pem"
 key = "/etc/key.pem"
-catalog = "minimal"
+catalog = "none"
 statements_per_minute = 60
 max_connections = 8
 connections_per_user = 3
@@ -54,7 +54,7 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
     assert settings.certificate == tmp_path / "cert.pem"
     assert settings.key == Path("/etc/key.pem")
     assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "flight": ("::1", 31337)}
-    assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("minimal", 60, 8)
+    assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("none", 60, 8)
     assert (settings.connections_per_user, settings.require_tls) == (3, True)
 
 
@@ -99,6 +99,14 @@ def test_other_machines_are_served_over_tls_alone(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LOCALHOST"])
 def test_this_machine_is_served_without_a_certificate(host: str) -> None:
     assert "postgres" in ServerSettings(postgres=f"{host}:5432").listens()
+
+
+def test_the_former_catalog_is_refused_with_the_new_word() -> None:
+    with pytest.raises(PolicyError) as caught:
+        ServerSettings(catalog="minimal")
+    assert caught.value.code == "policy-catalog"
+    assert caught.value.hint == 'Write catalog = "none", or leave it out for "auto".'
+    assert (ServerSettings().catalog, ServerSettings(catalog="none").catalog) == ("auto", "none")
 
 
 def test_the_password_of_a_catalog_is_not_told() -> None:
