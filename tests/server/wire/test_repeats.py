@@ -106,8 +106,9 @@ def test_a_repeated_description_is_that_of_the_types_and_the_reading(served: Ser
 
 def test_a_repeated_answer_is_counted_logged_and_limited_like_every_other(served: Served) -> None:
     def count() -> float:
-        name = 'dpsql_statements_total{surface="postgres",kind="free"} '
-        return sum(float(line.removeprefix(name)) for line in front.telemetry.metrics().splitlines() if name in line)
+        lines = front.telemetry.metrics().splitlines()
+        found = [line for line in lines if line.startswith("dpsql_statements_total{")]
+        return sum(float(line.split()[-1]) for line in found if '"postgres"' in line and '"free"' in line)
 
     front = served.front
     with psycopg.connect(served.conninfo("ben"), autocommit=True) as connection:
