@@ -144,15 +144,23 @@ class _RenewableCatalog:
         """Return the stored answer to a statement if it is still right."""
         return self._catalog.find_answer(sql, parameters, user=user, formats=formats)
 
-    def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
+    def describe(
+        self, sql: str, types: Sequence[int] = (), *, user: str, definitions: Sequence[str] = ()
+    ) -> Description:
         """Return the parameters and columns of one statement."""
-        return self._catalog.describe(sql, types, user=user)
+        return self._catalog.describe(sql, types, user=user, definitions=definitions)
 
     def execute(
-        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+        self,
+        sql: str,
+        parameters: Sequence[Parameter] = (),
+        *,
+        user: str,
+        formats: Sequence[int] = (),
+        definitions: Sequence[str] = (),
     ) -> CatalogRows:
         """Answer one statement."""
-        return self._catalog.execute(sql, parameters, user=user, formats=formats)
+        return self._catalog.execute(sql, parameters, user=user, formats=formats, definitions=definitions)
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""

@@ -104,13 +104,26 @@ class NoCatalog:
     ) -> None:
         """Return None: nothing is stored."""
 
-    def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:  # noqa: ARG002
+    def describe(
+        self,
+        sql: str,
+        types: Sequence[int] = (),  # noqa: ARG002
+        *,
+        user: str,
+        definitions: Sequence[str] = (),  # noqa: ARG002
+    ) -> Description:
         """Return the parameters and columns of one statement. Raises `CatalogError`."""
         found = _find_answer(sql, user)
         return Description(found.parameters, found.columns)
 
     def execute(
-        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+        self,
+        sql: str,
+        parameters: Sequence[Parameter] = (),
+        *,
+        user: str,
+        formats: Sequence[int] = (),
+        definitions: Sequence[str] = (),  # noqa: ARG002
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
         found = _find_answer(sql, user)

@@ -94,15 +94,24 @@ class Catalog(Protocol):
         """Return the stored answer to a statement if it is still right, or None; it does not block."""
         ...
 
-    def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
+    def describe(
+        self, sql: str, types: Sequence[int] = (), *, user: str, definitions: Sequence[str] = ()
+    ) -> Description:
         """Return the parameters and columns of one statement; `types` are the OIDs that the client declared.
 
-        `user` is the value of current_user. Raises `CatalogError`.
+        `user` is the value of current_user; what the statements `definitions` create, only this statement sees.
+        Raises `CatalogError`.
         """
         ...
 
     def execute(
-        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+        self,
+        sql: str,
+        parameters: Sequence[Parameter] = (),
+        *,
+        user: str,
+        formats: Sequence[int] = (),
+        definitions: Sequence[str] = (),
     ) -> CatalogRows:
         """Answer one statement; `formats` are those of a Bind message: none (text), one for all, or one a column.
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import psycopg
@@ -43,7 +44,7 @@ _TOO_MUCH = frozenset(["53400", "53200"])
 _LOCKS = b"locks"
 _LOCKED = f"""
 SELECT 1 FROM pg_catalog.pg_locks WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation'
-AND relation >= {_FIRST_OF_USERS} LIMIT 1
+AND relation >= {_FIRST_OF_USERS} AND mode <> 'AccessExclusiveLock' LIMIT 1
 """.encode()  # noqa: S608 - our own number
 _MAX_DESCRIPTIONS, _MAX_ANSWERS = 4 * 1024 * 1024, 32 * 1024 * 1024  # bytes of stored descriptions and answers
 _DESCRIPTION_SIZE = 2_000  # bytes that a description takes, or few more
@@ -84,19 +85,31 @@ class Shadow:
         """Return the answer to a statement that was run before if it is still right, or None; never wait."""
         return self._answers.find((user, sql, tuple(parameters), tuple(formats)))
 
-    def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
+    def describe(
+        self, sql: str, types: Sequence[int] = (), *, user: str, definitions: Sequence[str] = ()
+    ) -> Description:
         """Return what one statement takes and gives. Raises `CatalogError`."""
-        found = self.find_description(sql, types)
+        found = None if definitions else self.find_description(sql, types)
         if found is None:
             text = check_statement(sql)
-            found = self._asked(user, lambda connection: _prepared(connection, text, types=types))
+            prepare = partial(_prepared, text=text, types=types)
+            found = self._asked(user, prepare, definitions=definitions)
+        if not definitions:
             self._descriptions.add((sql, tuple(types)), found, size=_DESCRIPTION_SIZE + len(sql))
         return found
 
     def execute(
-        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+        self,
+        sql: str,
+        parameters: Sequence[Parameter] = (),
+        *,
+        user: str,
+        formats: Sequence[int] = (),
+        definitions: Sequence[str] = (),
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
+        if definitions:
+            return self._execute(sql, parameters, user=user, formats=formats, definitions=definitions)
         found = self.find_answer(sql, parameters, user=user, formats=formats)
         if found is None:
             found = self._execute(sql, parameters, user=user, formats=formats)
@@ -105,7 +118,15 @@ class Shadow:
                 self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
         return found
 
-    def _execute(self, sql: str, parameters: Sequence[Parameter], *, user: str, formats: Sequence[int]) -> CatalogRows:
+    def _execute(
+        self,
+        sql: str,
+        parameters: Sequence[Parameter],
+        *,
+        user: str,
+        formats: Sequence[int],
+        definitions: Sequence[str] = (),
+    ) -> CatalogRows:
         text = check_statement(sql)
 
         def answer(connection: PGconn) -> CatalogRows:
@@ -120,7 +141,7 @@ class Shadow:
                 rows = [tuple(cell[at] for at, cell in enumerate(cells)) for cells in zip(*chosen, strict=True)]
             return CatalogRows(described.columns, rows, tag)
 
-        return self._asked(user, answer)
+        return self._asked(user, answer, definitions=definitions)
 
     def close(self) -> None:
         """Close the idle connections, then stop the server if it is ours."""
@@ -131,22 +152,23 @@ class Shadow:
             connection.finish()
         self._stop()
 
-    def _asked(self, user: str, act: Callable[[PGconn], Answered]) -> Answered:
+    def _asked(self, user: str, act: Callable[[PGconn], Answered], *, definitions: Sequence[str] = ()) -> Answered:
         role = _role(user)
         with self._lock:
             own = self._roles.setdefault(role, threading.Lock())
         with _losing(), _turn(own), _turn(self._turns), self._connection() as connection:
             try:
-                _checked(connection, connection.exec_(self._beginning(connection, role)))
+                _checked(connection, connection.exec_(self._beginning(connection, role, definitions=definitions)))
                 return act(connection)
             finally:
                 if connection.status == pq.ConnStatus.OK:
                     connection.exec_(b"ROLLBACK")
 
-    def _beginning(self, connection: PGconn, name: str) -> bytes:
-        """Return the statements that begin a read-only transaction under the role of the user."""
+    def _beginning(self, connection: PGconn, name: str, *, definitions: Sequence[str]) -> bytes:
+        """Return the statements that begin a read-only transaction under the role of the user, after `definitions`."""
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}".encode()
+        made = "".join(f"{definition};" for definition in definitions)
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}{made}".encode()
         if not self._becoming:
             return begin + b"SET TRANSACTION READ ONLY"
         role = pq.Escaping(connection).escape_identifier(name.encode())

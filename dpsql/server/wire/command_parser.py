@@ -19,9 +19,11 @@ from dpsql.server.wire.commands import (
     Command,
     Commit,
     CopyOut,
+    CreateView,
     Deallocate,
     Declare,
     Discard,
+    DropView,
     Execute,
     Explain,
     Fetch,
@@ -52,7 +54,7 @@ __all__ = [
 ]
 
 _WRITES = frozenset(
-    "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "
+    "INSERT UPDATE DELETE MERGE ALTER TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "
     "REFRESH IMPORT REASSIGN SECURITY CHECKPOINT".split()
 )
 _UNSUPPORTED = frozenset("NOTIFY CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
@@ -61,7 +63,6 @@ _UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
 _MAX_WORDS = 20_000  # words read of a command, more than a query may have
 _FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query
 _LOCKING = re.compile(r"\bFOR\s+(?:READ\s+ONLY|(?:NO\s+KEY\s+)?UPDATE|(?:KEY\s+)?SHARE)\b", re.IGNORECASE)
-_VIEW = re.compile(r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?(?:RECURSIVE\s+)?VIEW\b", re.IGNORECASE)
 _QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
 _EXPLAIN_OPTIONS = frozenset(
     "ANALYZE ANALYSE VERBOSE COSTS SETTINGS GENERIC_PLAN BUFFERS SERIALIZE WAL TIMING SUMMARY MEMORY FORMAT".split()
@@ -146,11 +147,8 @@ def parse_command(text: str) -> Command | None:
     """Return the connection's own command in a statement, or None for a query; raise `WireError` if unsupported."""
     first = next(read_words(text), None)
     verb = first.upper if first is not None else ""
-    if verb == "CREATE" and _VIEW.match(text):
-        hint = "Write the query as a CTE: WITH v AS (SELECT ...) SELECT * FROM v."
-        raise WireError("0A000", "Views are not supported.", hint=hint)
     if verb in _WRITES:
-        raise WireError("25006", "The data is read-only, and so is every transaction.", hint="Send a SELECT.")
+        raise _read_only()
     if verb in _UNSUPPORTED:
         raise WireError("0A000", f"{verb} is not supported.", hint="Leave the statement out, or send a SELECT.")
     if verb not in _COMMANDS:
@@ -229,6 +227,41 @@ def _parse_lock(reader: CommandReader) -> Command:
         reason = "Every transaction is read-only, so only the lock ACCESS SHARE can be taken."
         raise WireError("25006", reason, hint="LOCK TABLE ... IN ACCESS SHARE MODE")
     return TableLock()
+
+
+def _parse_create(reader: CommandReader) -> Command:
+    """Parse CREATE TEMPORARY VIEW; nothing else is created."""
+    replaces = bool(reader.accept("OR"))
+    if replaces:
+        reader.expect("REPLACE")
+    is_temporary = reader.accept("TEMP", "TEMPORARY")
+    if not reader.accept("VIEW"):
+        raise _read_only()
+    if not is_temporary:
+        hint = "CREATE TEMPORARY VIEW v AS SELECT ..., or write the query as a CTE."
+        raise WireError("25006", "Only a temporary view can be created.", hint=hint)
+    name = reader.read_name()
+    reader.expect("AS")
+    return CreateView(name, reader.next_word().start, replaces)
+
+
+def _parse_drop(reader: CommandReader) -> Command:
+    """Parse DROP VIEW."""
+    if not reader.accept("VIEW"):
+        raise _read_only()
+    if_exists = bool(reader.accept("IF"))
+    if if_exists:
+        reader.expect("EXISTS")
+    names = [reader.read_name()]
+    while reader.accept(","):
+        names.append(reader.read_name())
+    reader.accept("CASCADE", "RESTRICT")
+    reader.expect_end()
+    return DropView(tuple(names), if_exists)
+
+
+def _read_only() -> WireError:
+    return WireError("25006", "The data is read-only, and so is every transaction.", hint="Send a SELECT.")
 
 
 def _parse_set(reader: CommandReader) -> Command:
@@ -460,4 +493,6 @@ _COMMANDS: dict[str, Callable[[CommandReader], Command | None]] = {
     "EXPLAIN": _parse_explain,
     "COPY": _parse_copy,
     "LOCK": _parse_lock,
+    "CREATE": _parse_create,
+    "DROP": _parse_drop,
 }

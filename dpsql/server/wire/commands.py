@@ -12,9 +12,11 @@ __all__ = [
     "Command",
     "Commit",
     "CopyOut",
+    "CreateView",
     "Deallocate",
     "Declare",
     "Discard",
+    "DropView",
     "Execute",
     "Explain",
     "Fetch",
@@ -176,6 +178,23 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE TEMPORARY VIEW of the query that begins at a character."""
+
+    name: str
+    start: int
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """DROP VIEW."""
+
+    names: tuple[str, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Deallocate:
     """DEALLOCATE; of all statements if the name is empty."""
 
@@ -206,5 +225,6 @@ class Unlock:
 
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
-    | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | Unlisten | Unlock | TableLock
+    | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | Unlisten | Unlock
+    | TableLock
 )  # fmt: skip

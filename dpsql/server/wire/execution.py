@@ -29,6 +29,7 @@ from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestCont
 from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_columns
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
+from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -93,13 +94,13 @@ class Execution:
         context = self._context(self.role)
         match statement.command:
             case None if not statement.is_empty:
-                shape = await self._router.describe(statement.source, prepared.types, context=context)
+                shape = await self._router.describe(self._expand(statement.source), prepared.types, context=context)
             case commands.Fetch(name=name, move=False):
                 shape = Shape((), await self.describe_portal(self._find_cursor(name)))
             case commands.Execute(name=name):
                 shape = Shape((), (await self.describe(self._find_prepared(name))).columns)
             case commands.Explain() as command:
-                source = _explained(statement.source, command)
+                source = self._expand(_explained(statement.source, command))
                 shape = await self._router.describe(source, prepared.types, context=context)
                 if command.layout:
                     shape = Shape(shape.parameters, describe_plan(command.layout))
@@ -110,7 +111,8 @@ class Execution:
             case commands.Unlock():
                 shape = Shape((), describe_columns(_UNLOCKED.schema))
             case commands.Declare(start=start):
-                shape = await self._router.describe(statement.source.slice(start), prepared.types, context=context)
+                source = self._expand(statement.source.slice(start))
+                shape = await self._router.describe(source, prepared.types, context=context)
                 shape = replace(shape, columns=None, schema=None)
             case _:
                 shape = Shape()
@@ -145,6 +147,10 @@ class Execution:
                 return await self._prepare(command, statement.source)
             case commands.Execute() as command:
                 return await self._execute(command, portal)
+            case commands.CreateView() as command:
+                return await self._create_view(command, statement.source)
+            case commands.DropView() as command:
+                return self._drop_view(command)
             case commands.Show(name=name):
                 rows = await self._show(name)
                 return RowSet(rows, 0, len(rows), "SHOW")
@@ -173,7 +179,7 @@ class Execution:
         """Run a query if memory allows its rows, and announce its receipt."""
         self.objects.check_memory()
         self._quota.check(self._router.user.name)
-        result = await self._router.query(source, bound, formats=formats, context=self._context(role))
+        result = await self._router.query(self._expand(source), bound, formats=formats, context=self._context(role))
         if result.notes:
             self._receipt = "; ".join(result.notes)
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
@@ -184,7 +190,36 @@ class Execution:
 
     def _context(self, role: str) -> RequestContext:
         settings = self.transaction.settings
-        return RequestContext(self.cancelled, role or self._router.user.name, settings.seconds, settings.implicit)
+        analyst = role or self._router.user.name
+        definitions = list_definitions(settings.views)
+        return RequestContext(self.cancelled, analyst, settings.seconds, settings.implicit, definitions)
+
+    def _expand(self, source: StatementText) -> StatementText:
+        return expand_views(source, self.transaction.settings.views)
+
+    async def _create_view(self, command: commands.CreateView, source: StatementText) -> Outcome:
+        """Create a temporary view, and describe its query; free."""
+        query = parse_query(
+            source.slice(command.start), reason="A view is a query.", hint="CREATE TEMPORARY VIEW v AS SELECT ..."
+        )
+        prepared = PreparedStatement(query)
+        columns = (await self.describe(prepared)).columns or ()
+        if prepared.shape is not None and prepared.shape.parameters:
+            raise WireError("42P02", "The query of a view has no parameters.", hint="Write the values.")
+        if self._gateway.service.catalog.find(command.name) is not None:
+            raise WireError("42P07", "A table of this name exists.", hint="Give the view another name.")
+        view = View(self._expand(query.source).text, columns)
+        views = add_view(self.transaction.settings.views, command.name, view, replaces=command.replaces)
+        self.transaction.change(lambda settings: replace(settings, views=views), local=False)
+        return CommandComplete("CREATE VIEW")
+
+    def _drop_view(self, command: commands.DropView) -> Outcome:
+        views = dict(self.transaction.settings.views)
+        for name in command.names:
+            if views.pop(name, None) is None and not command.if_exists:
+                raise WireError("42P01", "There is no view of this name.", hint="DROP VIEW IF EXISTS")
+        self.transaction.change(lambda settings: replace(settings, views=views), local=False)
+        return CommandComplete("DROP VIEW")
 
     async def _declare(self, command: commands.Declare, portal: Portal) -> Outcome:
         """Open a cursor; its query runs at the first FETCH."""
@@ -376,9 +411,13 @@ class Execution:
                 objects.statements.clear()
                 objects.portals.clear()
                 self._receipt = ""
-                self.transaction.change(lambda settings: replace(settings, values={}, role=self._initial_role))
+                self.transaction.change(
+                    lambda settings: replace(settings, values={}, role=self._initial_role, views={})
+                )
                 return CommandComplete("DISCARD ALL")
             case commands.Discard(kind=kind):
+                if kind in {"TEMP", "TEMPORARY"}:
+                    self.transaction.change(lambda settings: replace(settings, views={}), local=False)
                 return CommandComplete(f"DISCARD {kind}")
         return CommandComplete("UNLISTEN")
 

@@ -97,13 +97,15 @@ class QueryResult:
 class RequestContext:
     """The analyst for whom a query is run, the future that cancels it, and its time limit; 0 is no limit.
 
-    `implicit` reads standard SQL as private, or not; None leaves it to the policy.
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy. `definitions` create the temporary
+    views of the connection in the catalog.
     """
 
     cancelled: asyncio.Future[None]
     analyst: str
     seconds: float = 0.0
     implicit: bool | None = None
+    definitions: tuple[str, ...] = ()
 
 
 class ThreadRunner:
@@ -200,7 +202,8 @@ class QueryRouter:
             return shapes[key]
 
         def describe_in_catalog(_: Stop) -> Shape:
-            return _convert_description(self._catalog.describe(text, types, user=analyst))
+            found = self._catalog.describe(text, types, user=analyst, definitions=context.definitions)
+            return _convert_description(found)
 
         def describe_in_session(_: Stop) -> Shape:
             declared = [find_type(oid) for oid in types]
@@ -209,7 +212,7 @@ class QueryRouter:
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
 
-        known = self._catalog.find_description(text, types)
+        known = None if context.definitions else self._catalog.find_description(text, types)
         if known is not None:
             return _convert_description(known)
         if await self._is_catalog(source, context):
@@ -290,14 +293,21 @@ class QueryRouter:
     ) -> QueryResult:
         """Answer any statement by the catalog."""
         parameters = _make_parameters(BoundValues() if bound is None else bound)
-        run = partial(self._catalog.execute, source.text, parameters, user=context.analyst, formats=tuple(formats))
-        found = await self._run(lambda _: run(), source, context=context)
+        run = partial(
+            self._catalog.execute,
+            user=context.analyst,
+            formats=tuple(formats),
+            definitions=context.definitions,
+        )
+        found = await self._run(lambda _: run(source.text, parameters), source, context=context)
         return _convert_rows(found, formats)
 
     def _find_in_catalog(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
     ) -> QueryResult | None:
         """Return the answer that the catalog has stored, without a thread, or None."""
+        if context.definitions:
+            return None
         parameters = _make_parameters(bound)
         found = self._catalog.find_answer(source.text, parameters, user=context.analyst, formats=tuple(formats))
         return None if found is None else _convert_rows(found, formats)

@@ -1,6 +1,6 @@
 """Settings and transactions of a connection.
 
-Nothing is written, so a rollback only undoes settings, which include the role.
+Nothing is written, so a rollback only undoes settings, which include the role, and temporary views.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.views import View
 
 __all__ = ["IMPLICIT", "PER_CONNECTION", "REPORTED", "Settings", "Transaction", "default_settings", "format_version"]
 
@@ -63,10 +64,14 @@ _DURATION = re.compile(r"([0-9]{1,10}) *(|ms|s|min|h|d)")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a connection, by lower-case names; `role` is the analyst that it acts as, empty for its user."""
+    """The settings of a connection, by lower-case names, and its temporary views.
+
+    `role` is the analyst that it acts as, empty for its user.
+    """
 
     values: Mapping[str, str] = field(default_factory=dict)
     role: str = ""
+    views: Mapping[str, View] = field(default_factory=dict)
 
     def with_value(self, name: str, value: str) -> Settings:
         """Return these settings with a value set; raise `WireError` for one that cannot be set."""
