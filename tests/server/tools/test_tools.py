@@ -1,0 +1,131 @@
+"""Tools that people use do with this server what they do with PostgreSQL, and their queries are charged once.
+
+What was found is in outcomes.json, from which docs/reference/postgres-clients.md is made. A session must find the same
+again; DPSQL_REGENERATE=1 writes what it finds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.foreign_clients import Steps
+from support.server_kit import PASSWORD, Served, serving
+from support.surfaces_kit import POLICY
+from support.tool_sessions import CELLS, COLUMNS, QUESTION, SLOW, TOOLS, Tool, statements
+
+from dpsql.ledger import Request, SQLiteLedger
+from dpsql.server.users import User
+
+OUTCOMES = Path(__file__).parent / "outcomes.json"
+SLOWLY = 2.0  # seconds: sessions cancel long before
+TABLES = {"reads", "countries"}
+COUNTRIES = [["DE", "Europe"], ["FR", "Europe"], ["TV", "Oceania"]]
+ACCOUNTS = "\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
+    f"\n[analysts.{tool.name}]\nepsilon = 1.0\nitems = 100\n" for tool in TOOLS
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve with the catalog that tools see, and a user for each tool; what is slow takes seconds."""
+    reserve = SQLiteLedger.reserve
+
+    def reserve_slowly(self: SQLiteLedger, request: Request) -> object:
+        reserved = reserve(self, request)
+        if "slow" in request.query:
+            time.sleep(SLOWLY)
+        return reserved
+
+    budget = "epsilon = 4.0\ndelta = 1e-6\nitems = 100\nqueries = 20"
+    assert budget in POLICY
+    policy = POLICY.replace(budget, "epsilon = 100.0\ndelta = 1e-4\nitems = 10000\nqueries = 2000") + ACCOUNTS
+    users = [User(tool.name) for tool in TOOLS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteLedger, "reserve", reserve_slowly)
+        folder = tmp_path_factory.mktemp("served")
+        with serving(folder, catalog="auto", policy=policy, users=users) as running:
+            yield running
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tool_finds_what_is_written_down(tool: Tool, served: Served) -> None:
+    given = {
+        "host": "127.0.0.1",
+        "port": str(served.port),
+        "user": tool.name,
+        "password": PASSWORD,
+        "database": "dpsql",
+        **statements(),
+    }
+    steps = tool.session(given)
+    found = judge(steps, served, tool.name)
+    outcomes = json.loads(OUTCOMES.read_text())
+    if os.environ.get("DPSQL_REGENERATE"):
+        version = str(steps["version"]["value"]) if "version" in steps else ""
+        outcomes[tool.name] = {
+            "title": tool.title,
+            "version": version,
+            "date": datetime.now(UTC).date().isoformat(),
+            **found,
+        }
+        OUTCOMES.write_text(json.dumps(dict(sorted(outcomes.items())), indent=1, ensure_ascii=False) + "\n")
+    written = outcomes[tool.name]
+    assert {name: written[name] for name in found} == found
+
+
+def judge(steps: Steps, served: Served, user: str) -> dict[str, object]:
+    """Return what each column of the table says of a session, the further steps, and how many queries were charged."""
+    session = served.front.service.session(user)
+    if "cancel" in steps:  # it runs on when it was cancelled, and its answer is stored
+        assert session.sql(SLOW).receipt.replayed
+    replayed = session.sql(QUESTION)
+    assert replayed.receipt.replayed
+    answer = [list(map(str, row.values())) for row in replayed.arrow().to_pylist()]
+    faults = {name: fault for name, step in steps.items() if (fault := find_fault(name, step, answer))}
+    own = {name for names in CELLS.values() for name in names} | {"version"}
+    cells = {
+        cell: "no" if faults.keys() & set(names) else "yes" if steps.keys() & set(names) else "–"
+        for cell, names in CELLS.items()
+    }
+    return {
+        "cells": cells,
+        "further": sorted(steps.keys() - own - faults.keys()),
+        "faults": faults,
+        "charges": served.charges(user),
+    }
+
+
+def find_fault(name: str, step: dict[str, object], answer: list[list[str]]) -> str:
+    """Return what is wrong with a step; empty if all is right."""
+    value, message = step.get("value"), str(step.get("message", ""))
+    said = f"{step.get('state') or 'no SQLSTATE'}: {' '.join(message.split())}" if "message" in step else f"{value}"
+    match name.rpartition(": ")[2]:
+        case "refused":
+            is_right = step.get("state") == "42501" or (not step.get("state") and "PRIVATE" in message)
+        case "cancel":
+            is_right = step.get("state") == "57014" or "cancel" in message.lower()
+        case _ if "message" in step:
+            is_right = False
+        case "ask" | "again" | "after" | "transaction":
+            is_right = rows(value) == answer
+        case "public":
+            is_right = rows(value) == COUNTRIES
+        case "prepared":
+            is_right = isinstance(value, list) and [sorted(rows(one)) for one in value] == [[["a0"], ["a1"]]] * 3
+        case "introspect":
+            assert isinstance(value, dict)
+            tables = {str(table).rpartition(".")[2].strip('"') for table in value["tables"]}
+            is_right = tables >= TABLES and list(value["columns"]) == COLUMNS
+        case _:
+            is_right = True
+    return "" if is_right else said
+
+
+def rows(value: object) -> list[list[str]]:
+    return [[str(cell) for cell in row] for row in value] if isinstance(value, list) else []
