@@ -50,7 +50,7 @@ users = "users.toml"
 postgres = "127.0.0.1:{port}"
 flight = "{flight}"
 web = "off"
-catalog = "minimal"
+catalog = "none"
 statements_per_minute = 1_000_000
 """
 NAME = PASSWORD = "benchmark"  # noqa: S105 - of a server that lives for a minute, on this machine alone

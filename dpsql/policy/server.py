@@ -16,7 +16,7 @@ from dpsql.policy.validation import check_count, check_path, fill, wrong_type
 __all__ = ["CATALOGS", "OFF", "ServerSettings", "is_loopback", "read_server", "split_address"]
 
 OFF = "off"
-CATALOGS = ("auto", "minimal")
+CATALOGS = ("auto", "none")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
 _SURFACES = ("postgres", "web", "flight")
@@ -28,10 +28,10 @@ class ServerSettings:
     """Settings of `dpsql serve`: addresses, users, and limits.
 
     `users` is the file that `dpsql user add` writes. `postgres`, `web` and `flight` are each a "host:port" or "off";
-    one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` answers
-    the catalog queries of BI tools: "minimal" is built in, an address is that of an empty PostgreSQL database, and
-    "auto" starts one where the extra `bi` is installed and is "minimal" elsewhere. `statements_per_minute` is a limit
-    for each analyst, `max_connections` for all together.
+    one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` is the PostgreSQL
+    that answers tools which list tables: "auto" starts an empty one, an address is that of an empty database, and
+    "none" refuses such statements. `statements_per_minute` is a limit for each analyst, `max_connections` for all
+    together.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'
@@ -142,6 +142,9 @@ def _catalog(value: str | DatabaseUrl) -> str | DatabaseUrl:
         except PolicyError as error:
             reason = "The address of the catalog cannot be read."
             raise PolicyError(error.code, reason, hint=error.hint, place="server.catalog") from None
+    if value == "minimal":
+        reason, hint = 'The catalog "minimal" no longer exists.', 'Write catalog = "none", or leave it out for "auto".'
+        raise PolicyError("policy-catalog", reason, hint=hint, place="server.catalog")
     if value not in CATALOGS:
         hint = f"Write one of {', '.join(CATALOGS)}, or the postgresql:// address of an empty database."
         raise PolicyError("policy-catalog", "There is no such catalog.", hint=hint, place="server.catalog")

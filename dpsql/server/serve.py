@@ -118,6 +118,9 @@ class Server:
             encrypted = "" if self._contexts[name] is None else ", with TLS"
             self._tell(f"{name} listens on {surface.place}{encrypted}")
             self._gateway.telemetry.log("listens", surface=name, place=surface.place)
+            if surface.catalog:
+                self._tell(f"the catalog of {name} is {surface.catalog}")
+                self._gateway.telemetry.log("catalog", surface=name, catalog=surface.catalog)
         self._tell("ready")
         self._gateway.telemetry.log("ready")
         _notify_systemd("READY=1")

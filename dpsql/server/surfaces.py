@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import UsageError
-from dpsql.policy import DatabaseUrl
+from dpsql.policy import DatabaseUrl, Table
 from dpsql.server.gateway import Gateway
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
@@ -23,11 +24,15 @@ _GRACE = 5.0  # seconds in which statements over the former catalog may finish
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A surface that listens: its place, and the calls that close it and renew it after the policy was reloaded."""
+    """A surface that listens: its place, and the calls that close it and renew it after the policy was reloaded.
+
+    `catalog` says what answers tools that list tables, if the surface has that.
+    """
 
     place: str
     close: Callable[[float], Awaitable[None]]
     renew: Callable[[], None] = lambda: None
+    catalog: str = ""
 
 
 class Starter(Protocol):
@@ -69,7 +74,7 @@ async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ss
         finally:
             await asyncio.to_thread(catalog.close)
 
-    return Listening(_format_place(address, wire.port), close, catalog.renew)
+    return Listening(_format_place(address, wire.port), close, catalog.renew, catalog.summary)
 
 
 async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
@@ -97,14 +102,33 @@ class _RenewableCatalog:
     """Catalog of the policy in force, replaced when a reloaded policy has other tables."""
 
     def __init__(self, gateway: Gateway) -> None:
+        from dpsql.server.catalog import open_available_catalog
+
         self._gateway = gateway
-        self._tables = gateway.service.catalog
-        self._catalog = self._open()
+        kind = gateway.service.policy.server.catalog
+        self._kind = kind.target if isinstance(kind, DatabaseUrl) else kind  # only a restart changes it
+        self._contents = self._read_contents()
+        self._catalog: Catalog = open_available_catalog(*self._contents)
 
     @property
     def version(self) -> str:
-        """The version of PostgreSQL that it emulates."""
+        """The version of PostgreSQL that answers."""
         return self._catalog.version
+
+    @property
+    def summary(self) -> str:
+        """What the catalog is, in a few words."""
+        return self._catalog.summary
+
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> Description | None:
+        """Return the description of a statement if it is known."""
+        return self._catalog.find_description(sql, types)
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows | None:
+        """Return the stored answer to a statement if it is still right."""
+        return self._catalog.find_answer(sql, parameters, user=user, formats=formats)
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
         """Return the parameters and columns of one statement."""
@@ -118,21 +142,21 @@ class _RenewableCatalog:
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""
-        tables = self._gateway.service.catalog
-        if tables != self._tables:
-            former, self._catalog, self._tables = self._catalog, self._open(), tables
+        from dpsql.server.catalog import open_catalog
+
+        contents = self._read_contents()
+        if contents != self._contents:
+            former, self._catalog, self._contents = self._catalog, open_catalog(*contents), contents
             threading.Timer(_GRACE, former.close).start()
 
     def close(self) -> None:
         """Close the catalog."""
         self._catalog.close()
 
-    def _open(self) -> Catalog:
-        from dpsql.server.catalog import open_catalog
-
-        kind = self._gateway.service.policy.server.catalog
-        target = kind.target if isinstance(kind, DatabaseUrl) else kind
-        return open_catalog(target, self._gateway.service.catalog)
+    def _read_contents(self) -> tuple[str, Tables, Mapping[str, Table]]:
+        """Return the kind of catalog, the tables and their policy."""
+        service = self._gateway.service
+        return self._kind, service.catalog, service.policy.tables
 
 
 def _format_place(address: tuple[str, int], port: int) -> str:

@@ -33,7 +33,7 @@ epsilon = 3.0
 
 [server]
 users = "users.toml"
-catalog = "minimal"
+catalog = "none"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
 """

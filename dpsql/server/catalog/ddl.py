@@ -1,16 +1,22 @@
-"""The tables of a policy as PostgreSQL's DDL: names and types only.
+"""The tables of a policy as PostgreSQL's DDL: names, types and comments.
 
-There are no keys, comments or statistics, which the engine could only know from rows.
+There are no keys or statistics, which the engine could only know from rows. The comments are what the policy says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from dpsql.dialects import write_name
+from dpsql.policy import PrivateTable
+from dpsql.policy.tables import Table as PolicyTable
+from dpsql.sql.ir.catalog import HOME, Table
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.types import Type, find_answer_type, find_read_type
+from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["HOME", "create_definitions", "list_tables", "sql_type"]
+__all__ = ["create_definitions", "sql_type"]
 
-HOME = "main"  # the schema of unqualified names in the session
 _TYPES = {
     "BOOLEAN": "boolean",
     "TINYINT": "smallint",
@@ -29,42 +35,73 @@ _TYPES = {
     "DATE": "date",
     "TIMESTAMP": "timestamp without time zone",
 }
-_RESERVED_SCHEMAS = frozenset(["information_schema", "public"])
+_RESERVED_SCHEMAS = frozenset(["information_schema"])
 _SYSTEM_COLUMNS = frozenset("tableoid xmin cmin xmax cmax ctid".split())
 _MAX_NAME = 63  # bytes
 _MAX_COLUMNS = 1600
 
 
-def create_definitions(tables: Tables) -> tuple[str, ...]:
+def create_definitions(tables: Tables, policy: Mapping[str, PolicyTable] | None = None) -> tuple[str, ...]:
     """Return the statements that create the tables, empty, and let every role read them.
 
+    Comments say what an analyst may do with a table and its columns; bounds are those of the tables of the `policy`.
     Tables and columns that PostgreSQL cannot name are left out: those in its own schemas, its system columns, columns
     after the first 1,600, and names with the same first 63 bytes as another.
     """
-    paths = list_tables(tables)
+    paths = _list_tables(tables)
     schemas = sorted({schema for schema, _ in paths} | {HOME})
     statements = [f"CREATE SCHEMA {_quote(schema)}" for schema in schemas]
     statements += [f"GRANT USAGE ON SCHEMA {_quote(schema)} TO PUBLIC" for schema in schemas]
-    for path, columns in paths.items():
+    for path, table in paths.items():
         name = ".".join(map(_quote, path))
+        columns = _list_columns(table)
         definition = ", ".join(f"{_quote(column)} {type_}" for column, type_ in columns.items())
         statements += [f"CREATE TABLE {name} ({definition})", f"GRANT SELECT ON {name} TO PUBLIC"]
+        statements.append(f"COMMENT ON TABLE {name} IS {_literal(_describe_table(table))}")
+        for column, comment in _describe_columns(table, (policy or {}).get(table.name)):
+            if column in columns:
+                statements.append(f"COMMENT ON COLUMN {name}.{_quote(column)} IS {_literal(comment)}")
     return tuple(statements)
 
 
-def list_tables(tables: Tables) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the schema and name of each table that PostgreSQL can name, with the types of its columns."""
-    paths: dict[tuple[str, str], dict[str, str]] = {}
+def _list_tables(tables: Tables) -> dict[tuple[str, str], Table]:
+    """Return the tables that PostgreSQL can name, by schema and name."""
+    paths: dict[tuple[str, str], Table] = {}
     for table in tables.tables:
         schema, dot, name = table.name.partition(".")
         schema, name = (schema, name) if dot else (HOME, schema)
         if schema and name and not schema.startswith("pg_") and schema not in _RESERVED_SCHEMAS:
-            columns: dict[str, str] = {}
-            for column, type_ in table.columns[:_MAX_COLUMNS]:
-                if (short := _truncate(column)) not in _SYSTEM_COLUMNS:
-                    columns.setdefault(short, sql_type(type_))
-            paths.setdefault((_truncate(schema), _truncate(name)), columns)
+            paths.setdefault((_truncate(schema), _truncate(name)), table)
     return paths
+
+
+def _list_columns(table: Table) -> dict[str, str]:
+    """Return the columns that PostgreSQL can name, with their types."""
+    columns: dict[str, str] = {}
+    for column, type_ in table.columns[:_MAX_COLUMNS]:
+        if (short := _truncate(column)) not in _SYSTEM_COLUMNS:
+            columns.setdefault(short, sql_type(type_))
+    return columns
+
+
+def _describe_table(table: Table) -> str:
+    """Return the comment on a table: whose rows it has, and how it is queried."""
+    if table.privacy_unit is None:
+        return "Public: any SELECT is answered exactly."
+    return f"Private: the privacy unit is {write_name(table.privacy_unit)}. End a query with TOP 10 PRIVATE."
+
+
+def _describe_columns(table: Table, declared: PolicyTable | None) -> Iterator[tuple[str, str]]:
+    """Yield the columns of a private table that are more than a group key, each with a comment."""
+    unit = table.privacy_unit
+    if unit is None:
+        return
+    for column, _ in table.columns:
+        if ascii_lower(column) == ascii_lower(unit):
+            yield column, f"The privacy unit: COUNT(DISTINCT {write_name(column)}) counts it."
+        elif isinstance(declared, PrivateTable) and (bounds := declared.bounds.find(column)) is not None:
+            least, most = float(bounds.min), float(bounds.max)
+            yield column, f"A measure for SUM and AVG: one unit adds {least:g} to {most:g} to a group."
 
 
 def sql_type(type_: Type) -> str:
@@ -85,3 +122,7 @@ def _truncate(name: str) -> str:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["MAX_LENGTH", "is_catalog", "split_words"]
+__all__ = ["MAX_LENGTH", "is_catalog", "is_name_start", "split_words"]
 
 MAX_LENGTH = 128 * 1024  # characters; the session reads no more either
 _MAX_WORDS = 16_000
@@ -183,7 +183,12 @@ def _is_operator_from(reading: _Reading, word: _Word, *, before: _Word) -> bool:
 
 def _is_name(word: _Word) -> bool:
     keyword = word.is_any(*_STARTS, *_NO_TABLE_YET, *_AFTER_TABLES)
-    return not keyword and (word.is_quoted or word.name[:1].isalpha() or word.name[:1] == "_")
+    return not keyword and (word.is_quoted or is_name_start(word.name))
+
+
+def is_name_start(word: str) -> bool:
+    """Return whether a token begins as names and keywords do, and no number or sign."""
+    return word[:1].isalpha() or word[:1] == "_"
 
 
 def _read_parts(words: list[_Word], at: int) -> tuple[str, ...]:

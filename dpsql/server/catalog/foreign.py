@@ -5,16 +5,17 @@ Our schemas in it carry a mark, and only what carries it is ever replaced.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.ddl import HOME, create_definitions
 from dpsql.server.catalog.query_result import CatalogError
 from dpsql.server.catalog.shadow import Shadow, connect, run
-from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import HOME
 
 __all__ = ["open_foreign"]
 
@@ -29,11 +30,12 @@ SELECT EXISTS (
 _SCHEMAS = f"""
 SELECT n.nspname FROM pg_catalog.pg_namespace n WHERE pg_catalog.obj_description(n.oid, 'pg_namespace') = '{_MARK}'
 """  # noqa: S608 - our own words
+_PUBLIC = '"public"'
 _POWERFUL = "SELECT pg_catalog.current_setting('is_superuser') = 'on'"
 
 
-def open_foreign(url: str, tables: Tables) -> Shadow:
-    """Make the tables in the database at `url`, and return it as a catalog.
+def open_foreign(url: str, definitions: Sequence[str]) -> Shadow:
+    """Make the tables of `definitions` in the database at `url`, and return it as a catalog.
 
     Raises `UsageError` where it cannot be reached, is not ours alone, or is entered by a superuser, whom nothing stops.
     """
@@ -49,13 +51,13 @@ def open_foreign(url: str, tables: Tables) -> Shadow:
             raise UsageError(
                 "catalog-in-use", "The database of the catalog has tables that are not dpsql's.", hint=hint
             )
-        run(connection, *_replace_tables(connection, tables), "COMMIT")
+        run(connection, *_replace_tables(connection, definitions), "COMMIT")
     except (CatalogError, psycopg.Error):
         hint = "The role must own the database: CREATE DATABASE dpsql_catalog OWNER ..."
         raise UsageError("catalog-unavailable", "The tables cannot be made there.", hint=hint) from None
     finally:
         connection.finish()
-    return Shadow(conninfo, becoming=False)
+    return Shadow(conninfo, becoming=False, place=" at the address in the policy")
 
 
 def _conninfo(url: str) -> str:
@@ -67,18 +69,16 @@ def _conninfo(url: str) -> str:
         raise UsageError("catalog-url", "The address of the catalog cannot be read.", hint=hint) from None
 
 
-def _replace_tables(connection: PGconn, tables: Tables) -> list[str]:
+def _replace_tables(connection: PGconn, definitions: Sequence[str]) -> list[str]:
     """Return the statements that put the tables in place of those that were made before."""
     found = connection.exec_(_SCHEMAS.encode())
     quote = pq.Escaping(connection).escape_identifier
     before = [quote(found.get_value(at, 0) or b"").decode() for at in range(found.ntuples)]
-    made = list(create_definitions(tables))
-    marked = [f"COMMENT ON {made_of.removeprefix('CREATE ')} IS '{_MARK}'" for made_of in made if _is_schema(made_of)]
-    return [f"DROP SCHEMA {schema} CASCADE" for schema in before] + made + marked
-
-
-def _is_schema(statement: str) -> bool:
-    return statement.startswith("CREATE SCHEMA ")
+    schemas = [made.removeprefix("CREATE ") for made in definitions if made.startswith("CREATE SCHEMA ")]
+    dropped = [f"DROP SCHEMA {schema} CASCADE" for schema in before]
+    if f"SCHEMA {_PUBLIC}" in schemas and _PUBLIC not in before:
+        dropped.append(f"DROP SCHEMA IF EXISTS {_PUBLIC}")  # every database begins with one, which is empty here
+    return [*dropped, *definitions, *(f"COMMENT ON {schema} IS '{_MARK}'" for schema in schemas)]
 
 
 def _value(connection: PGconn, statement: str) -> bytes | None:

@@ -6,13 +6,14 @@ that change nothing.
 
 from __future__ import annotations
 
-from dpsql.server.catalog.ddl import create_definitions
-from dpsql.sql.ir.catalog import Catalog as Tables
+from collections.abc import Sequence
 
-__all__ = ["DATABASE", "FIRST", "lockdown"]
+from dpsql.sql.ir.catalog import DATABASE
 
-DATABASE = "dpsql"
-FIRST = f"ALTER DATABASE postgres RENAME TO {DATABASE}"  # from another database
+__all__ = ["DATABASE_STATEMENTS", "lockdown"]
+
+# From template1. Tools take a database with an OID above 16383 for one of a user, and postgres for one of the system.
+DATABASE_STATEMENTS = (f"CREATE DATABASE {DATABASE} TEMPLATE template0", "DROP DATABASE postgres")
 
 _HARMLESS = """
     array_sample array_shuffle clock_timestamp current_query gen_random_uuid pg_available_extensions pg_blocking_pids
@@ -44,14 +45,24 @@ _SET_NOTHING = """
 CREATE OR REPLACE FUNCTION pg_catalog.set_config(text, text, boolean) RETURNS text
 LANGUAGE sql AS 'SELECT $2'
 """
+# pg_dump writes the rights on functions of the system that differ from those that the server began with.
+_RECORD_RIGHTS = """
+SET LOCAL allow_system_table_mods = on;
+DELETE FROM pg_catalog.pg_init_privs WHERE classoid = 'pg_proc'::regclass;
+INSERT INTO pg_catalog.pg_init_privs (objoid, classoid, objsubid, privtype, initprivs)
+  SELECT oid, 'pg_proc'::regclass, 0, 'i', proacl FROM pg_catalog.pg_proc WHERE proacl IS NOT NULL;
+SET LOCAL allow_system_table_mods = off
+"""
 
 
-def lockdown(tables: Tables) -> tuple[str, ...]:
-    """Return the statements that create `tables` in a new database and revoke all other rights."""
+def lockdown(definitions: Sequence[str]) -> tuple[str, ...]:
+    """Return the statements that create the tables of `definitions` in a new database and revoke all other rights."""
     return (
         "DROP SCHEMA public",
-        *create_definitions(tables),
+        *definitions,
         _SET_NOTHING,
         _REVOKE,
+        _RECORD_RIGHTS,
         f"REVOKE TEMPORARY ON DATABASE {DATABASE} FROM PUBLIC",
+        "ALTER DATABASE template1 ALLOW_CONNECTIONS false",
     )

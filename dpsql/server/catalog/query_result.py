@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "Parameter"]
+from dpsql.errors import UsageError
+
+__all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "Parameter", "unavailable_error"]
 
 
 class CatalogError(Exception):
@@ -25,6 +27,12 @@ class CatalogError(Exception):
         self.hint = hint
         self.position = position
         super().__init__(sqlstate, message, hint, position)
+
+
+def unavailable_error() -> UsageError:
+    """Return the error for a PostgreSQL that dpsql cannot run."""
+    hint = 'Write catalog = "none" in [server], or name a PostgreSQL of your own there.'
+    return UsageError("catalog-unavailable", "The PostgreSQL for catalogs cannot be run.", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,22 @@ class Catalog(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of PostgreSQL that it emulates, such as "18.4"; the server reports the same."""
+        """The version of PostgreSQL that answers, such as "18.4"; the server reports the same."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """What the catalog is, in a few words, for the message at start."""
+        ...
+
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> Description | None:
+        """Return the description of a statement if it is known, or None; it does not block."""
+        ...
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows | None:
+        """Return the stored answer to a statement if it is still right, or None; it does not block."""
         ...
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:

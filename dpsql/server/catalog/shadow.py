@@ -19,6 +19,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.errors import UsageError
+from dpsql.server.catalog.answer_cache import BoundedCache, is_constant, measure_rows
 from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
 from dpsql.server.catalog.statement_guard import (
     MAX_BYTES,
@@ -44,14 +45,19 @@ _LOCKED = f"""
 SELECT 1 FROM pg_catalog.pg_locks WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation'
 AND relation >= {_FIRST_OF_USERS} LIMIT 1
 """.encode()  # noqa: S608 - our own number
+_MAX_DESCRIPTIONS, _MAX_ANSWERS = 4 * 1024 * 1024, 32 * 1024 * 1024  # bytes of stored descriptions and answers
+_DESCRIPTION_SIZE = 2_000  # bytes that a description takes, or few more
 _OURS = frozenset(["dpsql", "public", "none"])
 
 
 class Shadow:
     """Statements over the catalogs of one PostgreSQL; `becoming` says whether they run under the role of the user."""
 
-    def __init__(self, conninfo: str, *, becoming: bool, stop: Callable[[], None] = lambda: None) -> None:
-        """Connect once, to check that the server answers. Raises `UsageError`; `close` calls `stop`."""
+    def __init__(self, conninfo: str, *, becoming: bool, place: str, stop: Callable[[], None] = lambda: None) -> None:
+        """Connect once, to check that the server answers. Raises `UsageError`; `close` calls `stop`.
+
+        `place` says in the message at start which server it is.
+        """
         self._conninfo = conninfo
         self._becoming = becoming
         self._stop = stop
@@ -60,20 +66,46 @@ class Shadow:
         self._turns = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._roles: dict[str, threading.Lock] = {}  # whose statement is being answered; as many as there are users
         self._closed = False
+        self._descriptions = BoundedCache[Description](_MAX_DESCRIPTIONS)
+        self._answers = BoundedCache[CatalogRows](_MAX_ANSWERS)
         first = connect(conninfo)
         number = first.server_version
         self.version = f"{number // 10000}.{number % 10000}"
+        self.summary = f"PostgreSQL {self.version}{place}"
         self._idle.append(first)
+
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> Description | None:
+        """Return the description of a statement that was described before, or None; never wait."""
+        return self._descriptions.find((sql, tuple(types)))
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows | None:
+        """Return the answer to a statement that was run before if it is still right, or None; never wait."""
+        return self._answers.find((user, sql, tuple(parameters), tuple(formats)))
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
         """Return what one statement takes and gives. Raises `CatalogError`."""
-        text = check_statement(sql)
-        return self._asked(user, lambda connection: _prepared(connection, text, types=types))
+        found = self.find_description(sql, types)
+        if found is None:
+            text = check_statement(sql)
+            found = self._asked(user, lambda connection: _prepared(connection, text, types=types))
+            self._descriptions.add((sql, tuple(types)), found, size=_DESCRIPTION_SIZE + len(sql))
+        return found
 
     def execute(
         self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
+        found = self.find_answer(sql, parameters, user=user, formats=formats)
+        if found is None:
+            found = self._execute(sql, parameters, user=user, formats=formats)
+            if self._becoming and is_constant(sql, parameters):
+                size = len(sql) + measure_rows(found)
+                self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
+        return found
+
+    def _execute(self, sql: str, parameters: Sequence[Parameter], *, user: str, formats: Sequence[int]) -> CatalogRows:
         text = check_statement(sql)
 
         def answer(connection: PGconn) -> CatalogRows:

@@ -28,6 +28,7 @@ from dpsql.server.wire.commands import (
     Savepoint,
     Set,
     Show,
+    TableLock,
     Unlisten,
     Unlock,
 )
@@ -58,7 +59,7 @@ _TOKEN = re.compile(
 )
 _WRITES = frozenset(
     "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "
-    "REFRESH IMPORT REASSIGN SECURITY LOCK CHECKPOINT".split()
+    "REFRESH IMPORT REASSIGN SECURITY CHECKPOINT".split()
 )
 _UNSUPPORTED = frozenset("LISTEN NOTIFY PREPARE EXECUTE CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
 _SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
@@ -302,6 +303,21 @@ def _parse_chain(reader: CommandReader) -> bool:
     return not is_negated
 
 
+def _parse_lock(reader: CommandReader) -> Command:
+    """Parse LOCK TABLE in the mode of reading, which pg_dump sends; nothing ever waits for it."""
+    reader.accept("TABLE")
+    is_next = True
+    while is_next:
+        reader.accept("ONLY")
+        reader.read_relation()
+        is_next = bool(reader.accept(","))
+    words = [word.upper for word in reader.read_rest() if word.upper != "NOWAIT"]
+    if words != ["IN", "ACCESS", "SHARE", "MODE"]:
+        reason = "Every transaction is read-only, so only the lock ACCESS SHARE can be taken."
+        raise WireError("25006", reason, hint="LOCK TABLE ... IN ACCESS SHARE MODE")
+    return TableLock()
+
+
 def _parse_set(reader: CommandReader) -> Command:
     scope = reader.accept("SESSION", "LOCAL")
     if reader.peek() == "CHARACTERISTICS" or reader.accept("TRANSACTION"):
@@ -482,4 +498,5 @@ _COMMANDS: dict[str, Callable[[CommandReader], Command | None]] = {
     "SHOW": _parse_show,
     "DECLARE": _parse_declare,
     "COPY": _parse_copy,
+    "LOCK": _parse_lock,
 }

@@ -21,6 +21,7 @@ __all__ = [
     "Savepoint",
     "Set",
     "Show",
+    "TableLock",
     "Unlisten",
     "Unlock",
 ]
@@ -60,6 +61,11 @@ class Release:
     """RELEASE SAVEPOINT."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableLock:
+    """LOCK TABLE in the mode ACCESS SHARE; it does nothing, as no table can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +154,5 @@ class Unlock:
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | Reset | Show
     | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten | Unlock
+    | TableLock
 )  # fmt: skip

@@ -320,6 +320,10 @@ class Execution:
             case commands.Release(name=name):
                 transaction.release_savepoint(name)
                 return CommandComplete("RELEASE")
+            case commands.TableLock():
+                if transaction.status == "I":
+                    raise WireError("25P01", "LOCK TABLE can only be used in a transaction block.", hint="BEGIN first.")
+                return CommandComplete("LOCK TABLE")
             case commands.Commit(chain=chain) | commands.Rollback(chain=chain):
                 succeeds = isinstance(command, commands.Commit) and transaction.status != "E"
             case _:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.dispatch import is_catalog
-from dpsql.server.catalog.query_result import Catalog, CatalogError, Parameter
+from dpsql.server.catalog.query_result import Catalog, CatalogError, CatalogRows, Description, Parameter
 from dpsql.server.catalog.query_result import Column as CatalogColumn
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import StatementText, split_statements
@@ -176,8 +176,7 @@ class QueryRouter:
         text, analyst = source.text, context.analyst
 
         def describe_in_catalog(_: Stop) -> Shape:
-            description = self._catalog.describe(text, types, user=analyst)
-            return Shape(description.parameters, _convert_columns(description.columns))
+            return _convert_description(self._catalog.describe(text, types, user=analyst))
 
         def describe_in_session(_: Stop) -> Shape:
             declared = [find_type(oid) for oid in types]
@@ -186,6 +185,9 @@ class QueryRouter:
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
 
+        known = self._catalog.find_description(text, types)
+        if known is not None:
+            return _convert_description(known)
         work = describe_in_catalog if await self._is_catalog(source, context) else describe_in_session
         return await self._run(work, source, context=context)
 
@@ -193,6 +195,9 @@ class QueryRouter:
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
     ) -> QueryResult:
         """Answer a query; `formats` are those of a Bind, in which the catalog encodes its rows."""
+        stored = self._find_in_catalog(source, bound, formats=formats, context=context)
+        if stored is not None:
+            return stored
         if await self._is_catalog(source, context):
             return await self.query_catalog(source, bound, formats=formats, context=context)
         text = source.text
@@ -217,18 +222,18 @@ class QueryRouter:
         context: RequestContext,
     ) -> QueryResult:
         """Answer any statement by the catalog."""
-        bound = BoundValues() if bound is None else bound
-        count = len(bound.values)
+        parameters = _make_parameters(BoundValues() if bound is None else bound)
+        run = partial(self._catalog.execute, source.text, parameters, user=context.analyst, formats=tuple(formats))
+        found = await self._run(lambda _: run(), source, context=context)
+        return _convert_rows(found, formats)
 
-        def answer(_: Stop) -> QueryResult:
-            codes = expand_formats(bound.formats, count)
-            parts = zip(bound.values, _pad(bound.types, count), codes, strict=True)
-            parameters = [Parameter(value, oid, bool(code)) for value, oid, code in parts]
-            found = self._catalog.execute(source.text, parameters, user=context.analyst, formats=tuple(formats))
-            columns = _convert_columns(found.columns)
-            return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns))))
-
-        return await self._run(answer, source, context=context)
+    def _find_in_catalog(
+        self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
+    ) -> QueryResult | None:
+        """Return the answer that the catalog has stored, without a thread, or None."""
+        parameters = _make_parameters(bound)
+        found = self._catalog.find_answer(source.text, parameters, user=context.analyst, formats=tuple(formats))
+        return None if found is None else _convert_rows(found, formats)
 
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
@@ -285,6 +290,21 @@ class QueryRouter:
 
 def _pad(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
     return (*oids, *[0] * count)[:count]
+
+
+def _make_parameters(bound: BoundValues) -> tuple[Parameter, ...]:
+    count = len(bound.values)
+    parts = zip(bound.values, _pad(bound.types, count), expand_formats(bound.formats, count), strict=True)
+    return tuple(Parameter(value, oid, bool(code)) for value, oid, code in parts)
+
+
+def _convert_description(description: Description) -> Shape:
+    return Shape(description.parameters, _convert_columns(description.columns))
+
+
+def _convert_rows(found: CatalogRows, formats: Sequence[int]) -> QueryResult:
+    columns = _convert_columns(found.columns)
+    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns))))
 
 
 def _convert_columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:

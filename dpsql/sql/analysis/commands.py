@@ -29,10 +29,10 @@ def read_command(statement: Statement, catalog: Catalog) -> _Show | Describe | N
         return None
     kinds = [token.token_type.name for token in tokens[1:]]
     names = [token.text for token in tokens[1::2]]
-    if len(names) not in {1, 2} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
+    if len(names) not in {1, 2, 3} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
         hint = "Write SHOW TABLES for their names; EXPLAIN shows what a query would do."
         raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
-    table = catalog.find(names[-1], names[0] if len(names) > 1 else "")
+    table = catalog.find_path(names)
     if table is None:
         hint = list_names("The policy exposes", [known.name for known in catalog.tables], wanted=names[-1])
         where = statement.place(tokens[1], tokens[-1])

@@ -75,7 +75,7 @@ def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
 def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
     """Return the public table and the column that an option names; `hint` says what else may be written."""
     place, (*path, column) = option.place, _parts(str(option.value))
-    table = catalog.find(path[-1], ".".join(path[:-1])) if path else None
+    table = catalog.find_path(path) if path else None
     if table is None:
         public = [known.name for known in catalog.tables if known.privacy_unit is None]
         told = (

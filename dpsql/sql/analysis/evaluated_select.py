@@ -36,7 +36,6 @@ _FORBIDDEN_FUNCTIONS = frozenset(
     "pg_sleep json_serialize_plan json_serialize_sql json_deserialize_sql".split()
 )
 _CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")
-_COLUMN_OF_SCHEMA = 3
 _MAX_LEVELS = 500  # of JSON: a function in a function is two
 
 
@@ -287,8 +286,7 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
     if kind == "COLUMN_REF":
         names = [str(name) for name in cast("list[object]", node["column_names"])]
         walk.names.update(map(ascii_lower, names))
-        if len(names) >= _COLUMN_OF_SCHEMA and walk.catalog.find(names[1], names[0]) is not None:
-            node["column_names"] = names[1:]
+        node["column_names"] = _drop_schema(names, walk.catalog)
     elif kind in {"STAR", "POSITIONAL_REFERENCE"}:
         walk.takes_all = True
     elif ascii_lower(str(node.get("function_name", ""))) in _FORBIDDEN_FUNCTIONS:
@@ -297,6 +295,17 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
         raise Unsupported("function", reason, hint=hint, place=walk.place)
     elif kind == "FUNCTION":
         rewrite_to_char(node, walk.place)
+
+
+def _drop_schema(names: list[str], catalog: Catalog) -> list[str]:
+    """Return the name of a column, in parts, without the schema and the database before the table, if they are there.
+
+    The table has no schema where the SELECT is run. A part after the column is a field of it.
+    """
+    for before in (2, 1):
+        if len(names) > before + 1 and catalog.find_path(names[: before + 1]) is not None:
+            return names[before:]
+    return names
 
 
 def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str]) -> None:
@@ -326,7 +335,7 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
     if number is not None:
         walk.released.append((number, node))
         return
-    table = None if node["catalog_name"] else walk.catalog.find(name, "" if schema == "main" else schema)
+    table = walk.catalog.find(name, schema, str(node["catalog_name"]))
     if table is None:
         hint = "SHOW TABLES lists the tables of the policy."
         raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)

@@ -6,7 +6,7 @@ units are equal (`ties.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from dpsql.sql.analysis.reader import Inside, Read, Reader
 from dpsql.sql.analysis.set_operations import SET_OPERATIONS, combine_branches, split_branches
 from dpsql.sql.analysis.subqueries import check_shape, is_plain, read_alias, read_subquery
 from dpsql.sql.analysis.unnest import read_unnest
-from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.catalog import HOME, Catalog, Table
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
 from dpsql.sql.ir.tree import Column, Derived, Expression, FromWhere, Literal, Numbered, Relation, Scan, stored_column
 from dpsql.sql.ir.types import INTEGER
@@ -172,11 +172,12 @@ class Sources:
         if kind != "Table" or type(node.this).__name__ != "Identifier":
             hint = "FROM takes tables that the policy names, and subqueries over them."
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
-        only(self.reader.statement, node, "this", "db", "alias")
-        name, schema = node.name, node.args["db"].name if node.args.get("db") else ""
-        found = self.ctes.get(ascii_lower(name)) if not schema else None
+        only(self.reader.statement, node, "this", "db", "catalog", "alias")
+        name = node.name
+        before = [part.name for part in (node.args.get("catalog"), node.args.get("db")) if part]
+        found = None if before else self.ctes.get(ascii_lower(name))
         if found is None:
-            return self._scan(node, name, schema=schema)
+            return self._scan(node, (*before, name))
         outside, self.ctes = self.ctes, dict(found[1])  # type: ignore[arg-type]
         try:
             return self._derived(found[0], self._alias(node) or name, node=node)
@@ -211,10 +212,11 @@ class Sources:
         self.linked += 1
         return _LINKED + self.linked
 
-    def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
+    def _scan(self, node: Node, path: Sequence[str]) -> tuple[Relation, Scope]:
+        name = path[-1]
         if self.released is not None and name == self.released.name:
             return self._answer(node, self.released)
-        table = self.catalog.find(name, schema)
+        table = self.catalog.find_path(path)
         if table is None:
             hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=name)
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
@@ -232,7 +234,7 @@ class Sources:
         if table.privacy_unit is not None:
             self.protected[table.name] = table.privacy_unit
         alias = self._alias(node)
-        home = "" if alias else table.name.rpartition(".")[0] or "main"  # an alias hides the name that it is for
+        home = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
         return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
 
     def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:

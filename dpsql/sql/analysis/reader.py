@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.ir.catalog import is_database
 from dpsql.sql.ir.clock import CLOCK_WORDS, Clock
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
 from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
@@ -32,6 +33,12 @@ MAX_UNNESTED = 1 << 16
 MAX_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
 PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
 Read = Callable[["Reader", "Node"], Expression]
+
+
+def _read_qualifiers(node: Node) -> tuple[str, str, str]:
+    """Return the database, the schema and the table that are written before a column; empty where they are not."""
+    database, schema, table = (node.args.get(part) for part in ("catalog", "db", "table"))
+    return (database.name if database else "", schema.name if schema else "", table.name if table else "")
 
 
 def _characters(part: Expression) -> int:
@@ -172,11 +179,11 @@ class Reader:
         is_named = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
         if not is_named and type(item).__name__ != "Star":
             return None
-        only(self.statement, item, *(("this", "table") if is_named else ()))
+        only(self.statement, item, *(("this", "table", "db", "catalog") if is_named else ()))
         if is_named:
             only(self.statement, item.this)
-        qualifier = item.args["table"].name if item.args.get("table") else ""
-        columns = self.scope.star(qualifier)
+        database, schema, qualifier = _read_qualifiers(item)
+        columns = self.scope.star(qualifier, schema) if is_database(database) else []
         if not columns:
             hint = list_names("The tables here are", [table.alias for table in self.scope.tables], wanted=qualifier)
             raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
@@ -191,9 +198,11 @@ class Reader:
 
     def column(self, node: Node) -> ScopeColumn:
         """Return the column that a name means."""
-        only(self.statement, node, "this", "table", "db")
-        qualifier, schema = (part.name if part else "" for part in (node.args.get("table"), node.args.get("db")))
-        found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
+        only(self.statement, node, "this", "table", "db", "catalog")
+        database, schema, qualifier = _read_qualifiers(node)
+        found = None
+        if is_database(database):
+            found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = list_names("The columns here are", [column.name for column in self.scope.star()], wanted=node.name)
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))

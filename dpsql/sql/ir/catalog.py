@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -10,7 +11,32 @@ from dpsql.sql.ir.measures import ContributionRange
 from dpsql.sql.ir.types import Type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Catalog", "Link", "MaterializedSet", "StoredMeasures", "Table"]
+__all__ = [
+    "DATABASE",
+    "HOME",
+    "Catalog",
+    "Link",
+    "MaterializedSet",
+    "StoredMeasures",
+    "Table",
+    "is_database",
+    "is_schema",
+]
+
+DATABASE = "dpsql"  # what statements may write before a schema, and what the server says that it is called
+HOME = "main"  # the schema of the tables that the policy names without one
+_PUBLIC = "public"  # another name of that schema, which tools of PostgreSQL write unasked
+
+
+def is_database(written: str) -> bool:
+    """Return whether a statement may write this for the database; it may also leave it out."""
+    return ascii_lower(written) in {"", DATABASE}
+
+
+def is_schema(written: str, schema: str) -> bool:
+    """Return whether a statement may write this for a schema: its name, and `public` for `main`."""
+    folded = ascii_lower(written)
+    return folded == ascii_lower(schema) or (folded == _PUBLIC and ascii_lower(schema) == HOME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +111,30 @@ class Catalog:
     tables: tuple[Table, ...]
     dialect: Dialect = DUCKDB
 
-    def find(self, name: str, schema: str = "") -> Table | None:
-        """Return the table of that name, compared by ASCII case; the schema main may be left out or written."""
-        wanted = ascii_lower(f"{schema}.{name}" if schema else name)
-        for table in self.tables:
-            known = ascii_lower(table.name)
-            if wanted in {known, f"main.{known}"} or f"main.{wanted}" == known:
-                return table
+    def find(self, name: str, schema: str = "", database: str = "") -> Table | None:
+        """Return the table of that name, compared by ASCII case.
+
+        The schema main may be left out, or written as main or public; a table that the policy itself has in a schema
+        public comes first. The database dpsql may be written before any schema.
+        """
+        names = [".".join(part for part in (database, schema, name) if part)]
+        if database and is_database(database):
+            names.append(f"{schema}.{name}")
+        if is_database(database) and ascii_lower(schema) == _PUBLIC:
+            names.append(f"{HOME}.{name}")
+        for wanted in map(ascii_lower, names):
+            for table in self.tables:
+                known = ascii_lower(table.name)
+                if wanted in {known, f"{HOME}.{known}"} or f"{HOME}.{wanted}" == known:
+                    return table
         return None
+
+    def find_path(self, parts: Sequence[str]) -> Table | None:
+        """Return the table of a name in parts: the table, and before it the schema and the database if written."""
+        *before, name = parts
+        if len(before) == len(("database", "schema")):
+            return self.find(name, before[1], before[0])
+        return self.find(name, ".".join(before))
 
     @property
     def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:

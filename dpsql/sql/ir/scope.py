@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.catalog import is_schema
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
 
@@ -56,7 +57,7 @@ class ScopeTable:
 
     def is_called(self, name: str, schema: str) -> bool:
         """Say whether a column may be written with this name before it, or with this schema and this name."""
-        known = not schema or ascii_lower(self.schema) == ascii_lower(schema)
+        known = not schema or is_schema(schema, self.schema)
         return known and ascii_lower(self.alias) == ascii_lower(name)
 
 
@@ -125,12 +126,12 @@ class Scope:
             return self.outer.find(name, qualifier, place=place, schema=schema)
         return found[0] if found else None
 
-    def star(self, qualifier: str = "") -> list[ScopeColumn]:
-        """Return the columns of * or alias.*."""
+    def star(self, qualifier: str = "", schema: str = "") -> list[ScopeColumn]:
+        """Return the columns of *, alias.* or schema.table.*."""
         return [
             column if qualifier else column.bare
             for table in self.tables
-            if not qualifier or ascii_lower(table.alias) == ascii_lower(qualifier)
+            if not qualifier or table.is_called(qualifier, schema)
             for column in table.columns
             if qualifier or not column.merged
         ]

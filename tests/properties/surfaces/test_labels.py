@@ -218,15 +218,15 @@ def inspected(folder: Path) -> str:
 def postgres(folder: Path) -> str:
     with session(folder) as opened_:
         tables = opened_.catalog
-    minimal = open_catalog("minimal", tables)
+    shadow = open_catalog("auto", tables)
     asked = (
         "SELECT * FROM pg_catalog.pg_enum",
         "SELECT typname, oid FROM pg_catalog.pg_type",
         "SELECT attname, format_type(atttypid, atttypmod) AS t FROM pg_catalog.pg_attribute",
         "SELECT table_name, column_name, data_type, udt_name FROM information_schema.columns",
     )
-    found = [repr(minimal.execute(text, [], user="alice").rows) for text in asked]
-    minimal.close()
+    found = [repr(shadow.execute(text, [], user="alice").rows) for text in asked]
+    shadow.close()
     return "".join([*create_definitions(tables), *found])
 
 

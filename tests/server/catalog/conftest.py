@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dpsql.policy import PrivateTable, PublicTable
 from dpsql.server.catalog import Catalog, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
@@ -24,6 +25,7 @@ def tables() -> Tables:
 
 @pytest.fixture(scope="session")
 def shadow(tables: Tables) -> Iterator[Catalog]:
-    opened = open_catalog("auto", tables)
+    policy = {"reads": PrivateTable("user_id", bounds={"price": {"max": 100}}), "countries": PublicTable()}
+    opened = open_catalog("auto", tables, policy)
     yield opened
     opened.close()

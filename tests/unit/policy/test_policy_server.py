@@ -27,7 +27,7 @@ web = "off"
 flight = "[::1]:31337"
 certificate = "cert.pem"
 key = "/etc/key.pem"
-catalog = "minimal"
+catalog = "none"
 statements_per_minute = 60
 max_connections = 8
 """
@@ -52,7 +52,7 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
     assert settings.certificate == tmp_path / "cert.pem"
     assert settings.key == Path("/etc/key.pem")
     assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "flight": ("::1", 31337)}
-    assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("minimal", 60, 8)
+    assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("none", 60, 8)
 
 
 @pytest.mark.parametrize(
