@@ -171,6 +171,8 @@ class Session:
             return self._free(self._free_answers.answer(statement, stop))
         view = self._free_answers.view(statement)
         parts = [self._plan(query, stop) for query in view.inners]
+        if not parts and isinstance(statement, statements.EvaluatedQuery) and statement.explained:
+            return self._free(planning.free_plan_table())
         if parts and parts[0][0].query.explained:
             plans = [plan for plan, _ in parts]
             return self._free(planning.plan_table(plans, self.budget, wrapped=view.is_wrapped))

@@ -18,7 +18,7 @@ from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
 from dpsql.plan.report.shortfall import check_together, explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
-from dpsql.plan.report.tables import history_table, plan_columns, plan_table
+from dpsql.plan.report.tables import free_plan_table, history_table, plan_columns, plan_table
 from dpsql.plan.report.wasted_charge import find_waste
 from dpsql.plan.terms import Sublimit, Terms
 
@@ -55,6 +55,7 @@ __all__ = [
     "explain_shortfall",
     "find_waste",
     "forecast",
+    "free_plan_table",
     "history_table",
     "hold_to_grid",
     "is_same_release",

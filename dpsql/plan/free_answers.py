@@ -13,7 +13,14 @@ from dpsql.plan.outer_select import ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.plan.report.balance import read_balances
-from dpsql.plan.report.tables import budget_table, columns_table, functions_table, plan_columns, tables_table
+from dpsql.plan.report.tables import (
+    budget_table,
+    columns_table,
+    free_plan_table,
+    functions_table,
+    plan_columns,
+    tables_table,
+)
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.assumption import find_guess_query, set_guess
 from dpsql.sql.analysis.empty_results import remove_rows
@@ -76,6 +83,8 @@ class FreeAnswers:
                 return columns_table(self.catalog, self.terms, name=statement.table)
 
     def _query(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
+        if query.explained:
+            return free_plan_table(rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql)
         if not has_scan(query):
             rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1))
             computed = self.evaluator.compute({}, rewritten, stop=within(_CONSTANT_SECONDS, stop))
@@ -111,11 +120,14 @@ class FreeAnswers:
     def schema(self, statement: Statement) -> pa.Schema:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
+            case PublicQuery(explained=True):
+                return plan_columns()
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
             case PrivateQuery() | WrappedQuery() | EvaluatedQuery():
                 view = self.view(statement)
-                if any(inner.explained for inner in view.inners):
+                is_plan = isinstance(statement, EvaluatedQuery) and statement.explained
+                if is_plan or any(inner.explained for inner in view.inners):
                     return plan_columns()
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema
         return self.answer(statement).schema

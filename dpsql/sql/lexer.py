@@ -47,7 +47,14 @@ _OPERATOR = re.compile(r"[-+*/<>=!%|&@~]+")
 _OPERATORS = frozenset(
     ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>", "&", "|", "~", "@"]
 )
-_OTHER_OPERATORS = {"==": "Write = in its place.", "!": "Write NOT in its place.", "&&": "Write AND in its place."}
+_OTHER_OPERATORS = {
+    "==": "Write = in its place.",
+    "!": "Write NOT in its place.",
+    "&&": "Write AND in its place.",
+    "!~": "Write NOT regexp_matches(x, 'pattern') in its place.",
+    "~*": "Write regexp_matches(x, 'pattern', 'i') in its place.",
+    "!~*": "Write NOT regexp_matches(x, 'pattern', 'i') in its place.",
+}
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
 _PLAIN = re.compile(r"(?:[A-DF-Za-df-z0-9_()\[\],.; \t\n]|[eE](?!'))+")  # what begins no span; E'...' is one

@@ -24,6 +24,7 @@ __all__ = [
     "columns_table",
     "describe_outcome",
     "describe_plans",
+    "free_plan_table",
     "functions_table",
     "history_table",
     "plan_columns",
@@ -115,6 +116,15 @@ def plan_table(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False
     import pyarrow as pa
 
     names, values = zip(*describe_plans(plans, balance, wrapped=wrapped), strict=True)
+    return pa.table({"property": names, "value": values}, schema=plan_columns())
+
+
+def free_plan_table(sql: str = "") -> pa.Table:
+    """Return EXPLAIN of a statement that reads no private row, with the query of the engine if one runs it."""
+    import pyarrow as pa
+
+    facts = [("reads", "no private row"), ("cost", "nothing"), *([("engine SQL", sql)] if sql else [])]
+    names, values = zip(*facts, strict=True)
     return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 

@@ -1,16 +1,17 @@
 """Statements of a text, and the commands among them that the connection itself carries out.
 
-Transactions, settings, cursors and COPY are recognised by their words alone. Everything else is a query, which the
-session or the catalog reads. Strings, quoted names and comments are skipped as `dpsql.sql.lexer` skips them. A text
-that is split wrongly here is refused by the language, which reads each statement whole.
+Transactions, settings, cursors, prepared statements and COPY are recognised by their words alone. Everything else is a
+query, which the session or the catalog reads. Strings, quoted names and comments are skipped as `dpsql.sql.lexer` skips
+them. A text that is split wrongly here is refused by the language, which reads each statement whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from dpsql.server.wire.commands import (
     Begin,
@@ -21,76 +22,50 @@ from dpsql.server.wire.commands import (
     Deallocate,
     Declare,
     Discard,
+    Execute,
+    Explain,
     Fetch,
+    Listen,
+    Prepare,
     Release,
     Reset,
     Rollback,
     Savepoint,
     Set,
+    SetConfig,
     Show,
     TableLock,
     Unlisten,
     Unlock,
 )
+from dpsql.server.wire.literals import parse_arguments, parse_types
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.words import CommandReader, read_words
 
 __all__ = [
-    "CommandReader",
     "ParsedStatement",
     "StatementText",
-    "Word",
     "parse_command",
+    "parse_query",
     "parse_statement",
     "split_statements",
 ]
 
-_TOKEN = re.compile(
-    r"""
-      (?P<blank>     \s+ | --[^\n]* | /\*.*?(?:\*/|\Z) )
-    | (?P<string>    [eE]'(?:[^'\\]|\\.|'')*(?:'|\Z) | '(?:[^']|'')*(?:'|\Z) )
-    | (?P<dollar>    \$(?P<tag>[A-Za-z_]*)\$.*?(?:\$(?P=tag)\$|\Z) )
-    | (?P<quoted>    "(?:[^"]|"")*(?:"|\Z) )
-    | (?P<parameter> \$[0-9]+ )
-    | (?P<number>    [0-9]+(?:\.[0-9]*)? )
-    | (?P<word>      [^\W\d]\w* )
-    | (?P<sign>      . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _WRITES = frozenset(
     "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "
     "REFRESH IMPORT REASSIGN SECURITY CHECKPOINT".split()
 )
-_UNSUPPORTED = frozenset("LISTEN NOTIFY PREPARE EXECUTE CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
+_UNSUPPORTED = frozenset("NOTIFY CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
 _SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
 _UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
-_SELECT_WORDS, _MAX_WORDS = 5, 20_000  # words read of a SELECT; of a command, more than a query may have
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One token: its kind, its text as written, and its first character's position."""
-
-    kind: str
-    written: str
-    start: int
-
-    @property
-    def upper(self) -> str:
-        """The word in capitals if it is a bare word, else an empty string."""
-        return self.written.upper() if self.kind == "word" else ""
-
-    @property
-    def value(self) -> str:
-        """The name or value meant: bare words in lower case, quoted names and strings without their quotes."""
-        match self.kind:
-            case "word":
-                return self.written.lower()
-            case "quoted":
-                return self.written[1:-1].replace('""', '"')
-            case "string":
-                return self.written[self.written.index("'") + 1 : -1].replace("''", "'")
-        return self.written
+_MAX_WORDS = 20_000  # words read of a command, more than a query may have
+_FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query
+_LOCKING = re.compile(r"\bFOR\s+(?:READ\s+ONLY|(?:NO\s+KEY\s+)?UPDATE|(?:KEY\s+)?SHARE)\b", re.IGNORECASE)
+_VIEW = re.compile(r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?(?:RECURSIVE\s+)?VIEW\b", re.IGNORECASE)
+_QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
+_EXPLAIN_OPTIONS = frozenset(
+    "ANALYZE ANALYSE VERBOSE COSTS SETTINGS GENERIC_PLAN BUFFERS SERIALIZE WAL TIMING SUMMARY MEMORY FORMAT".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +93,6 @@ class ParsedStatement:
         return not self.source.text
 
 
-def read_words(text: str) -> Iterator[Word]:
-    """Yield the tokens of a text except blanks and comments."""
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup or "sign"
-        if kind != "blank":
-            yield Word("dollar" if kind == "tag" else kind, found.group(), found.start())
-
-
 def split_statements(text: str) -> list[StatementText]:
     """Split a text at its semicolons; statements without a word are left out."""
     statements, start, is_filled = list[StatementText](), 0, False
@@ -143,125 +110,71 @@ def split_statements(text: str) -> list[StatementText]:
 
 def parse_statement(source: StatementText) -> ParsedStatement:
     """Parse a statement into its command, or into a query; raise `WireError` for an unsupported statement."""
-    return ParsedStatement(source, parse_command(source.text))
+    command = parse_command(source.text)
+    return ParsedStatement(_strip_locking(source) if command is None else source, command)
+
+
+def parse_query(source: StatementText, *, reason: str, hint: str) -> ParsedStatement:
+    """Parse a statement that must be a query; raise `WireError` for any other, and for an unsupported one."""
+    parsed = parse_statement(source)
+    if parsed.command is not None:
+        raise WireError("42601", reason, hint=hint, position=source.before + 1)
+    return parsed
+
+
+def _strip_locking(source: StatementText) -> StatementText:
+    """Return a query without FOR READ ONLY at its end; raise `WireError` for FOR UPDATE and the like."""
+    if _LOCKING.search(source.text) is None:
+        return source
+    words = [word for word in read_words(source.text) if word.written != ";"]
+    start = next((at for at in range(len(words) - 1, -1, -1) if words[at].upper == "FOR"), len(words))
+    clause = [word.upper for word in words[start : start + 4]]
+    if clause == ["FOR", "READ", "ONLY"]:
+        return source.slice(0, words[start].start)
+    if (
+        clause[1:2] in (["UPDATE"], ["SHARE"])
+        or clause[1:3] == ["KEY", "SHARE"]
+        or clause[1:] == ["NO", "KEY", "UPDATE"]
+    ):
+        reason = "Rows cannot be locked: every transaction is read-only."
+        hint = "Leave FOR UPDATE or FOR SHARE out."
+        raise WireError("25006", reason, hint=hint, position=source.before + words[start].start + 1)
+    return source
 
 
 def parse_command(text: str) -> Command | None:
     """Return the connection's own command in a statement, or None for a query; raise `WireError` if unsupported."""
     first = next(read_words(text), None)
     verb = first.upper if first is not None else ""
+    if verb == "CREATE" and _VIEW.match(text):
+        hint = "Write the query as a CTE: WITH v AS (SELECT ...) SELECT * FROM v."
+        raise WireError("0A000", "Views are not supported.", hint=hint)
     if verb in _WRITES:
         raise WireError("25006", "The data is read-only, and so is every transaction.", hint="Send a SELECT.")
     if verb in _UNSUPPORTED:
-        hint = "Send the query itself; drivers prepare statements through the protocol."
-        raise WireError("0A000", f"{verb} is not supported.", hint=hint)
+        raise WireError("0A000", f"{verb} is not supported.", hint="Leave the statement out, or send a SELECT.")
     if verb not in _COMMANDS:
         return None
-    reader = CommandReader(list(islice(read_words(text), _SELECT_WORDS if verb == "SELECT" else _MAX_WORDS)))
+    reader = CommandReader(list(islice(read_words(text), _FIRST_WORDS.get(verb, _MAX_WORDS))))
     return _COMMANDS[verb](reader)
 
 
-class CommandReader:
-    """Cursor over the words of a command, after its verb."""
-
-    def __init__(self, words: list[Word]) -> None:
-        self._words = words
-        self._at = 1
-        self.verb = words[0].upper
-
-    def peek(self) -> str:
-        """Return the next word in capitals, or the next sign, without passing it."""
-        if self._at >= len(self._words):
-            return ""
-        word = self._words[self._at]
-        return word.upper or (word.written if word.kind == "sign" else "")
-
-    def accept(self, *names: str) -> str:
-        """Pass the next word if it is one of these, and return it; else return an empty string."""
-        word = self.peek()
-        if not word or word not in names:
-            return ""
-        self._at += 1
-        return word
-
-    def expect(self, *names: str) -> None:
-        """Pass the next word; raise `WireError` unless it is one of these."""
-        if not self.accept(*names):
-            raise self.syntax_error()
-
-    def next_word(self) -> Word:
-        """Return the next word; raise `WireError` at the end."""
-        if self._at >= len(self._words):
-            raise self.syntax_error()
-        self._at += 1
-        return self._words[self._at - 1]
-
-    def read_name(self) -> str:
-        """Return the value of the next word; raise `WireError` unless it is a name or a string."""
-        word = self.next_word()
-        if word.kind not in {"word", "quoted", "string"}:
-            raise self.syntax_error()
-        return word.value
-
-    def read_number(self) -> int:
-        """Return the next whole number, with its sign."""
-        sign = -1 if self.accept("-") else 1
-        self.accept("+")
-        word = self.next_word()
-        if word.kind != "number" or not word.written.isdigit() or len(word.written) > 18:  # noqa: PLR2004 - 64 bits
-            raise self.syntax_error()
-        return sign * int(word.written)
-
-    @property
-    def has_number(self) -> bool:
-        """Whether a number comes next."""
-        return self._at < len(self._words) and (self._words[self._at].kind == "number" or self.peek() in {"-", "+"})
-
-    def read_until(self, sign: str) -> list[Word]:
-        """Return the words before a sign, and pass the sign."""
-        start = self._at
-        while self.peek() != sign:
-            self.next_word()
-        self._at += 1
-        return self._words[start : self._at - 1]
-
-    def read_parenthesised(self) -> tuple[int, int]:
-        """Pass text in parentheses, and return the positions of its first character and of its end."""
-        start, depth = self.next_word().start + 1, 1
-        while True:
-            word = self.next_word()
-            depth += {"(": 1, ")": -1}.get(word.written, 0) if word.kind == "sign" else 0
-            if not depth:
-                return start, word.start
-
-    def read_relation(self) -> str:
-        """Return a table name with its schema, as written."""
-        written = self.next_word().written
-        while self.accept("."):
-            written += f".{self.next_word().written}"
-        return written
-
-    def read_rest(self) -> list[Word]:
-        """Return all remaining words."""
-        words, self._at = self._words[self._at :], len(self._words)
-        return words
-
-    def expect_end(self) -> None:
-        """Raise `WireError` unless all words are read."""
-        if self._at != len(self._words):
-            raise self.syntax_error()
-
-    def syntax_error(self) -> WireError:
-        """Return the error for a command that cannot be parsed."""
-        hint = f"Write it as in PostgreSQL's manual, page {self.verb}."
-        return WireError("42601", f"The syntax of this {self.verb} is not supported.", hint=hint)
-
-
 def _parse_select(reader: CommandReader) -> Command | None:
-    """Return `Unlock` for SELECT pg_advisory_unlock_all(), and None for every other SELECT."""
-    if reader.accept(_UNLOCK) and reader.accept("(") and reader.accept(")") and not reader.peek():
+    """Return the command of a SELECT that calls only pg_advisory_unlock_all or set_config; None for every other."""
+    if reader.accept("PG_CATALOG") and not reader.accept("."):
+        return None
+    name = reader.accept(_UNLOCK, "SET_CONFIG")
+    if name == _UNLOCK and reader.accept("(") and reader.accept(")") and not reader.peek():
         return Unlock()
-    return None
+    if name != "SET_CONFIG" or not reader.accept("("):
+        return None
+    words = reader.read_rest()
+    if [word.kind for word in words] != ["string", "sign", "string", "sign", "word", "sign"]:
+        return None
+    setting, value, local = words[0].value, words[2].value, words[4].upper
+    if "".join(word.written for word in words[1:6:2]) != ",,)" or local not in {"TRUE", "FALSE"}:
+        return None
+    return SetConfig(setting.lower(), value, local == "TRUE")
 
 
 def _parse_transaction(reader: CommandReader) -> Command:
@@ -387,59 +300,99 @@ def _parse_show(reader: CommandReader) -> Command | None:
 
 
 def _parse_declare(reader: CommandReader) -> Command:
-    name, hold = reader.read_name(), False
+    name, hold, no_scroll = reader.read_name(), False, False
     while not reader.accept("CURSOR"):
         if reader.peek() == "BINARY":
             hint = "Bind the statement with results in binary format."
             raise WireError("0A000", "Binary cursors are not supported.", hint=hint)
-        reader.expect("INSENSITIVE", "ASENSITIVE", "NO", "SCROLL")
+        no_scroll = reader.accept("NO") == "NO"
+        reader.expect(*(["SCROLL"] if no_scroll else ["INSENSITIVE", "ASENSITIVE", "SCROLL"]))
     if kind := reader.accept("WITH", "WITHOUT"):
         reader.expect("HOLD")
         hold = kind == "WITH"
     reader.expect("FOR")
-    return Declare(name, reader.next_word().start, hold)
+    return Declare(name, reader.next_word().start, hold, no_scroll)
 
 
 def _parse_fetch(reader: CommandReader) -> Command:
-    """Parse FETCH or MOVE; cursors only run forwards, and ABSOLUTE goes back."""
+    """Parse FETCH or MOVE."""
     count: int | None = 1
-    is_absolute = False
+    kind: Literal["FORWARD", "BACKWARD", "ABSOLUTE", "RELATIVE"] = "FORWARD"
     match reader.accept("NEXT", "PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "ALL", "FORWARD", "BACKWARD"):
+        case "PRIOR":
+            count = -1
         case "FIRST":
-            is_absolute = True
+            kind = "ABSOLUTE"
         case "LAST":
-            count, is_absolute = -1, True
+            count, kind = -1, "ABSOLUTE"
         case "ABSOLUTE":
-            count, is_absolute = reader.read_number(), True
+            count, kind = reader.read_number(), "ABSOLUTE"
         case "RELATIVE":
-            raise WireError("0A000", "FETCH RELATIVE is not supported.", hint="Use FETCH n, or FETCH ABSOLUTE n.")
-        case "PRIOR" | "BACKWARD":
-            raise _backward_fetch()
+            count, kind = reader.read_number(), "RELATIVE"
         case "ALL":
             count = None
         case _ as direction:
-            if direction == "FORWARD" and reader.accept("ALL"):
-                count = None
-            elif reader.has_number:
-                count = reader.read_number()
-                if count < 0:
-                    raise _backward_fetch()
+            is_backward = direction == "BACKWARD"
+            if direction and reader.accept("ALL"):
+                count, kind = None, "BACKWARD" if is_backward else "FORWARD"
+            elif reader.has_number or is_backward:
+                count = (-1 if is_backward else 1) * (reader.read_number() if reader.has_number else 1)
     reader.accept("FROM", "IN")
     name = reader.read_name()
     reader.expect_end()
-    return Fetch(name, count, absolute=is_absolute, move=reader.verb == "MOVE")
+    return Fetch(name, count, kind, move=reader.verb == "MOVE")
 
 
-def _backward_fetch() -> WireError:
-    return WireError("0A000", "Cursors only run forwards.", hint="Use FETCH ABSOLUTE n to go back.")
+def _parse_prepare(reader: CommandReader) -> Command:
+    if reader.peek() == "TRANSACTION":
+        raise WireError("0A000", "Prepared transactions are not supported.", hint="End the transaction with COMMIT.")
+    name = reader.read_name()
+    types = parse_types(reader)
+    reader.expect("AS")
+    return Prepare(name, reader.next_word().start, types)
+
+
+def _parse_execute(reader: CommandReader) -> Command:
+    name = reader.read_name()
+    arguments = parse_arguments(reader)
+    reader.expect_end()
+    return Execute(name, tuple(argument.text for argument in arguments), tuple(argument.oid for argument in arguments))
+
+
+def _parse_explain(reader: CommandReader) -> Command | None:
+    """Parse EXPLAIN with options; EXPLAIN alone is a query of the session."""
+    options = dict[str, str]()
+    if reader.peek() == "(":
+        if reader.peek(1) in _QUERIES:
+            return None
+        reader.accept("(")
+        while not options or reader.accept(","):
+            name = reader.read_name().upper()
+            options[name] = "" if reader.peek() in {",", ")"} else reader.next_word().value.upper()
+        reader.expect(")")
+    else:
+        while name := reader.accept("ANALYZE", "ANALYSE", "VERBOSE"):
+            options[name] = "" if name == "VERBOSE" else "ON"
+    if not options:
+        return None
+    layout = options.get("FORMAT", "TEXT" if reader.last.written == ")" else "")
+    if any(options.get(name, "OFF") not in _FALSE for name in ("ANALYZE", "ANALYSE")):
+        reason = "EXPLAIN ANALYZE would run the query, and charge it."
+        raise WireError("0A000", reason, hint="Leave ANALYZE out: EXPLAIN alone is free.")
+    if options.keys() - _EXPLAIN_OPTIONS or layout not in {"", "TEXT", "JSON", "XML"}:
+        raise WireError("0A000", "This option of EXPLAIN is not supported.", hint="EXPLAIN (FORMAT JSON) SELECT ...")
+    return Explain(reader.next_word().start, layout)
 
 
 def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the grammar of one command
-    start, stop, relation = 0, 0, ""
+    columns = ""
     if reader.peek() == "(":
         start, stop = reader.read_parenthesised()
     else:
-        relation = reader.read_relation()
+        start, stop = reader.read_relation()
+        columns = "*"
+        if reader.accept("("):
+            columns = "".join(word.written for word in reader.read_until(")"))
     if not reader.accept("TO"):
         raise WireError("25006", "COPY FROM is not supported: the data is read-only.", hint=_COPY_HINT)
     if not reader.accept("STDOUT"):
@@ -465,12 +418,16 @@ def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the 
                 reader.accept("AS")
                 options[name.lower()] = reader.next_word().value
     reader.expect_end()
-    return CopyOut(start, stop, relation, options)
+    return CopyOut(start, stop, columns, options)
 
 
 def _parse_close(reader: CommandReader) -> Command:
     """Parse the commands that end cursors, prepared statements and notifications."""
     match reader.verb:
+        case "LISTEN":
+            reader.read_name()
+            reader.expect_end()
+            return Listen()
         case "UNLISTEN":
             reader.read_rest()
             return Unlisten()
@@ -487,16 +444,20 @@ def _parse_close(reader: CommandReader) -> Command:
     return Deallocate(name) if reader.verb == "DEALLOCATE" else CloseCursor(name)
 
 
+_FALSE = frozenset(["FALSE", "OFF", "0"])
 _COPY_HINT = "COPY (SELECT ...) TO STDOUT."
 _COMMANDS: dict[str, Callable[[CommandReader], Command | None]] = {
     **dict.fromkeys("BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE".split(), _parse_transaction),
-    **dict.fromkeys("CLOSE DEALLOCATE DISCARD UNLISTEN".split(), _parse_close),
+    **dict.fromkeys("CLOSE DEALLOCATE DISCARD LISTEN UNLISTEN".split(), _parse_close),
     **dict.fromkeys(["FETCH", "MOVE"], _parse_fetch),
     "SELECT": _parse_select,
     "SET": _parse_set,
     "RESET": _parse_reset,
     "SHOW": _parse_show,
     "DECLARE": _parse_declare,
+    "PREPARE": _parse_prepare,
+    "EXECUTE": _parse_execute,
+    "EXPLAIN": _parse_explain,
     "COPY": _parse_copy,
     "LOCK": _parse_lock,
 }

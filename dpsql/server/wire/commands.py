@@ -1,9 +1,10 @@
-"""Commands that a connection carries out itself: transactions, settings, cursors and COPY."""
+"""Commands that a connection carries out itself: transactions, settings, cursors, prepared statements and COPY."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 __all__ = [
     "Begin",
@@ -14,12 +15,17 @@ __all__ = [
     "Deallocate",
     "Declare",
     "Discard",
+    "Execute",
+    "Explain",
     "Fetch",
+    "Listen",
+    "Prepare",
     "Release",
     "Reset",
     "Rollback",
     "Savepoint",
     "Set",
+    "SetConfig",
     "Show",
     "TableLock",
     "Unlisten",
@@ -78,6 +84,15 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True)
+class SetConfig:
+    """SELECT set_config(name, value, is_local), which returns the value."""
+
+    name: str
+    value: str
+    local: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """RESET; of all settings if the name is empty."""
 
@@ -93,20 +108,24 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """DECLARE CURSOR for the statement that begins at a character of the text."""
+    """DECLARE CURSOR for the statement that begins at a character; one with NO SCROLL only moves forwards."""
 
     name: str
     start: int
     hold: bool
+    no_scroll: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """FETCH or MOVE: relative to the position, or absolute; a count of None is ALL."""
+    """FETCH or MOVE by a number of rows, backwards if it is negative, or to one row, from the start or from here.
+
+    A count of None is ALL.
+    """
 
     name: str
     count: int | None
-    absolute: bool = False
+    kind: Literal["FORWARD", "BACKWARD", "ABSOLUTE", "RELATIVE"] = "FORWARD"
     move: bool = False
 
 
@@ -119,12 +138,41 @@ class CloseCursor:
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    """COPY (statement) TO STDOUT, or COPY of the table `relation`, with options as written."""
+    """COPY (statement) TO STDOUT, or COPY of `columns` of a table, with options as written.
+
+    The statement, or the name of the table, is from `start` up to `stop`.
+    """
 
     start: int
     stop: int
-    relation: str = ""
+    columns: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN with options, of the statement that begins at a character; a `layout` of "" is that of dpsql."""
+
+    start: int
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """PREPARE of the statement that begins at a character; `types` are the OIDs of its parameters."""
+
+    name: str
+    start: int
+    types: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """EXECUTE of a prepared statement; its values as text, and the OIDs of their types, 0 for none."""
+
+    name: str
+    values: tuple[bytes | None, ...]
+    types: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +190,11 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """LISTEN; no notification ever comes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unlisten:
     """UNLISTEN; it does nothing."""
 
@@ -152,7 +205,6 @@ class Unlock:
 
 
 Command = (
-    Begin | Commit | Rollback | Savepoint | Release | Set | Reset | Show
-    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten | Unlock
-    | TableLock
+    Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
+    | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | TableLock | Unlisten | Unlock
 )  # fmt: skip

@@ -25,6 +25,8 @@ from dpsql.server.wire.transaction import PER_CONNECTION
 
 __all__ = ["Conversation"]
 
+_WITHOUT_COUNT = frozenset(["SHOW", "EXPLAIN"])  # words that are a tag without the number of rows
+
 
 class Conversation:
     """One client's messages and replies; `stop` ends it between two messages, `cancel` the statement that runs."""
@@ -240,6 +242,7 @@ class Conversation:
         self._channel.send(*self._take_notices())
         outcome, start = portal.outcome, portal.position
         if isinstance(outcome, RowSet):
+            start = min(start, outcome.stop)  # a cursor may be behind the last row
             if portal.columns is not None and portal.columns != outcome.rows.columns:
                 raise WireError("0A000", "The columns differ from the described ones.", hint="Prepare it again.")
             portal.position = min(outcome.stop, start + max_rows) if max_rows else outcome.stop
@@ -260,7 +263,7 @@ class Conversation:
                 stop = min(outcome.stop, position + max_rows) if max_rows else outcome.stop
                 codes = expand_formats(formats, len(rows.columns))
                 await self._stream(map(data_row, rows.read(position, stop, formats=codes)))
-                tag = outcome.word if outcome.word == "SHOW" else f"{outcome.word} {stop - position}"
+                tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
                 self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
 
     async def _stream(self, messages: Iterable[bytes]) -> None:

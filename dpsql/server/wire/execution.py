@@ -11,8 +11,10 @@ import pyarrow as pa
 from dpsql.errors import Error
 from dpsql.server.wire import commands
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_command, parse_statement
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statement
 from dpsql.server.wire.copy_out import parse_layout
+from dpsql.server.wire.cursors import move_cursor
+from dpsql.server.wire.explain import describe_plan, encode_plan
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,
@@ -24,7 +26,7 @@ from dpsql.server.wire.portals import (
     RowSet,
 )
 from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
-from dpsql.server.wire.rows import ArrowRows, Rows, cast_rows, describe_columns
+from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_columns
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["Execution"]
 
 _QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages that suppress notices
+_CONFIGURED = pa.schema([("set_config", pa.string())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
 _CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
+_UNDESCRIBED = commands.Fetch | commands.Execute  # what they return may change
 
 
 class Execution:
@@ -71,11 +75,11 @@ class Execution:
         if self.transaction.status == "E" and not isinstance(statement.command, commands.Commit | commands.Rollback):
             raise WireError("25P02", "The transaction has failed and only accepts its end.", hint="ROLLBACK")
 
-    async def describe(self, prepared: PreparedStatement) -> Shape:
+    async def describe(self, prepared: PreparedStatement) -> Shape:  # noqa: C901 - one case for each command
         """Return the parameters and columns of a statement; free."""
         statement = prepared.statement
         self.check_may_run(statement)
-        if prepared.shape is not None and not isinstance(statement.command, commands.Fetch):
+        if prepared.shape is not None and not isinstance(statement.command, _UNDESCRIBED):
             return prepared.shape
         context = self._context(self.role)
         match statement.command:
@@ -83,8 +87,17 @@ class Execution:
                 shape = await self._router.describe(statement.source, prepared.types, context=context)
             case commands.Fetch(name=name, move=False):
                 shape = Shape((), await self.describe_portal(self._find_cursor(name)))
+            case commands.Execute(name=name):
+                shape = Shape((), (await self.describe(self._find_prepared(name))).columns)
+            case commands.Explain() as command:
+                source = _explained(statement.source, command)
+                shape = await self._router.describe(source, prepared.types, context=context)
+                if command.layout:
+                    shape = Shape(shape.parameters, describe_plan(command.layout))
             case commands.Show(name=name):
                 shape = Shape((), (await self._show(name)).columns)
+            case commands.SetConfig():
+                shape = Shape((), describe_columns(_CONFIGURED))
             case commands.Unlock():
                 shape = Shape((), describe_columns(_UNLOCKED.schema))
             case commands.Declare(start=start):
@@ -101,7 +114,7 @@ class Execution:
             portal.columns = (await self.describe(portal.prepared)).columns
         return portal.columns
 
-    async def run(self, portal: Portal) -> Outcome:  # noqa: C901 - one case for each command
+    async def run(self, portal: Portal) -> Outcome:  # noqa: C901, PLR0912 - one case for each command
         """Execute a statement; raise `WireError`, which contains nothing of any row."""
         statement = portal.prepared.statement
         self.check_may_run(statement)
@@ -117,6 +130,12 @@ class Execution:
                 return await self._fetch(command, portal.formats)
             case commands.CopyOut() as command:
                 return await self._copy(command, statement.source)
+            case commands.Explain() as command:
+                return await self._explain(command, portal)
+            case commands.Prepare() as command:
+                return await self._prepare(command, statement.source)
+            case commands.Execute() as command:
+                return await self._execute(command, portal)
             case commands.Show(name=name):
                 rows = await self._show(name)
                 return RowSet(rows, 0, len(rows), "SHOW")
@@ -127,9 +146,15 @@ class Execution:
                     self._warn("25P01", "SET LOCAL can only be used in a transaction block.")
                 self._set(name, value, local=local)
                 return CommandComplete("SET")
+            case commands.SetConfig(name=name, value=value, local=local):
+                self._set(name, value, local=local)
+                rows = ArrowRows(pa.table([[self._read_setting(name)]], schema=_CONFIGURED))
+                return RowSet(rows, 0, 1)
             case commands.Reset(name=name):
                 self._set(name, None, local=False)
                 return CommandComplete("RESET")
+            case commands.Listen():
+                return CommandComplete("LISTEN")
             case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten() as command:
                 return self._close(command)
             case command:
@@ -158,34 +183,81 @@ class Execution:
             hint = "BEGIN first, or declare it WITH HOLD."
             raise WireError("25P01", "DECLARE CURSOR can only be used in a transaction block.", hint=hint)
         source = portal.prepared.statement.source.slice(command.start)
-        if parse_command(source.text) is not None:
-            raise WireError("42601", "A cursor is for a SELECT.", hint=_CURSOR_HINT)
-        prepared = PreparedStatement(ParsedStatement(source, None), portal.prepared.types)
+        query = parse_query(source, reason="A cursor is for a SELECT.", hint=_CURSOR_HINT)
+        prepared = PreparedStatement(query, portal.prepared.types)
         await self.describe(prepared)
-        cursor = Portal(prepared, portal.bound, role=portal.role, is_with_hold=command.hold)
+        cursor = Portal(
+            prepared, portal.bound, role=portal.role, is_with_hold=command.hold, is_no_scroll=command.no_scroll
+        )
         self.objects.add_portal(command.name, cursor)
         return CommandComplete("DECLARE CURSOR")
 
     async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
-        """Return the next rows of a cursor, or the row at an absolute position; run its query at first."""
+        """Return rows of a cursor from its position; run its query at first."""
         cursor = self._find_cursor(command.name)
         if cursor.outcome is None:
             cursor.formats = formats
-            cursor.outcome = await self.run(cursor)
+            cursor.outcome = await self._run_elsewhere(cursor)
         if not isinstance(cursor.outcome, RowSet):
             raise WireError("55000", "This cursor returns no rows.", hint=_CURSOR_HINT)
-        rows, start = cursor.outcome.rows, cursor.position
-        count = len(rows) if command.count is None else command.count
-        if command.absolute:
-            start, count = (count - 1 if count > 0 else len(rows) + count if count else -1), 1
-        elif not count:
-            start, count = start - 1, 1
-        stop = min(max(start + count, 0), len(rows))
-        start = min(max(start, 0), stop)
-        cursor.position = stop
+        rows = cursor.outcome.rows
+        moved = move_cursor(command, position=cursor.position, total=len(rows))
+        if moved.goes_back and cursor.is_no_scroll:
+            reason = "This cursor was declared with NO SCROLL and only moves forwards."
+            raise WireError("55000", reason, hint="Declare it with SCROLL.")
+        cursor.position = moved.position
         if command.move:
-            return CommandComplete(f"MOVE {stop - start}")
-        return RowSet(rows, start, stop, "FETCH")
+            return CommandComplete(f"MOVE {moved.stop - moved.start}")
+        if moved.is_reversed:
+            rows = self._quota.add(rows.reverse(moved.start, moved.stop), self._router.user.name)
+            return RowSet(rows, 0, len(rows), "FETCH")
+        return RowSet(rows, moved.start, moved.stop, "FETCH")
+
+    async def _run_elsewhere(self, portal: Portal) -> Outcome:
+        """Run a query whose text was sent earlier: an error has no position in the text of now."""
+        try:
+            return await self.run(portal)
+        except WireError as error:
+            error.position = 0
+            raise
+
+    async def _prepare(self, command: commands.Prepare, source: StatementText) -> Outcome:
+        """Prepare a query under a name, and describe it, so that an error is found here; free."""
+        query = parse_query(
+            source.slice(command.start), reason="Only a query can be prepared.", hint="PREPARE p AS SELECT ..."
+        )
+        prepared = PreparedStatement(query, command.types)
+        self.objects.check_statement(command.name, prepared)
+        await self.describe(prepared)
+        self.objects.add_statement(command.name, prepared)
+        return CommandComplete("PREPARE")
+
+    async def _execute(self, command: commands.Execute, portal: Portal) -> Outcome:
+        """Run a prepared query with the values of an EXECUTE."""
+        prepared = self._find_prepared(command.name)
+        known = (await self.describe(prepared)).parameters
+        if len(known) != len(command.values):
+            reason = f"This prepared statement takes {len(known)} values, and {len(command.values)} were passed."
+            raise WireError("42601", reason, hint="Pass one value for each parameter.")
+        absolute = OIDS["timestamptz"]  # a literal of this type is converted; of others the parameter decides
+        types = tuple(own if own == absolute else oid for oid, own in zip(known, command.types, strict=True))
+        bound = BoundValues(command.values, (), types)
+        return await self._run_elsewhere(Portal(prepared, bound, portal.formats, role=portal.role))
+
+    def _find_prepared(self, name: str) -> PreparedStatement:
+        """Return a prepared query; one of EXECUTE cannot be executed, as it could be its own."""
+        prepared = self.objects.find_statement(name)
+        if prepared.statement.command is not None:
+            raise WireError("0A000", "Only a query can be executed by name.", hint="Send the statement itself.")
+        return prepared
+
+    async def _explain(self, command: commands.Explain, portal: Portal) -> Outcome:
+        """Return the plan of a query, in the layout that its options name; free."""
+        source = _explained(portal.prepared.statement.source, command)
+        rows = await self._query(source, portal.bound, role=portal.role, formats=portal.formats)
+        if command.layout and isinstance(rows, ArrowRows):
+            rows = encode_plan(rows.table, command.layout, formats=portal.formats)
+        return RowSet(self._quota.add(rows, self._router.user.name), 0, len(rows), "EXPLAIN")
 
     def _find_cursor(self, name: str) -> Portal:
         """Return the portal of a query; one of a FETCH cannot be fetched from, as it could be its own."""
@@ -198,10 +270,10 @@ class Execution:
         """Run the SELECT of a COPY."""
         layout = parse_layout(command.options)
         query = source.slice(command.start, command.stop)
-        if command.relation:
-            query = StatementText(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language parses it
-        if parse_command(query.text) is not None:
-            raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
+        if command.columns:  # positions in the name of the table stay those in the text of the COPY
+            select = f"SELECT {command.columns} FROM "  # noqa: S608 - the language parses it
+            query = StatementText(select + query.text, query.before - len(select))
+        query = parse_query(query, reason="Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.").source
         rows = await self._query(query, BoundValues(), role=self.role, formats=(layout.format,))
         return CopyOutput(self._quota.add(rows, self._router.user.name), layout)
 
@@ -343,3 +415,11 @@ class Execution:
 
     def _warn(self, sqlstate: str, text: str) -> None:
         self.notices.append(notice_message(text, sqlstate=sqlstate, severity="WARNING"))
+
+
+def _explained(source: StatementText, command: commands.Explain) -> StatementText:
+    """Return EXPLAIN of a query, without options; positions in the query stay those in the text that was sent."""
+    query = parse_query(
+        source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
+    ).source
+    return StatementText(f"EXPLAIN {query.text}", query.before - len("EXPLAIN "))

@@ -69,8 +69,9 @@ class PreparedStatement:
 class Portal:
     """A statement with its values; once it has run, its outcome and the number of rows that were fetched.
 
-    `columns` are those that were described to the client, and `role` is the analyst for whom it was opened. A cursor
-    WITH HOLD outlives its transaction, and `is_committed` once that has ended.
+    `columns` are those that were described to the client, and `role` is the analyst for whom it was opened. `position`
+    is the number of rows passed, and one more behind the last row. A cursor WITH HOLD outlives its transaction, and
+    `is_committed` once that has ended; one with NO SCROLL only moves forwards.
     """
 
     prepared: PreparedStatement
@@ -82,6 +83,7 @@ class Portal:
     role: str = ""
     is_with_hold: bool = False
     is_committed: bool = False
+    is_no_scroll: bool = False
 
     @property
     def size(self) -> int:
@@ -125,15 +127,19 @@ class ConnectionObjects:
         self.statements: dict[str, PreparedStatement] = {}
         self.portals: dict[str, Portal] = {}
 
-    def add_statement(self, name: str, prepared: PreparedStatement) -> None:
-        """Add a statement; raise `WireError` for a name in use, and for too many statements."""
+    def check_statement(self, name: str, prepared: PreparedStatement) -> None:
+        """Raise `WireError` for a name in use, and for too many statements."""
         if name and name in self.statements:
             reason = "A prepared statement of this name exists already."
-            raise WireError("42P05", reason, hint="Close it first, or use another name.")
-        self.statements.pop(name, None)
-        others = sum(len(one.statement.source.text) for one in self.statements.values())
-        if len(self.statements) >= _MAX_STATEMENTS or others + len(prepared.statement.source.text) > _MAX_TEXT:
+            raise WireError("42P05", reason, hint="DEALLOCATE it first, or use another name.")
+        others = [one for other, one in self.statements.items() if other != name]
+        size = sum(len(one.statement.source.text) for one in (*others, prepared))
+        if len(others) >= _MAX_STATEMENTS or size > _MAX_TEXT:
             raise WireError("54000", "There are too many prepared statements.", hint="Close or DEALLOCATE some.")
+
+    def add_statement(self, name: str, prepared: PreparedStatement) -> None:
+        """Add a statement; raise as `check_statement` does."""
+        self.check_statement(name, prepared)
         self.statements[name] = prepared
 
     def find_statement(self, name: str) -> PreparedStatement:

@@ -73,6 +73,10 @@ class Rows(Protocol):
         """Yield the rows from `start` up to `stop`, each column in its format."""
         ...
 
+    def reverse(self, start: int, stop: int) -> Rows:
+        """Return the rows from `start` up to `stop`, the last one first."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ArrowRows:
@@ -103,6 +107,10 @@ class ArrowRows:
             columns = [encode_column(column, code) for column, code in zip(part.columns, formats, strict=True)]
             yield from zip(*columns, strict=True)
 
+    def reverse(self, start: int, stop: int) -> ArrowRows:
+        """Return the rows from `start` up to `stop`, the last one first."""
+        return ArrowRows(self.table.take(pa.array(range(stop - 1, start - 1, -1), pa.int64())))
+
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class EncodedRows:
@@ -126,6 +134,10 @@ class EncodedRows:
             hint = "Fetch them in the format of the first fetch."
             raise WireError("0A000", "These rows are already encoded in another format.", hint=hint)
         yield from self.rows[start:stop]
+
+    def reverse(self, start: int, stop: int) -> EncodedRows:
+        """Return the rows from `start` up to `stop`, the last one first."""
+        return EncodedRows(self.columns, self.rows[start:stop][::-1], self.formats)
 
 
 def cast_rows(rows: Rows, schema: pa.Schema | None) -> Rows:

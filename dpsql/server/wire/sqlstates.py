@@ -98,7 +98,7 @@ def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireE
         start = 0
         for _ in range(error.place.line - 1):
             start = text.find("\n", start) + 1
-        position = start + error.place.column + before
+        position = max(start + error.place.column + before, 1)  # `before` may be negative, of a text made from it
     return WireError(state, f"[{error.code}] {error.reason}", hint=error.hint, position=position)
 
 

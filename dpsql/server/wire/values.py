@@ -12,7 +12,7 @@ from dpsql.server.wire.calendar import decode_day, decode_timestamp
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.sql.syntax.text_values import parse_text_value
+from dpsql.sql.syntax.text_values import parse_text_array, parse_text_value
 
 __all__ = ["decode_value", "find_oid", "find_type"]
 
@@ -37,6 +37,25 @@ _NAMES: Mapping[int, str] = {
     19: "VARCHAR",  # name
     1042: "VARCHAR",  # char(n)
 }
+_ITEMS: Mapping[int, int] = {  # the types of arrays, and those of their items
+    1000: OIDS["bool"],
+    1003: OIDS["text"],  # of name
+    1005: OIDS["int2"],
+    1007: OIDS["int4"],
+    1009: OIDS["text"],
+    1014: OIDS["text"],  # of char(n)
+    1015: OIDS["varchar"],
+    1016: OIDS["int8"],
+    1021: OIDS["float4"],
+    1022: OIDS["float8"],
+    1115: OIDS["timestamp"],
+    1182: OIDS["date"],
+    1185: OIDS["timestamptz"],
+    1231: OIDS["numeric"],
+}
+_ARRAYS: Mapping[int, int] = {**{item: array for array, item in _ITEMS.items()}, OIDS["text"]: 1009}
+_ARRAY_HEAD = struct.Struct("!iiI")
+_ARRAY_DIMENSION = struct.Struct("!ii")
 
 _MOMENT = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})(?P<time>[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?"
@@ -45,12 +64,15 @@ _MOMENT = re.compile(
 
 
 def find_oid(name: str) -> int:
-    """Return the OID of a type of the language; that of text for an unknown type."""
-    return _OID_OF.get(name.partition("(")[0], OIDS["text"])
+    """Return the OID of a type of the language, or of its array; that of text for an unknown type."""
+    oid = _OID_OF.get(name.partition("(")[0].removesuffix("[]"), OIDS["text"])
+    return _ARRAYS[oid] if name.endswith("[]") else oid
 
 
 def find_type(oid: int) -> str:
-    """Return the type of the language for an OID; UNKNOWN if the client left it open."""
+    """Return the type of the language for an OID, or that of an array; UNKNOWN if the client left it open."""
+    if oid in _ITEMS:
+        return f"{find_type(_ITEMS[oid])}[]"
     return _NAMES.get(oid, "UNKNOWN")
 
 
@@ -62,9 +84,12 @@ def decode_value(data: bytes | None, oid: int, *, code: int, name: str) -> objec
     if data is None:
         return None
     is_open = oid in {0, OIDS["unknown"]}
+    array = find_oid(name) if is_open and name.endswith("[]") else oid
+    if array in _ITEMS:
+        return _decode_array(data, _ITEMS[array], code=code)
     kind = name.partition("(")[0] if is_open else _NAMES.get(oid, "")
     if not kind:
-        hint = "Bind a number, a text, a boolean, a date or a timestamp."
+        hint = "Bind a number, a text, a boolean, a date, a timestamp or an array of one of these."
         raise WireError("0A000", "Parameters of this type are not supported.", hint=hint)
     if code and kind not in {"VARCHAR", "UNKNOWN"}:
         return _BINARY[find_oid(kind) if is_open else oid](data)
@@ -96,6 +121,37 @@ def _drop_zone(text: str, kind: str, *, is_absolute: bool) -> str:
         return str(datetime.fromisoformat(plain + found["zone"]).astimezone(UTC).replace(tzinfo=None))
     except (ValueError, OverflowError):
         return text
+
+
+def _decode_array(data: bytes, oid: int, *, code: int) -> list[object]:
+    """Decode an array of one dimension, whose items have a type."""
+    items = _split_array(data) if code else None
+    if not code:
+        texts = parse_text_array(data.decode(errors="replace"))
+        items = None if texts is None else [None if text is None else text.encode() for text in texts]
+    if items is None:
+        raise Malformed("A value does not read as an array of one dimension.", sqlstate="22P02")
+    return [decode_value(item, oid, code=code, name="") for item in items]
+
+
+def _split_array(data: bytes) -> list[bytes | None] | None:
+    """Return the items of an array in binary format; None if it has several dimensions or another length."""
+    if len(data) < _ARRAY_HEAD.size:
+        return None
+    dimensions, _, _ = _ARRAY_HEAD.unpack_from(data)
+    if dimensions == 0:
+        return []
+    at = _ARRAY_HEAD.size + _ARRAY_DIMENSION.size
+    if dimensions != 1 or len(data) < at:
+        return None
+    count, _ = _ARRAY_DIMENSION.unpack_from(data, _ARRAY_HEAD.size)
+    found = list[bytes | None]()
+    while at + 4 <= len(data):
+        (size,) = struct.unpack_from("!i", data, at)
+        at += 4
+        found.append(None if size < 0 else data[at : at + size])
+        at += max(size, 0)
+    return found if at == len(data) and len(found) == count else None
 
 
 def _unpack(layout: str, data: bytes) -> int | float | bool:

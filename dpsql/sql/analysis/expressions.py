@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["READERS"]
 
-MAX_LITERALS = 3_100
 LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
 _CASTS = {
@@ -65,6 +64,7 @@ _CASTS = {
 _INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
 _PARTS = {"hour": "minute", "minute": "second"}
 _SIZES = frozenset(map(str, range(39)))
+_PLAIN_OPERANDS = frozenset(["Column", "Literal", "Paren", "Cast", "TryCast", "Anonymous"])
 
 
 def _column(reader: Reader, node: Node) -> Expression:
@@ -89,9 +89,7 @@ def _is_called(item: Node, word: str) -> bool:
 
 
 def _literal(reader: Reader, node: Node) -> Expression:
-    reader.literals += 1
-    if reader.literals > MAX_LITERALS:
-        raise Refusal("too-long", f"A statement may hold {MAX_LITERALS} literals.", hint="Join a public table instead.")
+    reader.count_literals(1)
     if not node.is_string:
         return number(node.this, reader.at(node))
     value = reader.statement.value(node.this)
@@ -343,6 +341,18 @@ def _is_one_row(source: Derived) -> bool:
     return whole and source.body.where is None
 
 
+def _regexp_like(reader: Reader, node: Node) -> Expression:
+    """Return x ~ pattern, PostgreSQL's operator for a search; other operators beside it would be read in two ways."""
+    only(reader.statement, node, "this", "expression")
+    sides = node.this, node.expression
+    if any(type(side).__name__ not in _PLAIN_OPERANDS for side in sides):
+        hint = "Put parentheses around what is on the left and on the right of ~."
+        raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
+    arguments = tuple(map(reader.read, sides))
+    accepts, now = reader.accepts_pattern, reader.now
+    return call("regexp_matches", arguments, place=reader.at(node), accepts_pattern=accepts, now=now)
+
+
 def _extract(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
     argument = reader.read(node.expression)
@@ -389,4 +399,5 @@ READERS: Mapping[str, Read] = {
     "Case": _case,
     "Anonymous": _function,
     "Extract": _extract,
+    "RegexpLike": _regexp_like,
 }

@@ -6,26 +6,32 @@ sqlglot and DuckDB give some of them different precedence, so that one may hold 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
+from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.membership import read_exists, read_in_query
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
 from dpsql.sql.ir.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
-from dpsql.sql.ir.unbound_parameters import fill_unbound
-from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES
+from dpsql.sql.ir.unbound_parameters import UnboundParameter, fill_unbound
+from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF
+from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal
 from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.text_values import parse_text_array
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["READERS"]
+__all__ = ["READERS", "read_array"]
 
 _ESCAPES = frozenset("!#$&*+-./:;<=>?@[\\]^`{|}~")  # one byte, and no letter: ILIKE folds the pattern, not the escape
 _SOME_ESCAPE = Literal("!", TEXT, 1)
+_ANY = FUNCTION_PREFIX + ANY_OF
+_QUANTIFIERS = frozenset([_ANY, FUNCTION_PREFIX + ALL_OF])
+_ARRAY_HINT = "Write an array of one dimension as ARRAY['a', 'b'] or '{a,b}', or bind a list."
 _COMPARISONS = {
     "EQ": "=",
     "NEQ": "<>",
@@ -61,8 +67,46 @@ def _not(reader: Reader, node: Node) -> Expression:
 
 def _comparison(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
+    if type(node.expression).__name__ == "Anonymous" and node.expression.name in _QUANTIFIERS:
+        return _quantified(reader, node)
     sides = reader.operand(node.this), reader.operand(node.expression)
     return Call(_COMPARISONS[type(node).__name__], unify_for_comparison(sides, reader.at(node)), BOOLEAN)
+
+
+def _quantified(reader: Reader, node: Node) -> Expression:
+    """Return x = ANY (array) or x <> ALL (array), whose array is a text or a parameter."""
+    call = node.expression
+    only(reader.statement, call, "this", "expressions")
+    argument, items = reader.operand(node.this), _read_items(reader, call.expressions[0])
+    found: Expression = Literal(False, BOOLEAN)  # noqa: FBT003 - the value; an array without items has none that is equal
+    if items:
+        argument, *choices = unify_for_comparison((argument, *items), reader.at(node))
+        found = In(argument, tuple(choices))
+    return found if call.name == _ANY else Call("not", (found,), BOOLEAN)
+
+
+def _read_items(reader: Reader, node: Node) -> list[Literal]:
+    """Return the items of an array in a text or in a value that is bound."""
+    value = reader.statement.value(node.this)
+    given = None if value is None else reader.bound[value] if value.kind == "parameter" else value.content
+    if value is None:
+        raise Refusal("syntax", "This array cannot be read.", hint=_ARRAY_HINT, place=reader.place(node))
+    if isinstance(given, UnboundParameter):
+        given.is_array = True
+        return [given.literal()]
+    if given is None:  # nothing is known to be equal to an item of it, or not
+        return [Literal(None, NULL)]
+    items = read_array(given, value.place)
+    reader.count_literals(len(items))
+    return [make_literal(item, value.place) for item in items]
+
+
+def read_array(value: object, place: Place) -> Sequence[object]:
+    """Return the items of an array, which may be in PostgreSQL's text format; raise `Refusal` for any other value."""
+    items = parse_text_array(value) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise Refusal("literal", "This value does not read as an array.", hint=_ARRAY_HINT, place=place)
+    return items
 
 
 def _is(reader: Reader, node: Node) -> Expression:
@@ -125,7 +169,7 @@ def _like(reader: Reader, node: Node) -> Expression:
 
 
 def _pattern(reader: Reader, node: Node) -> Literal:
-    """Return a pattern that is written out, whole or in parts between ||, such as '%' || ? || '%'."""
+    """Return a pattern that is written out, whole or in parts between ||, such as '%' || ? || '%', or in UPPER."""
     texts = _texts(fill_unbound(reader.read(node), TEXT))
     if texts is None:
         raise _unquoted(reader, node)
@@ -137,13 +181,17 @@ def _pattern(reader: Reader, node: Node) -> Literal:
 
 
 def _texts(expression: Expression) -> list[str] | None:
-    """Return the quoted texts that || puts together; None where anything else is among them."""
+    """Return the quoted texts that || puts together, in another case if they are ASCII; None for anything else."""
     match expression:
         case Literal(value=str() as text) if expression.type == TEXT:
             return [text]
         case Call(function="||", arguments=(left, right)):
             before, after = _texts(left), _texts(right)
             return None if before is None or after is None else before + after
+        case Call(function="upper" | "lower" as function, arguments=(argument,)):
+            texts = _texts(argument)
+            if texts is not None and "".join(texts).isascii():  # of other letters engines make different things
+                return [text.upper() if function == "upper" else text.lower() for text in texts]
     return None
 
 

@@ -29,7 +29,8 @@ def prepare_statement(
     """
     holes = {name: UnboundParameter() for name in _names(text)}
     for hole, known in zip(holes.values(), types, strict=False):
-        hole.fill(_type(known))
+        hole.is_array = known.endswith("[]")
+        hole.fill(_type(known.removesuffix("[]")))
     unknown = [hole for hole in holes.values() if hole.value is None]
     for _ in range(_READINGS):
         if not unknown:
@@ -40,7 +41,7 @@ def prepare_statement(
         if len(unknown) == len(before):
             break
     for hole in unknown:
-        if hole.otherwise != TEXT:
+        if hole.otherwise != TEXT or hole.is_array:
             hole.fill(hole.otherwise)
     found = tuple(hole.type for hole in holes.values())
     for hole in unknown:

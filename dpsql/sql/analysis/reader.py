@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 
 DEEPEST = 32
+MAX_LITERALS = 3_100
 MAX_COPIED = 2_000
 MAX_STARRED = 2_000
 LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is written
 MAX_UNNESTED = 1 << 16
 MAX_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
-PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
+PREDICATES = frozenset(
+    "EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike RegexpLike Escape Not And Or".split()
+)
 Read = Callable[["Reader", "Node"], Expression]
 
 
@@ -149,6 +152,13 @@ class Reader:
             hint = "Write a range as 0 < x AND x < 100; otherwise put one of them in parentheses."
             raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=self.place(node))
         return self.read(node)
+
+    def count_literals(self, count: int) -> None:
+        """Count literals, and parameters with a value."""
+        self.literals += count
+        if self.literals > MAX_LITERALS:
+            reason = f"A statement may hold {MAX_LITERALS} literals."
+            raise Refusal("too-long", reason, hint="Join a public table instead.")
 
     def copy(self, expression: Expression, node: Node) -> None:
         """Count an expression that is written twice: nested copies would double with every level."""

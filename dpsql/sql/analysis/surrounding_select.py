@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_select import SelectParser, find_ungrouped, read_evaluated
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
+from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
@@ -27,9 +29,10 @@ from dpsql.sql.ir.statements import (
     WrappedQuery,
 )
 from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import NULL
+from dpsql.sql.ir.types import BIGINT, NULL
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
+from dpsql.sql.syntax.array_comparisons import find_array_values
 from dpsql.sql.syntax.clause import (
     SplitStatement,
     find_clauses,
@@ -81,14 +84,13 @@ def read_surrounded(
         at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
     }
 
-    def make_outer(value: Value) -> Literal:
-        bound = asked.bound[value]
-        if isinstance(bound, UnboundParameter):
-            bound.otherwise = NULL  # DuckDB decides what it may be
-        return make_literal(bound, value.place)
+    arrays = find_array_values(statement, tokens)
 
     spans = [each.span for each in found]
-    around = cut_private_queries(statement, tokens, spans=spans, computed=computed, literal=make_outer)
+    arrays = find_array_values(statement, tokens)
+    around = cut_private_queries(
+        statement, tokens, spans=spans, computed=computed, arrays=arrays, literal=partial(_bind_outer, asked, arrays)
+    )
     _check_apart(statement, found, text=around.text)
     try:
         query = read_evaluated(
@@ -106,6 +108,29 @@ def read_surrounded(
         return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
     raise refused if is_better or (computed and _explains_more(refused, other)) else other
+
+
+def _bind_outer(asked: AnalysisRequest, arrays: Collection[Value], value: Value) -> Literal | list[Literal]:
+    """Return what is bound to a parameter around private queries, and the items of an array, which may be a text."""
+    bound = asked.bound[value] if value.kind == "parameter" else value.content
+    if isinstance(bound, UnboundParameter):
+        return _make_sample(bound, value, is_array=value in arrays)
+    if value in arrays and isinstance(bound, str):
+        bound = read_array(bound, value.place)
+    if isinstance(bound, list | tuple):
+        return [make_literal(each, value.place) for each in bound]
+    return make_literal(bound, value.place)
+
+
+def _make_sample(unbound: UnboundParameter, value: Value, *, is_array: bool) -> Literal | list[Literal]:
+    """Return what stands for a parameter without a value, small enough for a cast to any type of numbers."""
+    unbound.is_array |= is_array
+    if unbound.value is None and not unbound.is_array:
+        unbound.otherwise = NULL  # DuckDB decides what it may be
+    sample = make_literal(unbound, value.place)
+    if sample.type == BIGINT:
+        sample = Literal(1, BIGINT)
+    return [sample] if unbound.is_array else sample
 
 
 def _check_apart(statement: Statement, found: Sequence[_Found], *, text: str) -> None:

@@ -360,6 +360,7 @@ class PublicQuery:
     order: tuple[Sorted, ...]
     limit: int | None
     offset: int
+    explained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,17 +39,19 @@ _VALUES = {
 class UnboundParameter:
     """Parameter without a value; `value` is a sample value, set once the type is known.
 
-    The type is `otherwise` if no position in the statement decides it.
+    The type is `otherwise` if no position in the statement decides it. If it `is_array`, `value` is an item of it.
     """
 
     value: Literal | None = None
     otherwise: Type = TEXT
     is_option: bool = False
+    is_array: bool = False
 
     @property
     def type(self) -> str:
         """Name of its type, or UNKNOWN."""
-        return "UNKNOWN" if self.value is None else self.value.type.name
+        name = "UNKNOWN" if self.value is None else self.value.type.name
+        return f"{name}[]" if self.is_array and self.value is not None else name
 
     def fill(self, wanted: Type, *, such_as: Literal | None = None) -> None:
         """Set the type and a sample value that suits the position; later calls have no effect."""

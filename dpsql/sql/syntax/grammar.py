@@ -15,6 +15,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
+from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ _TYPES = {
     "date": "DATE",
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
+_SPECIAL_CALLS = frozenset(["cast", "try_cast", "extract", "count", "unnest", ANY_OF, ALL_OF])
 _TYPED = frozenset(_TYPES.values())
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _EACH_PARTITION = (
@@ -128,7 +130,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    tokens, settled = normalize_misread_forms(statement, tokens), list[Token]()
+    tokens, settled = normalize_array_comparisons(normalize_misread_forms(statement, tokens)), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]
@@ -210,7 +212,7 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
-    known = word in FUNCTIONS or word in besides or word in {"cast", "try_cast", "extract", "count", "unnest"}
+    known = word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS
     if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
     if kind in _WORDS and _stands(kind, previous, calls=calls):
@@ -256,6 +258,10 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
         reason = f"{word} is for the measures of a private query."
         hint = "Write it in the select list beside the measure: COUNT(DISTINCT user_id) AS n, value_low(n) AS n_low."
         return Refusal("not-row-local", reason, hint=hint, place=statement.place(token))
+    if word in {"any", "all", "some"}:
+        hint = "Write x = ANY (ARRAY['a', 'b']), x <> ALL (ARRAY['a', 'b']), or x IN ('a', 'b')."
+        reason = "ANY and ALL compare with a list of values only, by = and <>."
+        return Unsupported("construct", reason, hint=hint, place=statement.place(token))
     hint = f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 

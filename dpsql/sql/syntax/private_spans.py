@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.ir.types import BIGINT, NULL, Family, find_integer_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
 from dpsql.sql.syntax.split_statement import find_visible_ctes
 
@@ -95,14 +95,15 @@ def cut_private_queries(
     *,
     spans: Sequence[PrivateSpan],
     computed: Mapping[int, Parts],
-    literal: Callable[[Value], Literal],
+    arrays: Collection[Value],
+    literal: Callable[[Value], Literal | list[Literal]],
 ) -> SurroundingText:
     """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
 
     A private query that is in `computed`, numbered from 0, has that SELECT in its place. `literal` returns what is
-    bound to a parameter.
+    bound to a parameter, and the items of one of the `arrays`, which are parameters or texts.
     """
-    text = _Text(statement, tokens, spans, computed, literal)
+    text = _Text(statement, tokens, spans, computed, literal, arrays)
     text.copy(Slice(_find_start(statement, tokens), _find_end(statement, tokens), ()))
     return SurroundingText("".join(text.parts), tuple(text.literals))
 
@@ -122,7 +123,8 @@ class _Text:
     tokens: list[Token]
     spans: Sequence[PrivateSpan]
     computed: Mapping[int, Parts]
-    literal: Callable[[Value], Literal]
+    literal: Callable[[Value], Literal | list[Literal]]
+    arrays: Collection[Value] = ()
     parts: list[str] = field(default_factory=list)
     literals: list[Literal] = field(default_factory=list)
 
@@ -144,7 +146,8 @@ class _Text:
         ]
         for token in self.tokens:
             value = self.statement.value(token.text)
-            if value is not None and value.kind == "parameter" and start <= token.start < end:
+            is_bound = value is not None and (value.kind == "parameter" or value in self.arrays)
+            if value is not None and is_bound and start <= token.start < end:
                 pieces.append((token.start, token.end + 1, value))
         at = start
         for first, last, piece in sorted(pieces, key=lambda each: (each[0], -each[1])):
@@ -163,10 +166,17 @@ class _Text:
             self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
             self.parts.append(" ")
         else:
-            self.literals.append(self.literal(piece))
-            mark, type_ = f"${len(self.literals)}", self.literals[-1].type
-            is_time = type_.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
-            self.parts.append(f" CAST({mark} AS {type_.name}) " if is_time else f" {mark} ")
+            bound = self.literal(piece)
+            marks = [self._mark(each) for each in (bound if isinstance(bound, list) else [bound])]
+            self.parts.append(f" [{', '.join(marks)}] " if isinstance(bound, list) else f" {marks[0]} ")
+
+    def _mark(self, literal: Literal) -> str:
+        """Add a value, and return what stands for it in the text."""
+        self.literals.append(literal)
+        mark = f"${len(self.literals)}"
+        is_time = literal.type.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+        is_wide = literal.type == BIGINT and find_integer_type(int(str(literal.value))) != BIGINT  # sent as INTEGER
+        return f"CAST({mark} AS {literal.type.name})" if is_time or is_wide else mark
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:

@@ -10,12 +10,16 @@ from math import isfinite
 
 from dpsql.errors import UsageError
 
-__all__ = ["parse_text_value"]
+__all__ = ["parse_text_array", "parse_text_value"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?")
+_ITEM = re.compile(
+    r"""\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^{},"\\\s](?:[^{},"\\]*[^{},"\\\s])?))\s*(?P<end>[,}])""",
+    re.DOTALL,
+)
 _TRUTH = {
     **dict.fromkeys("t true y yes on 1".split(), True),
     **dict.fromkeys("f false n no off 0".split(), False),
@@ -40,6 +44,26 @@ def parse_text_value(text: str, type: str) -> object:  # noqa: A002 - its name i
     if value is None or "\0" in text:
         raise UsageError("parameter-type", f"A parameter does not read as {name}.", hint=hint)
     return value
+
+
+def parse_text_array(text: str) -> list[str | None] | None:
+    """Return the items of an array in PostgreSQL's text format, such as {a,"b c",NULL}; None for any other text."""
+    text = text.strip()
+    if not text.startswith("{") or not text.endswith("}"):
+        return None
+    if not text[1:-1].strip():
+        return []
+    found, at, end = list[str | None](), 1, ","
+    while end == ",":
+        item = _ITEM.match(text, at)
+        if item is None:
+            return None
+        quoted, plain, end = item.groups()
+        found.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL) if plain is None else plain)
+        if plain is not None and plain.upper() == "NULL":
+            found[-1] = None
+        at = item.end()
+    return found if at == len(text) else None
 
 
 def _parse_integer(text: str) -> int | None:

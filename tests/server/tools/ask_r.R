@@ -21,7 +21,7 @@ step <- function(name, run) {
       said <<- c(said, conditionMessage(w))
       invokeRestart("muffleWarning")
     }),
-    error = function(e) list(message = conditionMessage(e))
+    error = function(e) list(message = paste(conditionMessage(e), dbGetException(connection)$errorMsg))
   )
   if (is.null(told$value) && is.null(told$message)) told <- list(message = paste(said, collapse = "; "))
   if (!is.null(told$message)) told$message <- paste(c(told$message, said), collapse = "; ")

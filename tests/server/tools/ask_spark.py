@@ -29,9 +29,14 @@ def rows(found: DataFrame) -> list[list[object]]:
     return [list(row) for row in found.collect()]
 
 
+def introspect() -> dict[str, list[str]]:
+    tables = read(dbtable="information_schema.tables").select("table_name")
+    return {"tables": [name for (name,) in rows(tables)], "columns": read(dbtable="reads").columns}
+
+
 say("version", {"value": pyspark.__version__})
 step("connect", lambda: read(query="SELECT 1 AS one").count())
-step("introspect", lambda: {"tables": ["reads", "countries"], "columns": read(dbtable="reads").columns})
+step("introspect", introspect)
 step("ask", lambda: rows(read(query=given["question"])))
 step("again", lambda: rows(read(query=given["question"])))
 step("as a table", lambda: rows(read(dbtable=f"({given['question']}) AS answer")))

@@ -23,7 +23,8 @@ from dpsql.ledger import Request, SQLiteLedger
 from dpsql.server.users import User
 
 OUTCOMES = Path(__file__).parent / "outcomes.json"
-SLOWLY = 2.0  # seconds: sessions cancel long before
+SLOWLY = 1.5  # seconds: sessions cancel long before
+CANCELLED = ("cancelled: ", "was cancelled", "context deadline exceeded", "timeout of 300ms exceeded")  # of tools' own
 TABLES = {"reads", "countries"}
 COUNTRIES = [["DE", "Europe"], ["FR", "Europe"], ["TV", "Oceania"]]
 ACCOUNTS = "\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
@@ -109,7 +110,7 @@ def find_fault(name: str, step: dict[str, object], answer: list[list[str]]) -> s
         case "refused":
             is_right = step.get("state") == "42501" or (not step.get("state") and "PRIVATE" in message)
         case "cancel":
-            is_right = step.get("state") == "57014" or "cancel" in message.lower()
+            is_right = step.get("state") == "57014" or any(word in message for word in CANCELLED)
         case _ if "message" in step:
             is_right = False
         case "ask" | "again" | "after" | "transaction":
@@ -121,7 +122,7 @@ def find_fault(name: str, step: dict[str, object], answer: list[list[str]]) -> s
         case "introspect":
             assert isinstance(value, dict)
             tables = {str(table).rpartition(".")[2].strip('"') for table in value["tables"]}
-            is_right = tables >= TABLES and list(value["columns"]) == COLUMNS
+            is_right = tables >= TABLES and sorted(value["columns"]) == sorted(COLUMNS)
         case _:
             is_right = True
     return "" if is_right else said
