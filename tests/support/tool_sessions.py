@@ -240,6 +240,13 @@ TOOLS = (
         slow=True,
     ),
     Tool(
+        "pgadmin",
+        "pgAdmin 4",
+        partial(_python, program="ask_pgadmin.py", python=_in_own("pgadmin")),
+        _venv("pgadmin", "pgadmin4"),
+        slow=True,
+    ),
+    Tool(
         "evidence",
         "Evidence",
         partial(_slow_node, program="ask_evidence.mjs", name="evidence"),

@@ -8,6 +8,7 @@ from typing import Literal
 
 __all__ = [
     "Begin",
+    "CancelBackend",
     "CloseCursor",
     "Command",
     "Commit",
@@ -90,6 +91,13 @@ class SetConfig:
     name: str
     value: str
     local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CancelBackend:
+    """SELECT pg_cancel_backend(number), which cancels the statement of another connection; None is a parameter."""
+
+    number: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,5 +214,6 @@ class Unlock:
 
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
-    | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | TableLock | Unlisten | Unlock
+    | CancelBackend | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | TableLock | Unlisten
+    | Unlock
 )  # fmt: skip

@@ -42,7 +42,7 @@ await step("builder: a private query", async () =>
   ),
 );
 await step("builder: select", () => database.select().from(countries).orderBy(countries.country).limit(2).offset(1));
-await step("builder: prepared", () => {
+await step("builder: a prepared statement", () => {
   const one = database
     .select()
     .from(countries)

@@ -12,7 +12,7 @@ function connect(options) {
   });
 }
 
-const database = connect({});
+const database = connect({ schema: "main" }); // its own default is public
 const standard = connect({ dialectOptions: { options: "-c dpsql.implicit=on" } });
 const rows = async (sql, options) => values(await database.query(sql, { type: QueryTypes.SELECT, ...options }));
 const plain = { timestamps: false, freezeTableName: true };
@@ -39,9 +39,10 @@ await step("introspect", async () => {
   const tables = await interfaces.showAllTables();
   return {
     tables: tables.map((table) => table.tableName ?? table),
-    columns: Object.keys(await interfaces.describeTable("reads")),
+    columns: Object.keys(await interfaces.describeTable("reads", { schema: "main" })),
   };
 });
+await step("a table described without its schema", () => standard.getQueryInterface().describeTable("reads"));
 await step("ask", () => rows(given.question));
 await step("again", () => rows(given.question));
 await step("public", () => rows(given.public));
