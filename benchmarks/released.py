@@ -1,6 +1,6 @@
 """Names that were released once: recall of filtered queries after one broad list, with its names known and without.
 
-    python -m benchmarks run released [--trials 3] [--broad 200] [--k 10] [--only NAME ...]
+    python -m benchmarks run released [--trials 3] [--broad 200] [--k 10] [--only NAME ...] [--names 100000]
 
 Each trial opens a session with a ledger in memory and a total of (1, 1e-6). 40 % of rho pay for one TOP list of all
 events, names only, and the rest for ten TOP k of a tenth of the units each. The tenths are correlated with the names:
@@ -9,6 +9,9 @@ mechanism that dpsql chooses (AUTO) and weighted Gaussian, each with `known = fa
 among the names alone (`domain = released`). Printed are the mean recall of the ten queries, ties with the k-th as hits,
 the number of names that were known before the first of them, the mean number of names that came back, and how many of
 the true top k of a segment are among the known names at all.
+
+The last table is what so many `--names` cost: the whole of a query beside the same one with `known = false`, in turns.
+Its names were released from a public list.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import accuracy
 import duckdb
@@ -29,11 +33,12 @@ import pyarrow as pa
 from accuracy import terms
 from data_sets import Integers, Log, logs
 from program.main import alone
-from program.row import Row
+from program.row import Row, Value
+from program.times import in_turns
 
 import dpsql
 
-QUICK = {"trials": 1, "broad": 20, "k": 5}
+QUICK = {"trials": 1, "broad": 20, "k": 5, "names": 1_000, "repeats": 1}
 SEGMENTS = 10
 BROAD_SHARE = Fraction(2, 5)
 ASKED = {
@@ -44,6 +49,12 @@ ASKED = {
     "domain = released": "domain = released",
 }
 BROAD = "SELECT item FROM events GROUP BY item TOP {k} PRIVATE WITH (epsilon = {epsilon})"
+ITEMS = "CREATE TABLE items AS SELECT 'item ' || i AS item FROM range({count}) t(i)"
+READS = (
+    "CREATE TABLE events AS SELECT i * 7919 % 50021 AS user_id, 'item ' || i % {count} AS item "
+    "FROM range(20 * {count}) t(i)"
+)
+LISTED = "SELECT item FROM events GROUP BY item TOP {k} PRIVATE WITH (domain = 'items.item', epsilon = {epsilon})"
 SEGMENT = (
     "SELECT item FROM events WHERE segment = {segment} GROUP BY item TOP {k} PRIVATE WITH (epsilon = {epsilon}{also})"
 )
@@ -120,10 +131,43 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--broad", type=int, default=200, help="names of the broad list")
     parser.add_argument("--k", type=int, default=10, help="names of each segment")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="data sets to take")
+    parser.add_argument("--names", type=int, default=100_000, help="known names whose cost is measured")
+    parser.add_argument("--repeats", type=int, default=15, help="turns of that")
 
 
 def run(given: Namespace) -> Iterator[Row]:
-    """Measure each data set with more names than the broad list asks for."""
+    """Measure each data set with more names than the broad list asks for, and what many names cost."""
+    yield from recalled(given)
+    yield from timed(given.names, given.repeats)
+
+
+def timed(count: int, repeats: int) -> Iterator[Row]:
+    """Time a query without and with so many known names, each about twenty units'."""
+    again = "0.02, mechanism = weighted_gaussian, delta = 1e-10, fresh = true"
+    asked = {"known = false": f"{again}, known = false", "known names (aim 20 ms more)": again}
+    tables = {"events": dpsql.PrivateTable("user_id"), "items": dpsql.PublicTable()}
+    limits = dpsql.Limits(max_k=max(1_000, count), max_k_bar=max(10_000, count))
+    policy = dpsql.Policy(dpsql.Budget("100", "1e-6"), tables, limits=limits)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "names.duckdb")
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(ITEMS.format(count=count))
+            connection.execute(READS.format(count=count))
+        with dpsql.connect(path, policy=policy, ledger=":memory:") as session:
+            session.sql(LISTED.format(k=count, epsilon=0.002))
+
+            def ask(options: str) -> int:
+                return len(session.sql(BROAD.format(k=10, epsilon=options)).fetchall())
+
+            times = in_turns({name: partial(ask, options) for name, options in asked.items()}, repeats)
+    without = median(times["known = false"].cpu)
+    for name, each in times.items():
+        values: dict[str, Value] = {**each.values("ms"), "more CPU ms": 1e3 * (median(each.cpu) - without)}
+        yield Row(f"the whole of a query beside {count:,} names that were released", name, values)
+
+
+def recalled(given: Namespace) -> Iterator[Row]:
+    """Measure the recall of queries that follow a broad list."""
     for log in logs(given.data, quick=given.quick):
         if (given.only and log.name not in given.only) or log.size <= given.broad:
             continue

@@ -50,7 +50,7 @@ users = "users.toml"
 postgres = "127.0.0.1:{port}"
 flight = "{flight}"
 web = "off"
-catalog = "none"
+catalog = "{catalog}"
 statements_per_minute = 1_000_000
 """
 NAME = PASSWORD = "benchmark"  # noqa: S105 - of a server that lives for a minute, on this machine alone
@@ -89,10 +89,10 @@ def events_in(rows: int) -> Iterator[Path]:
 
 
 @contextmanager
-def served(folder: Path, *, flight: bool = False) -> Iterator[Place]:
+def served(folder: Path, *, flight: bool = False, catalog: str = "none") -> Iterator[Place]:
     """Serve the rows in `folder` with dpsql, its ledger beside them on the disk."""
     port, address = free_port(), f"127.0.0.1:{free_port()}" if flight else "off"
-    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address))
+    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address, catalog=catalog))
     with duckdb.connect(folder / "events.duckdb") as connection:
         connection.execute(f"CREATE TABLE events ({COLUMNS})")
         connection.execute(f"COPY events FROM '{folder / 'events.csv'}' (HEADER false)")

@@ -7,8 +7,9 @@ PostgreSQL of the test extra answers the plain query on the same rows: the exact
 LIMIT 10`. Both run on this machine in processes of their own, over TCP without TLS, and are asked by psycopg.
 A *distinct* question was never asked before: dpsql plans it, charges the ledger durably, counts and draws. One *again*
 is one that was: dpsql replays its answer at no cost, PostgreSQL counts once more. `SELECT 1` is what the way there and
-back costs. First row is the time from sending a question to holding a row, by one client that is connected, and both
-servers are asked in turns; questions a second are of so many clients at once.
+back costs, and *columns* lists the columns of the table by information_schema, as tools do before a question. First row
+is the time from sending a question to holding a row, by one client that is connected, and both servers are asked in
+turns; questions a second are of so many clients at once.
 
 The plain query is not private: the figures say what a private answer costs beside an exact one, and nothing else.
 """
@@ -30,6 +31,7 @@ from servers import Place, events_in, in_postgres, served
 
 QUICK = {"rows": [5_000], "questions": 4, "clients": [1, 2]}
 NOTHING = "SELECT 1"
+COLUMNS = "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema IN ('main', 'public')"
 Question = Callable[[], str]
 
 
@@ -43,7 +45,7 @@ def options(parser: ArgumentParser) -> None:
 def run(given: Namespace) -> Iterator[Row]:
     """Ask both servers each kind of question, for each size."""
     for rows in given.rows:
-        with events_in(rows) as folder, in_postgres(folder) as postgres, served(folder) as dpsql:
+        with events_in(rows) as folder, in_postgres(folder) as postgres, served(folder, catalog="auto") as dpsql:
             for kind in KINDS:
                 asked = {place: KINDS[kind](place) for place in (postgres, dpsql)}
                 firsts = first_rows(asked, times=given.questions)
@@ -102,6 +104,7 @@ KINDS: Mapping[str, Callable[[Place], Question]] = {
     "distinct": lambda place: place.distinct,
     "again": again,
     NOTHING: lambda _: lambda: NOTHING,
+    "columns": lambda _: lambda: COLUMNS,
 }
 
 

@@ -335,7 +335,11 @@ def serve(policy: Path | None, *, db: Path | None) -> None:
 
     It speaks the PostgreSQL protocol and Arrow Flight SQL, serves web pages, and runs until a signal stops it.
     """
-    from dpsql.server.serve import run
+    try:
+        from dpsql.server.serve import run
+    except ImportError as error:
+        reason, hint = f"The server needs the package {error.name}.", "Install it: pip install 'dpsql[server]'."
+        raise UsageError("not-installed", reason, hint=hint) from None
 
     run(policy, db, tell=click.echo, log=sys.stderr)
 

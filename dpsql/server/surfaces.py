@@ -108,7 +108,7 @@ class _RenewableCatalog:
         kind = gateway.service.policy.server.catalog
         self._kind = kind.target if isinstance(kind, DatabaseUrl) else kind  # only a restart changes it
         self._contents = self._read_contents()
-        self._catalog: Catalog = open_available_catalog(*self._contents)
+        self._catalog: Catalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
 
     @property
     def version(self) -> str:
@@ -146,17 +146,18 @@ class _RenewableCatalog:
 
         contents = self._read_contents()
         if contents != self._contents:
-            former, self._catalog, self._contents = self._catalog, open_catalog(*contents), contents
+            renewed = open_catalog(self._kind, contents[0], policy=contents[1])
+            former, self._catalog, self._contents = self._catalog, renewed, contents
             threading.Timer(_GRACE, former.close).start()
 
     def close(self) -> None:
         """Close the catalog."""
         self._catalog.close()
 
-    def _read_contents(self) -> tuple[str, Tables, Mapping[str, Table]]:
-        """Return the kind of catalog, the tables and their policy."""
+    def _read_contents(self) -> tuple[Tables, Mapping[str, Table]]:
+        """Return the tables, and what the policy says of them."""
         service = self._gateway.service
-        return self._kind, service.catalog, service.policy.tables
+        return service.catalog, service.policy.tables
 
 
 def _format_place(address: tuple[str, int], port: int) -> str:

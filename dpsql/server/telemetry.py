@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import json
 import threading
-from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from dpsql.server.shared_engine import round_to_grid
 
@@ -27,16 +35,7 @@ _MAX_LINES = {"login-throttled": 60, "login-failed": 600, "refused": 6000}  # a 
 _ONCE_A_MINUTE = frozenset(["fault", "out-of-descriptors"])  # of those with the same fields
 _MAX_DIFFERENT = 1000  # kinds of lines whose repetitions are counted
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
-_HELP = {
-    "dpsql_statements_total": "Answered statements, by surface and kind.",
-    "dpsql_refusals_total": "Refused statements, by surface and code.",
-    "dpsql_failed_logins_total": "Failed logins, by surface.",
-    "dpsql_connections_total": "Connections, by surface.",
-    "dpsql_charged_items_total": "Items returned and charged.",
-    "dpsql_faults_total": "Errors of the server itself, by surface.",
-}
 _MINUTE = 60.0  # seconds
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,34 @@ class _Minute:
     unsaid: int = 0
 
 
+class _Metrics:
+    """The exported metrics of one server; no label has the text of a statement."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        by_kind, by_surface = ("surface", "kind"), ("surface",)
+        self.statements = Counter("dpsql_statements", "Answered statements.", by_kind, registry=registry)
+        self.refusals = Counter("dpsql_refusals", "Refused statements.", ("surface", "code"), registry=registry)
+        self.failed_logins = Counter("dpsql_failed_logins", "Failed logins.", by_surface, registry=registry)
+        self.connections = Counter("dpsql_connections", "Connections since the start.", by_surface, registry=registry)
+        self.items = Counter("dpsql_charged_items", "Items returned and charged.", registry=registry)
+        self.faults = Counter("dpsql_faults", "Errors of the server itself.", by_surface, registry=registry)
+        self.gauges = CollectorRegistry()  # of its own, as the counter of connections reserves this name
+        self.open = Gauge("dpsql_connections", "Open connections.", by_surface, registry=self.gauges)
+        self.seconds = Histogram(
+            "dpsql_statement_seconds",
+            "Duration of statements; private ones only as rounded by answer_grid_ms of the policy.",
+            by_kind,
+            registry=registry,
+            buckets=_BOUNDS,
+        )
+
+    def format(self) -> str:
+        """Return all of them in the text format of Prometheus."""
+        return "".join(generate_latest(each).decode() for each in (self.registry, self.gauges))
+
+
 class Telemetry:
     """Counters and log of the server; threads may share it. Without a stream, no log is written."""
 
@@ -73,10 +100,8 @@ class Telemetry:
         self._clock = clock
         self._lock = threading.Lock()
         self._writing = threading.Lock()  # separate, as a blocked stream must not stop the counters
-        self._counts: Counter[tuple[str, Key]] = Counter()
-        self._open: Counter[str] = Counter()
-        self._times: dict[Key, list[int]] = {}
-        self._sums: Counter[Key] = Counter()  # in microseconds
+        self._metrics = _Metrics()
+        self._open = 0
         self._refused: deque[Refused] = deque(maxlen=_MAX_REFUSALS)
         self._minutes: dict[tuple[object, ...], _Minute] = {}
 
@@ -94,42 +119,39 @@ class Telemetry:
 
     def count_answer(self, surface: str, kind: str, *, seconds: float, items: int = 0) -> float | None:
         """Count an answered statement and its charged items, and return its duration if it may be reported."""
-        reportable, key = self.reportable_seconds(kind, seconds), (surface, kind)
-        with self._lock:
-            self._counts["dpsql_statements_total", key] += 1
-            self._counts["dpsql_charged_items_total", ()] += items
-            if reportable is not None:
-                times = self._times.setdefault(key, [0] * (len(_BOUNDS) + 1))
-                times[bisect_left(_BOUNDS, reportable)] += 1
-                self._sums[key] += round(reportable * 1e6)
+        reportable = self.reportable_seconds(kind, seconds)
+        self._metrics.statements.labels(surface, kind).inc()
+        self._metrics.items.inc(items)
+        if reportable is not None:
+            self._metrics.seconds.labels(surface, kind).observe(reportable)
         return reportable
 
     def count_refusal(self, surface: str, code: str, *, analyst: str = "") -> None:
         """Count a refused statement, and store it for the curator's page."""
+        self._metrics.refusals.labels(surface, code).inc()
         with self._lock:
-            self._counts["dpsql_refusals_total", (surface, code)] += 1
             self._refused.append(Refused(self._clock(), surface, code, analyst))
 
     def count_failed_login(self, surface: str) -> None:
         """Count a failed login."""
-        with self._lock:
-            self._counts["dpsql_failed_logins_total", (surface,)] += 1
+        self._metrics.failed_logins.labels(surface).inc()
 
     def count_connection(self, surface: str) -> None:
         """Count a connection."""
+        self._metrics.connections.labels(surface).inc()
+        self._metrics.open.labels(surface).inc()
         with self._lock:
-            self._counts["dpsql_connections_total", (surface,)] += 1
-            self._open[surface] += 1
+            self._open += 1
 
     def count_disconnection(self, surface: str) -> None:
         """Count the end of a connection."""
+        self._metrics.open.labels(surface).dec()
         with self._lock:
-            self._open[surface] -= 1
+            self._open -= 1
 
     def open_connections(self) -> int:
         """Return the number of open connections."""
-        with self._lock:
-            return self._open.total()
+        return self._open
 
     def refusals(self, last: int) -> list[Refused]:
         """Return the last refused statements, newest first."""
@@ -138,8 +160,7 @@ class Telemetry:
 
     def metrics(self) -> str:
         """Return all counters in the text format of Prometheus, for the curator and this machine only."""
-        with self._lock:
-            return "".join(f"{line}\n" for line in self._format_metrics())
+        return self._metrics.format()
 
     def log(self, event: str, **fields: str | float) -> None:
         """Write one line of JSON, with the time as `at`; a line that cannot be written is lost.
@@ -149,8 +170,7 @@ class Telemetry:
         """
         now = self._clock()
         if event == "fault":
-            with self._lock:
-                self._counts["dpsql_faults_total", (str(fields.get("surface", "server")),)] += 1
+            self._metrics.faults.labels(str(fields.get("surface", "server"))).inc()
         unsaid = self._count_line(event, fields, now=now)
         if self._stream is None or unsaid is None:
             return
@@ -191,39 +211,3 @@ class Telemetry:
             minute.written += 1
             unsaid, minute.unsaid = minute.unsaid, 0
             return unsaid
-
-    def _format_metrics(self) -> Iterator[str]:
-        labels = {
-            "dpsql_statements_total": ("surface", "kind"),
-            "dpsql_refusals_total": ("surface", "code"),
-            "dpsql_failed_logins_total": ("surface",),
-            "dpsql_connections_total": ("surface",),
-            "dpsql_charged_items_total": (),
-            "dpsql_faults_total": ("surface",),
-        }
-        for name, words in _HELP.items():
-            yield f"# HELP {name} {words}"
-            yield f"# TYPE {name} counter"
-            for (counted, key), count in sorted(self._counts.items()):
-                if counted == name:
-                    yield f"{name}{_format_labels(labels[name], key)} {count}"
-        yield "# HELP dpsql_connections Open connections, by surface."
-        yield "# TYPE dpsql_connections gauge"
-        for surface, count in sorted(self._open.items()):
-            yield f"dpsql_connections{_format_labels(('surface',), (surface,))} {count}"
-        name = "dpsql_statement_seconds"
-        yield f"# HELP {name} Duration of statements; private ones only as rounded by answer_grid_ms of the policy."
-        yield f"# TYPE {name} histogram"
-        for key, times in sorted(self._times.items()):
-            total = 0
-            for bound, count in zip((*map(str, _BOUNDS), "+Inf"), times, strict=True):
-                total += count
-                yield f"{name}_bucket{_format_labels(('surface', 'kind', 'le'), (*key, bound))} {total}"
-            yield f"{name}_sum{_format_labels(('surface', 'kind'), key)} {self._sums[key] / 1e6}"
-            yield f"{name}_count{_format_labels(('surface', 'kind'), key)} {total}"
-
-
-def _format_labels(names: Key, values: Key) -> str:
-    """Format labels."""
-    pairs = ",".join(f"{name}={json.dumps(value)}" for name, value in zip(names, values, strict=True))
-    return f"{{{pairs}}}" if pairs else ""

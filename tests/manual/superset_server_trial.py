@@ -2,7 +2,7 @@
 
     python tests/manual/superset_server_trial.py FOLDER PYTHON
 
-The folder must be empty or not there; PYTHON is one that has dpsql[server,bi], for `dpsql serve` and its data. To
+The folder must be empty or not there; PYTHON is one that has dpsql[server], for `dpsql serve` and its data. To
 Superset the server is a PostgreSQL like any other. It is asked in three ways, each in a process of its own, since
 Superset reads its configuration once: as it is installed; told of TOP k PRIVATE; and by one account for a whole team.
 The configurations are those of docs/how-to/superset.md, which says too what was really run, and with which versions.

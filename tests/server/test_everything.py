@@ -69,6 +69,10 @@ def served(folder: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]
         while not words or words[-1] not in {"ready\n", ""}:  # which is what a process that has ended says
             words.append(process.stdout.readline())
         assert words[-1], (folder / "log").read_text()
+        none = (
+            'the catalog of postgres is none, so tools that list tables get an error. The policy says catalog = "none".'
+        )
+        assert f"{none}\n" in words
         found = [re.match(r"(\w+) listens on .*:(\d+)$", line) for line in words]
         yield process, {one[1]: int(one[2]) for one in found if one}
     finally:
@@ -136,6 +140,7 @@ def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
     assert (entry.account, entry.settlement is not None) == ("alice", True)
     assert verify_ledger(folder / "ledger.sqlite").events > 0
     told = (folder / "log").read_text()
-    assert [json.loads(line)["event"] for line in told.splitlines()][-1] == "stopped"
+    events = [json.loads(line)["event"] for line in told.splitlines()]
+    assert (events.count("catalog"), events[-1]) == (1, "stopped")
     assert WORDS not in told
     assert "article" not in told

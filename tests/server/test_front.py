@@ -74,8 +74,8 @@ def test_the_login_is_the_analyst_and_is_charged(front: Gateway, log: io.StringI
     assert (answer.receipt.replayed, again.receipt.replayed) == (False, True)
     assert front.look(user, history).num_rows == 1
     told = front.telemetry.metrics()
-    assert 'dpsql_statements_total{surface="web",kind="private"} 1' in told
-    assert 'dpsql_statements_total{surface="postgres",kind="replay"} 1' in told
+    assert 'dpsql_statements_total{kind="private",surface="web"} 1.0' in told
+    assert 'dpsql_statements_total{kind="replay",surface="postgres"} 1.0' in told
     assert f"dpsql_charged_items_total {answer.receipt.items_charged}" in told
     assert [(line["event"], line.get("kind")) for line in lines(log)] == [
         ("login", None),
@@ -248,7 +248,7 @@ def test_how_long_a_private_statement_took_is_told_on_the_grid_or_not_at_all() -
             watch.count_answer("web", "private", seconds=seconds)
     assert "_seconds_" not in bare.metrics()
     assert [grid.reportable_seconds("private", seconds) for seconds in (0.01, 0.251, 0.4, 1.2)] == [0.25, 0.5, 0.5, 2.0]
-    assert 'dpsql_statement_seconds_sum{surface="web",kind="private"} 1.25' in grid.metrics()
+    assert 'dpsql_statement_seconds_sum{kind="private",surface="web"} 1.25' in grid.metrics()
     assert bare.reportable_seconds("free", 0.123) == 0.123
 
 

@@ -87,7 +87,7 @@ def serving(
     log = StringIO()
     front = front_of(folder, policy=policy, log=log, users=users)
     if isinstance(catalog, str):
-        catalog = open_catalog(catalog, front.service.catalog, front.service.policy.tables)
+        catalog = open_catalog(catalog, front.service.catalog, policy=front.service.policy.tables)
     loop, faults = asyncio.new_event_loop(), list[Mapping[str, object]]()
     loop.set_exception_handler(lambda _, context: faults.append(context))
     thread = threading.Thread(target=loop.run_forever)

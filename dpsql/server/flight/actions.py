@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from dpsql.errors import Unsupported
 from dpsql.server.flight.binding import parameter_schema
-from dpsql.server.flight.codec import Fields, malformed, packed, unpacked, written
+from dpsql.server.flight.codec import decode, encode, malformed, pack, unpack
 from dpsql.server.flight.commands import Ticket, read_command
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ ACTIONS = MappingProxyType(
 )
 _CANCELLED, _NOT_CANCELLABLE, _CLOSED = 1, 3, 1
 _TRANSACTION = b"read-only"  # nothing is written, so that all transactions are one
-_ENDPOINTS = 3  # of a FlightInfo: each has a ticket, which has its bytes
 
 
 class Acts:
@@ -46,39 +45,44 @@ class Acts:
         """Return the results of an action. Raises `UsageError` for one that there is not."""
         match kind:
             case "CreatePreparedStatement":
-                return [_result(self._create(caller, _request(kind, body)))]
+                return [_result(self._create(caller, _request(kind, body).query))]
             case "ClosePreparedStatement":
-                self._statements.close(caller.user, _request(kind, body).raw(1))
+                self._statements.close(caller.user, _request(kind, body).prepared_statement_handle)
                 return []
             case "BeginTransaction":
                 _request(kind, body)
-                return [_result(packed("ActionBeginTransactionResult", (1, _TRANSACTION)))]
+                return [_result(pack("ActionBeginTransactionResult", transaction_id=_TRANSACTION))]
             case "EndTransaction":
-                if _request(kind, body).raw(1) != _TRANSACTION:
+                if _request(kind, body).transaction_id != _TRANSACTION:
                     raise malformed()
                 return []
             case "CancelQuery":
-                status = self._cancel(caller, _request(kind, body).raw(1))
-                return [_result(packed("ActionCancelQueryResult", (1, status)))]
+                status = self._cancel(caller, _request(kind, body).info)
+                return [_result(pack("ActionCancelQueryResult", result=status))]
             case "CancelFlightInfo":
-                return [_result(written((1, self._cancel(caller, Fields(body).raw(1)))))]
+                status = self._cancel(caller, decode("CancelFlightInfoRequest", body).info)
+                return [_result(encode("CancelFlightInfoResult", status=status))]
             case "CloseSession":
                 self._tokens.take_back(caller.user.name, caller.token)
-                return [_result(written((1, _CLOSED)))]
+                return [_result(encode("CloseSessionResult", status=_CLOSED))]
         if kind in {"BeginSavepoint", "EndSavepoint", "CreatePreparedSubstraitPlan"}:
             raise Unsupported("flight-action", "Flight SQL has this, and dpsql not.", hint="Ask with SELECT.")
         raise malformed()
 
-    def _create(self, caller: Caller, request: Fields) -> bytes:
-        handle, prepared = self._statements.prepare(caller.user, request.text(1), implicit=caller.implicit)
+    def _create(self, caller: Caller, text: str) -> bytes:
+        handle, prepared = self._statements.prepare(caller.user, text, implicit=caller.implicit)
         columns = prepared.schema.serialize().to_pybytes()
         parameters = parameter_schema(prepared.types).serialize().to_pybytes()
-        return packed("ActionCreatePreparedStatementResult", (1, handle), (2, columns), (3, parameters))
+        return pack(
+            "ActionCreatePreparedStatementResult",
+            prepared_statement_handle=handle,
+            dataset_schema=columns,
+            parameter_schema=parameters,
+        )
 
     def _cancel(self, caller: Caller, message: bytes) -> int:
         """Take back every ticket of a FlightInfo; what runs already goes on, is charged and is stored."""
-        endpoints = map(Fields, Fields(message).parts(_ENDPOINTS))
-        tickets = [Fields(endpoint.raw(1)).raw(1) for endpoint in endpoints]
+        tickets = _read_tickets(message)
         if not tickets:
             raise malformed()
         commands = [read_command(ticket) for ticket in tickets]
@@ -87,11 +91,21 @@ class Acts:
         return _CANCELLED if all(dropped) else _NOT_CANCELLABLE
 
 
-def _request(kind: str, body: bytes) -> Fields:
-    named, fields = unpacked(body)
+def _request(kind: str, body: bytes) -> Any:  # noqa: ANN401 - its attributes are the fields of the kind
+    """Return the message of an action."""
+    named, content = unpack(body)
     if named != f"Action{kind}Request":
         raise malformed()
-    return fields
+    return decode(named, content)
+
+
+def _read_tickets(message: bytes) -> list[bytes]:
+    """Return the tickets of a FlightInfo; raise `UsageError` for other bytes."""
+    try:
+        return [endpoint.ticket.ticket for endpoint in fl.FlightInfo.deserialize(message).endpoints]
+    except (pa.ArrowException, ValueError):
+        pass
+    raise malformed()
 
 
 def _result(body: bytes) -> fl.Result:

@@ -1,101 +1,85 @@
-"""Codec for protobuf messages of whole numbers and bytes, the only field types in messages of Flight SQL.
+"""Messages of Flight SQL as protobuf, and the bound on those that clients send.
 
-Messages come from unauthenticated clients, so the decoder is bounded, and refuses malformed messages in one way.
-Unknown fields are skipped, as the format requires.
+The messages are described here as in Arrow's `FlightSql.proto` and `Flight.proto`, those that dpsql reads or writes;
+unknown fields are skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
 
 from dpsql.errors import UsageError
 
-__all__ = ["LARGEST_MESSAGE", "Fields", "malformed", "packed", "unpacked", "written"]
+__all__ = ["MAX_MESSAGE_LENGTH", "decode", "encode", "malformed", "pack", "unpack"]
 
-LARGEST_MESSAGE = 256 * 1024  # bytes: a statement has at most half of that
-_MOST_FIELDS = 10_000
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10  # bytes of a number of 64 bits
-_TYPES = "type.googleapis.com/arrow.flight.protocol.sql."
-
-
-class Fields:
-    """The fields of one message by their number, in the order in which they stand; of several the last one counts."""
-
-    __slots__ = ("_found",)
-
-    def __init__(self, message: bytes) -> None:
-        """Read a message. Raises `UsageError` for what is none, or is too large."""
-        if len(message) > LARGEST_MESSAGE:
-            raise malformed()
-        self._found: dict[int, list[int | bytes]] = {}
-        for count, (number, value) in enumerate(_read(message)):
-            if count >= _MOST_FIELDS:
-                raise malformed()
-            self._found.setdefault(number, []).append(value)
-
-    def has(self, number: int) -> bool:
-        """Say whether a field is in the message, possibly empty."""
-        return number in self._found
-
-    def whole(self, number: int) -> int:
-        """Return a number that is not negative, 0 where it is left out."""
-        value = self._found.get(number, [0])[-1]
-        if not isinstance(value, int):
-            raise malformed()
-        return value
-
-    def raw(self, number: int) -> bytes:
-        """Return bytes, none where they are left out."""
-        value = self._found.get(number, [b""])[-1]
-        if not isinstance(value, bytes):
-            raise malformed()
-        return value
-
-    def text(self, number: int) -> str:
-        """Return text in UTF-8, none where it is left out."""
-        return _decoded(self.raw(number))
-
-    def parts(self, number: int) -> tuple[bytes, ...]:
-        """Return repeated bytes, which may be messages themselves."""
-        return tuple(value for value in self._found.get(number, []) if isinstance(value, bytes))
-
-    def texts(self, number: int) -> tuple[str, ...]:
-        """Return a repeated text."""
-        return tuple(map(_decoded, self.parts(number)))
-
-    def wholes(self, number: int) -> tuple[int, ...]:
-        """Return a repeated number, whether its values stand in one field or in one each."""
-        found: list[int] = []
-        for value in self._found.get(number, []):
-            found.extend([value] if isinstance(value, int) else _varints(value))
-        return tuple(found)
+MAX_MESSAGE_LENGTH = 256 * 1024  # bytes: a statement has at most half of that
+_PACKAGE = "arrow.flight.protocol.sql"
+_URL = f"type.googleapis.com/{_PACKAGE}."
+_MESSAGES = MappingProxyType(  # the fields of each have the numbers 1, 2, ...
+    {
+        "CommandStatementQuery": "string query, bytes transaction_id",
+        "CommandPreparedStatementQuery": "bytes prepared_statement_handle",
+        "TicketStatementQuery": "bytes statement_handle",
+        "CommandGetSqlInfo": "repeated uint32 info",
+        "CommandGetXdbcTypeInfo": "optional int32 data_type",
+        "CommandGetCatalogs": "",
+        "CommandGetDbSchemas": "optional string catalog, optional string db_schema_filter_pattern",
+        "CommandGetTables": "optional string catalog, optional string db_schema_filter_pattern, "
+        "optional string table_name_filter_pattern, repeated string table_types, bool include_schema",
+        "CommandGetTableTypes": "",
+        "CommandGetPrimaryKeys": "",
+        "CommandGetExportedKeys": "",
+        "CommandGetImportedKeys": "",
+        "CommandGetCrossReference": "",
+        "ActionCreatePreparedStatementRequest": "string query, bytes transaction_id",
+        "ActionCreatePreparedStatementResult": "bytes prepared_statement_handle, bytes dataset_schema, "
+        "bytes parameter_schema",
+        "ActionClosePreparedStatementRequest": "bytes prepared_statement_handle",
+        "ActionBeginTransactionRequest": "",
+        "ActionBeginTransactionResult": "bytes transaction_id",
+        "ActionEndTransactionRequest": "bytes transaction_id, int32 action",
+        "ActionCancelQueryRequest": "bytes info",
+        "ActionCancelQueryResult": "int32 result",
+        "CancelFlightInfoRequest": "bytes info",
+        "CancelFlightInfoResult": "int32 status",
+        "CloseSessionResult": "int32 status",
+    }
+)
+_TYPES = {
+    name: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name.upper()}")
+    for name in ("string", "bytes", "uint32", "int32", "bool")
+}
 
 
-def written(*fields: tuple[int, int | bytes | str]) -> bytes:
-    """Return a message of fields, each a number and a value that is not negative."""
-    parts: list[bytes] = []
-    for number, value in fields:
-        if isinstance(value, int):
-            parts += [_varint(number << 3 | _VARINT), _varint(value)]
-        else:
-            content = value.encode() if isinstance(value, str) else value
-            parts += [_varint(number << 3 | _BYTES), _varint(len(content)), content]
-    return b"".join(parts)
+def encode(kind: str, **fields: bytes | str | int) -> bytes:
+    """Return a message of a kind."""
+    return _message_classes()[kind](**fields).SerializeToString()
 
 
-def packed(kind: str, *fields: tuple[int, int | bytes | str]) -> bytes:
-    """Return a message of Flight SQL inside of one that names its kind."""
-    return written((1, _TYPES + kind), (2, written(*fields)))
+def pack(kind: str, **fields: bytes | str | int) -> bytes:
+    """Return a message of Flight SQL inside one that names its kind."""
+    return any_pb2.Any(type_url=_URL + kind, value=encode(kind, **fields)).SerializeToString()
 
 
-def unpacked(message: bytes) -> tuple[str, Fields]:
-    """Return the kind and the fields of a message that names its kind; raise `UsageError` for any other."""
-    outer = Fields(message)
-    kind = outer.text(1)
-    if not kind.startswith(_TYPES):
+def decode(kind: str, content: bytes) -> Any:  # noqa: ANN401 - its attributes are the fields of the kind
+    """Return a message of a kind; raise `UsageError` for an unknown kind, for other bytes and for too many."""
+    found = _message_classes().get(kind)
+    if found is None:
         raise malformed()
-    return kind.removeprefix(_TYPES), Fields(outer.raw(2))
+    return _parse(found(), content)
+
+
+def unpack(content: bytes) -> tuple[str, bytes]:
+    """Return the kind and the bytes of a message that names its kind; raise `UsageError` for any other."""
+    outer = _parse(any_pb2.Any(), content)
+    if not outer.type_url.startswith(_URL):
+        raise malformed()
+    return outer.type_url.removeprefix(_URL), outer.value
 
 
 def malformed() -> UsageError:
@@ -104,59 +88,39 @@ def malformed() -> UsageError:
     return UsageError("flight-message", "This is no message of Flight SQL.", hint=hint)
 
 
-def _read(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    at = 0
-    while at < len(message):
-        key, at = _number(message, at)
-        number, wire = key >> 3, key & 7
-        if not number:
-            raise malformed()
-        if wire == _VARINT:
-            value, at = _number(message, at)
-            yield number, value
-            continue
-        size = {_FIXED64: 8, _FIXED32: 4}.get(wire)
-        if wire == _BYTES:
-            size, at = _number(message, at)
-        if size is None or size > len(message) - at:
-            raise malformed()
-        yield number, message[at : at + size]
-        at += size
-
-
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    """Return the number of 64 bits that begins at a position, and where it ends."""
-    value = 0
-    for count, byte in enumerate(message[at : at + _LONGEST_VARINT]):
-        value |= (byte & 0x7F) << 7 * count
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follow
-            if value >> 64:
-                break
-            return value, at + count + 1
-    raise malformed()
-
-
-def _varints(content: bytes) -> Sequence[int]:
-    found, at = [], 0
-    while at < len(content):
-        value, at = _number(content, at)
-        found.append(value)
-        if len(found) > _MOST_FIELDS:
-            raise malformed()
-    return found
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def _decoded(content: bytes) -> str:
+def _parse(message: Message, content: bytes) -> Any:  # noqa: ANN401 - as above
+    """Fill a message from bytes."""
+    if len(content) > MAX_MESSAGE_LENGTH:
+        raise malformed()
     try:
-        return content.decode()
-    except UnicodeDecodeError:
+        message.ParseFromString(content)
+    except DecodeError:
         pass
+    else:
+        return message
     raise malformed()
+
+
+@cache
+def _message_classes() -> dict[str, type[Message]]:
+    """Return the classes of the messages, from a pool of their own: a client in this process may have others."""
+    described = descriptor_pb2.FileDescriptorProto(name="dpsql_flight_sql.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        described.message_type.append(_describe_message(name, fields))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(described)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES
+    }
+
+
+def _describe_message(name: str, fields: str) -> descriptor_pb2.DescriptorProto:
+    described = descriptor_pb2.DescriptorProto(name=name)
+    for number, words in enumerate(fields.split(", ") if fields else (), 1):
+        *label, type_, field = words.split()
+        added = described.field.add(name=field, number=number, type=_TYPES[type_])
+        added.label = added.LABEL_REPEATED if label == ["repeated"] else added.LABEL_OPTIONAL
+        if label == ["optional"]:  # whether it is in the message can be seen: protobuf makes a oneof of one field
+            added.proto3_optional, added.oneof_index = True, len(described.oneof_decl)
+            described.oneof_decl.add(name=f"_{field}")
+    return described

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.server.flight.codec import Fields, malformed, packed, unpacked
+from dpsql.server.flight.codec import decode, malformed, pack, unpack
 
 __all__ = [
     "Catalogs",
@@ -24,8 +25,6 @@ __all__ = [
     "read_command",
     "read_ticket",
 ]
-
-_MOST_INFO = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def read_command(message: bytes) -> Command:
 
     Raises `UsageError` for what is none, `Refusal` for one that writes, and `Unsupported` for one of another language.
     """
-    kind, fields = unpacked(message)
+    kind, content = unpack(message)
     if kind in _WRITING:
         hint = "Ask with SELECT; over Flight SQL nothing is written."
         raise Refusal("flight-update", "This connection only reads.", hint=hint)
@@ -116,43 +115,38 @@ def read_command(message: bytes) -> Command:
     reader = _READERS.get(kind)
     if reader is None:
         raise malformed()
-    return reader(fields)
+    return reader(decode(kind, content))
 
 
 def read_ticket(handle: bytes) -> bytes:
     """Return the ticket for an answer."""
-    return packed("TicketStatementQuery", (1, handle))
+    return pack("TicketStatementQuery", statement_handle=handle)
 
 
-def _schemas(fields: Fields) -> Schemas:
-    return Schemas(_given(fields, 1), _given(fields, 2))
+def _read_tables(fields: Any) -> Tables:  # noqa: ANN401 - its attributes are the fields of the command
+    catalog, schema, name = (_read_optional(fields, each) for each in (_CATALOG, _SCHEMA, "table_name_filter_pattern"))
+    return Tables(catalog, schema, name, types=tuple(fields.table_types), with_columns=fields.include_schema)
 
 
-def _tables(fields: Fields) -> Tables:
-    wanted = _given(fields, 1), _given(fields, 2), _given(fields, 3)
-    return Tables(*wanted, types=fields.texts(4), with_columns=bool(fields.whole(5)))
+def _read_optional(fields: Any, name: str) -> Any:  # noqa: ANN401 - of the type of the field
+    """Return a field, or None if the message does not have it."""
+    return getattr(fields, name) if fields.HasField(name) else None
 
 
-def _type_info(fields: Fields) -> TypeInfo:
-    code = fields.whole(1)  # an int32, which is written as 64 bits where it is negative
-    return TypeInfo((code if code < 1 << 63 else code - (1 << 64)) if fields.has(1) else None)
-
-
-def _given(fields: Fields, number: int) -> str | None:
-    return fields.text(number) if fields.has(number) else None
-
-
+_CATALOG, _SCHEMA = "catalog", "db_schema_filter_pattern"
 _WRITING = frozenset(["CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandStatementIngest"])
-_READERS: Mapping[str, Callable[[Fields], Command]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[Any], Command]] = MappingProxyType(
     {
-        "CommandStatementQuery": lambda fields: Statement(fields.text(1)),
-        "CommandPreparedStatementQuery": lambda fields: Prepared(fields.raw(1)),
-        "TicketStatementQuery": lambda fields: Ticket(fields.raw(1)),
-        "CommandGetSqlInfo": lambda fields: ServerInfo(tuple(code for code in fields.wholes(1) if code < _MOST_INFO)),
-        "CommandGetXdbcTypeInfo": _type_info,
+        "CommandStatementQuery": lambda fields: Statement(fields.query),
+        "CommandPreparedStatementQuery": lambda fields: Prepared(fields.prepared_statement_handle),
+        "TicketStatementQuery": lambda fields: Ticket(fields.statement_handle),
+        "CommandGetSqlInfo": lambda fields: ServerInfo(tuple(fields.info)),
+        "CommandGetXdbcTypeInfo": lambda fields: TypeInfo(_read_optional(fields, "data_type")),
         "CommandGetCatalogs": lambda _: Catalogs(),
-        "CommandGetDbSchemas": _schemas,
-        "CommandGetTables": _tables,
+        "CommandGetDbSchemas": lambda fields: Schemas(
+            _read_optional(fields, _CATALOG), _read_optional(fields, _SCHEMA)
+        ),
+        "CommandGetTables": _read_tables,
         "CommandGetTableTypes": lambda _: TableTypes(),
         "CommandGetPrimaryKeys": lambda _: Keys(is_primary=True),
         "CommandGetExportedKeys": lambda _: Keys(is_primary=False),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Listing", "list_tables", "read_schema"]
 
-CATALOG = ""  # no statement can name a catalog, so that the tables are those without one
+CATALOG = ""  # tables have no catalog here; a statement may write dpsql, and need not
 TYPE = "TABLE"
 _TEXT, _WHOLE, _RULE = pa.string(), pa.int32(), pa.uint8()
 _TYPE_NAME, _IS_UNIT = "ARROW:FLIGHT:SQL:TYPE_NAME", "dpsql.is_privacy_unit"

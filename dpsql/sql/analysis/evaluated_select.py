@@ -332,7 +332,7 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
     if number is not None:
         walk.released.append((number, node))
         return
-    table = walk.catalog.find(name, schema, str(node["catalog_name"]))
+    table = walk.catalog.find(name, schema, database=str(node["catalog_name"]))
     if table is None:
         hint = "SHOW TABLES lists the tables of the policy."
         raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)

@@ -111,7 +111,7 @@ class Catalog:
     tables: tuple[Table, ...]
     dialect: Dialect = DUCKDB
 
-    def find(self, name: str, schema: str = "", database: str = "") -> Table | None:
+    def find(self, name: str, schema: str = "", *, database: str = "") -> Table | None:
         """Return the table of that name, compared by ASCII case.
 
         The schema main may be left out, or written as main or public; a table that the policy itself has in a schema
@@ -133,7 +133,7 @@ class Catalog:
         """Return the table of a name in parts: the table, and before it the schema and the database if written."""
         *before, name = parts
         if len(before) == len(("database", "schema")):
-            return self.find(name, before[1], before[0])
+            return self.find(name, before[1], database=before[0])
         return self.find(name, ".".join(before))
 
     @property

@@ -26,6 +26,6 @@ def tables() -> Tables:
 @pytest.fixture(scope="session")
 def shadow(tables: Tables) -> Iterator[Catalog]:
     policy = {"reads": PrivateTable("user_id", bounds={"price": {"max": 100}}), "countries": PublicTable()}
-    opened = open_catalog("auto", tables, policy)
+    opened = open_catalog("auto", tables, policy=policy)
     yield opened
     opened.close()

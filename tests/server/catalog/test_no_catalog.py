@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.catalog_corpus import CORPUS
 from support.server_kit import Served, serving
 
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
@@ -133,10 +135,13 @@ def test_the_hint_of_the_refusal_works(served: Served) -> None:
 
 
 def test_a_type_that_only_an_extension_has_is_not_there(none: Catalog) -> None:
-    sql = (
-        "SELECT\n    typname AS name, oid, typarray AS array_oid,\n    oid::regtype::text AS regtype, typdelim AS "
-        "delimiter\nFROM pg_type t\nWHERE t.oid = to_regtype($1)\nORDER BY t.oid\n"
-    )
-    assert none.execute(sql, [Parameter(b"hstore")], user="ana").rows == []
+    found = dict[str, str]()
+    for asked in CORPUS:
+        if "pg_type" in asked.sql:
+            with suppress(CatalogError):
+                given = [Parameter(None if value is None else value.encode()) for value in asked.parameters]
+                assert none.execute(asked.sql, given, user="ana").rows == []
+                found[asked.tool] = asked.sql
+    assert found.keys() == {"psycopg 3.3", "psycopg2 2.9", "psqlODBC"}
     with pytest.raises(CatalogError):
-        none.execute(sql, [Parameter(b"int4")], user="ana")
+        none.execute(found["psycopg 3.3"], [Parameter(b"int4")], user="ana")

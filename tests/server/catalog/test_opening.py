@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 
 import pytest
+from support.server_kit import ACCOUNTS, front_of
+from support.surfaces_kit import POLICY
 
 from dpsql.errors import UsageError
+from dpsql.policy import Policy
+from dpsql.server import surfaces
 from dpsql.server.catalog import Catalog, cluster, open_available_catalog, open_catalog
 from dpsql.server.catalog.no_catalog import NoCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
@@ -54,3 +59,43 @@ def test_a_postgresql_that_cannot_be_run_leaves_no_folder(monkeypatch: pytest.Mo
     assert caught.value.code == "catalog-unavailable"
     assert "cannot be run. Write catalog" in open_available_catalog("auto", tables).summary
     assert [cluster.Path(folder).exists() for folder in made] == [False, False]
+
+
+def test_settings_for_other_servers_change_nothing(monkeypatch: pytest.MonkeyPatch, tables: Tables) -> None:
+    for name, value in (("PGPORT", "1"), ("PGOPTIONS", "-c search_path=nowhere"), ("PGDATABASE", "other")):
+        monkeypatch.setenv(name, value)
+    opened = open_catalog("auto", tables)
+    try:
+        assert opened.execute("SELECT current_database(), current_schema()", user="ana").rows == [(b"dpsql", b"main")]
+    finally:
+        opened.close()
+
+
+def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(surfaces, "_GRACE", 0.0)
+    front = front_of(tmp_path)
+    served = surfaces._RenewableCatalog(front)
+    listed = "SELECT relname, obj_description(oid) FROM pg_class WHERE relnamespace = 'main'::regnamespace ORDER BY 1"
+
+    def listing() -> list[bytes | None]:
+        return [row[0] for row in served.execute(listed, user="ana").rows]
+
+    try:
+        assert listing() == [b"countries", b"reads"]
+        (tmp_path / "policy.toml").write_text((POLICY + ACCOUNTS).replace("[tables.countries]\npublic = true\n", ""))
+        front.service.renew(Policy.from_toml(tmp_path / "policy.toml"))
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster, "_PROGRAMS", "nowhere")
+            with pytest.raises(UsageError):
+                served.renew()
+        assert listing() == [b"countries", b"reads"]
+        served.renew()
+        assert listing() == [b"reads"]
+        former = served._catalog
+        served.renew()
+        assert served._catalog is former
+    finally:
+        served.close()
+        front.service.close()

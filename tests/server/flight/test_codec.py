@@ -1,4 +1,4 @@
-"""The fields of messages: golden bytes, round trips, and whatever bytes there are."""
+"""The messages of Flight SQL: golden bytes, round trips, and whatever bytes there are."""
 
 from __future__ import annotations
 
@@ -7,30 +7,11 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.flight_messages import TYPES, packed, varint, written
 
 from dpsql.errors import Refusal, UsageError
-from dpsql.server.flight.codec import Fields, packed, unpacked, written
-from dpsql.server.flight.commands import Catalogs, Statement, Tables, TypeInfo, read_command, read_ticket
-
-TYPES = "type.googleapis.com/arrow.flight.protocol.sql."
-WHOLE = st.integers(0, 2**64 - 1)
-NUMBER = st.integers(1, 2**29 - 1)
-
-
-@pytest.mark.parametrize(
-    ("fields", "golden"),
-    [
-        (((1, 150),), "089601"),
-        (((2, "testing"),), "120774657374696e67"),
-        (((1, 0), (16, b"\x00")), "080082010100"),
-        (((1, 2**64 - 1),), "08ffffffffffffffffff01"),
-        ((), ""),
-    ],
-)
-def test_fields_are_written_as_protobuf_has_them(
-    fields: tuple[tuple[int, int | bytes | str], ...], golden: str
-) -> None:
-    assert written(*fields).hex() == golden
+from dpsql.server.flight.codec import MAX_MESSAGE_LENGTH, decode, encode, pack, unpack
+from dpsql.server.flight.commands import Catalogs, ServerInfo, Statement, Tables, TypeInfo, read_command, read_ticket
 
 
 def test_a_command_of_the_driver_is_read() -> None:
@@ -43,7 +24,16 @@ def test_a_command_of_the_driver_is_read() -> None:
     assert read_command(packed("CommandGetTables", (3, "r%"), (4, "TABLE"), (4, "VIEW"), (5, 1))) == Tables(
         None, None, "r%", ("TABLE", "VIEW"), with_columns=True
     )
+    assert read_command(packed("CommandGetTables", (1, ""))) == Tables("", None, None, (), with_columns=False)
     assert read_command(packed("CommandGetXdbcTypeInfo", (1, 2**64 - 5))) == TypeInfo(-5)
+    assert read_command(packed("CommandGetXdbcTypeInfo")) == TypeInfo(None)
+
+
+def test_messages_are_written_as_protobuf_has_them() -> None:
+    assert pack("TicketStatementQuery", statement_handle=b"x") == packed("TicketStatementQuery", (1, b"x"))
+    assert encode("CancelFlightInfoResult", status=150).hex() == "089601"
+    answer = pack("ActionCreatePreparedStatementResult", prepared_statement_handle=b"h", parameter_schema=b"p")
+    assert answer == packed("ActionCreatePreparedStatementResult", (1, b"h"), (3, b"p"))
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:
@@ -52,56 +42,53 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
     assert read_command(fixed) == Statement("SELECT 1")
 
 
-@given(st.lists(st.tuples(NUMBER, st.one_of(WHOLE, st.binary(max_size=50))), max_size=20))
-def test_what_is_written_is_read(fields: list[tuple[int, int | bytes]]) -> None:
-    found = Fields(written(*fields))
-    for number, value in dict(fields).items():
-        assert (found.whole(number) if isinstance(value, int) else found.raw(number)) == value
-        parts = [part for other, part in fields if other == number and isinstance(part, bytes)]
-        assert list(found.parts(number)) == parts
-
-
-@given(st.lists(WHOLE, max_size=20))
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=20))
 def test_repeated_numbers_are_read_in_both_forms(values: list[int]) -> None:
-    alone = written(*((1, value) for value in values))
-    together = written((1, b"".join(written((1, value))[1:] for value in values)))
-    assert Fields(alone).wholes(1) == Fields(together).wholes(1) == tuple(values)
+    alone = packed("CommandGetSqlInfo", *((1, value) for value in values))
+    together = packed("CommandGetSqlInfo", (1, b"".join(map(varint, values))))
+    assert read_command(alone) == read_command(together) == ServerInfo(tuple(values))
 
 
 @given(st.text(max_size=50), st.binary(max_size=50))
-def test_a_ticket_holds_its_handle(text: str, handle: bytes) -> None:
-    kind, fields = unpacked(read_ticket(handle))
-    assert (kind, fields.raw(1)) == ("TicketStatementQuery", handle)
-    assert unpacked(packed("Some", (1, text)))[1].text(1) == text
+def test_what_is_written_is_read(text: str, handle: bytes) -> None:
+    assert decode(*unpack(read_ticket(handle))).statement_handle == handle
+    assert decode("CommandStatementQuery", encode("CommandStatementQuery", query=text)).query == text
 
 
 @pytest.mark.parametrize(
     "sent",
     [
         "08",  # a number that does not end
-        "08ffffffffffffffffff02",  # of more than 64 bits
-        "08ffffffffffffffffffff01",  # and of eleven bytes
+        "08ffffffffffffffffffff01",  # of eleven bytes
         "1205aabb",  # bytes that are not all there
         "12ffffffffffffffffff01",  # or are more than any
-        "0b",  # a group
+        "0b",  # a group that does not end
         "0e00",  # no kind of field
         "0000",  # a field without a number
         "0a03666f6f",  # no kind of message
         "0801",
+        "0a02c328",  # a kind that is not UTF-8
     ],
 )
 def test_what_is_no_message_is_refused_in_one_way(sent: str) -> None:
     with pytest.raises(UsageError, match=r"\[flight-message\]"):
-        unpacked(bytes.fromhex(sent))
+        unpack(bytes.fromhex(sent))
+    with pytest.raises(UsageError, match=r"\[flight-message\]"):
+        read_command(bytes.fromhex(sent))
+
+
+def test_text_is_utf_8_and_a_kind_is_known() -> None:
+    for sent in (packed("CommandStatementQuery", (1, b"\xc3\x28")), packed("Nothing", (1, "x"))):
+        with pytest.raises(UsageError, match=r"\[flight-message\]"):
+            read_command(sent)
 
 
 def test_messages_are_bounded() -> None:
-    with pytest.raises(UsageError):
-        Fields(b"\x12\x00" * 200_000)
-    with pytest.raises(UsageError):
-        Fields(b"\x12\x00" * 20_000)
-    with pytest.raises(UsageError):
-        Fields(written((1, b"\x01" * 20_000))).wholes(1)
+    longest = b"\x12\x00" * (MAX_MESSAGE_LENGTH // 2)
+    assert decode("CommandGetCatalogs", longest).ByteSize() == MAX_MESSAGE_LENGTH
+    for read in (unpack, lambda sent: decode("CommandGetCatalogs", sent)):
+        with pytest.raises(UsageError, match=r"\[flight-message\]"):
+            read(longest + b"\x12\x00")
 
 
 @given(st.binary(max_size=200))

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from support.flight_messages import packed
 from support.surfaces_kit import TOP
 
 from dpsql.errors import UsageError
 from dpsql.server.flight.actions import ACTIONS
 from dpsql.server.flight.binding import read_parameters
-from dpsql.server.flight.codec import packed
 from dpsql.server.flight.frames import PREFACE, Frame
 
 from .conftest import Served

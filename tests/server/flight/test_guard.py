@@ -16,10 +16,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from support.flight_messages import packed
 
 from dpsql.errors import PolicyError
 from dpsql.server.flight import connection_guard, serve_flight
-from dpsql.server.flight.codec import packed
 from dpsql.server.flight.frames import PREFACE, Frame
 
 from .conftest import Served

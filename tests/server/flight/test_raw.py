@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from support.flight_messages import packed, written
 from support.surfaces_kit import NAMES, TOP
 
 from dpsql.server.flight.actions import ACTIONS
-from dpsql.server.flight.codec import Fields, packed, unpacked, written
+from dpsql.server.flight.codec import decode, unpack
 from dpsql.server.flight.failures import InvalidArgument, NotSupported, cleanly
 from dpsql.server.flight.statements import Statements
 from dpsql.server.gateway import Gateway
@@ -42,6 +43,11 @@ def acted(served: Served, kind: str, *fields: tuple[int, int | bytes | str], nam
     client, options = served.client(name)
     action = fl.Action(kind, packed(f"Action{kind}Request", *fields))
     return [result.body.to_pybytes() for result in client.do_action(action, options)]
+
+
+def prepared(served: Served, text: str) -> Any:
+    (result,) = acted(served, "CreatePreparedStatement", (1, text))
+    return decode(*unpack(result))
 
 
 def test_an_answer_has_its_receipt(served: Served) -> None:
@@ -86,7 +92,7 @@ def test_a_ticket_is_worth_nothing_to_others(served: Served) -> None:
     with pytest.raises(fl.FlightUnauthorizedError, match=r"\[flight-handle\]"):
         fetched(served, info, "carol")
     assert served.charges("carol") == served.charges() == 0
-    handle = unpacked(acted(served, "CreatePreparedStatement", (1, TOP))[0])[1].raw(1)
+    handle = prepared(served, TOP).prepared_statement_handle
     client, options = served.client("carol")
     command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, handle)))
     for call in (client.get_flight_info, client.get_schema):
@@ -137,12 +143,12 @@ def test_a_token_ends_with_the_password_the_user_or_the_session(served: Served, 
 
 def test_a_ticket_can_be_taken_back(served: Served) -> None:
     info = info_of(served, TOP)
-    body = unpacked(acted(served, "CancelQuery", (1, info.serialize()), name="carol")[0])[1]
-    assert body.whole(1) == 3  # somebody else's cannot
+    body = decode(*unpack(acted(served, "CancelQuery", (1, info.serialize()), name="carol")[0]))
+    assert body.result == 3  # somebody else's cannot
     client, options = served.client()
     action = fl.Action("CancelFlightInfo", written((1, info.serialize())))
     (result,) = client.do_action(action, options)
-    assert Fields(result.body.to_pybytes()).whole(1) == 1
+    assert decode("CancelFlightInfoResult", result.body.to_pybytes()).status == 1
     with pytest.raises(fl.FlightUnauthorizedError, match=r"\[flight-handle\]"):
         fetched(served, info)
     assert served.charges() == 0
@@ -150,11 +156,10 @@ def test_a_ticket_can_be_taken_back(served: Served) -> None:
 
 def test_what_a_prepared_statement_binds_is_what_its_ticket_holds(served: Served) -> None:
     text = "SELECT country FROM countries WHERE country = $1"
-    (result,) = acted(served, "CreatePreparedStatement", (1, text))
-    kind, fields = unpacked(result)
-    assert kind == "ActionCreatePreparedStatementResult"
-    assert pa.ipc.read_schema(pa.py_buffer(fields.raw(3))).types == [pa.string()]
-    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, fields.raw(1))))
+    made = prepared(served, text)
+    assert pa.ipc.read_schema(pa.py_buffer(made.parameter_schema)).types == [pa.string()]
+    handle = made.prepared_statement_handle
+    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, handle)))
     client, options = served.client()
     infos = []
     for country in ("DE", "FR"):
@@ -167,8 +172,8 @@ def test_what_a_prepared_statement_binds_is_what_its_ticket_holds(served: Served
 
 
 def test_a_batch_that_cannot_be_bound_is_refused(served: Served) -> None:
-    (result,) = acted(served, "CreatePreparedStatement", (1, NAMES))
-    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, unpacked(result)[1].raw(1))))
+    handle = prepared(served, NAMES).prepared_statement_handle
+    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, handle)))
     client, options = served.client()
     for values in (
         {"1": ["DE", "FR"]},
@@ -254,7 +259,7 @@ def test_a_fault_says_nothing_of_itself(served: Served, monkeypatch: pytest.Monk
 
     client, options = served.client()
     told: list[str] = []
-    for module, name in (("server", "read_command"), ("actions", "unpacked"), ("login", "Caller")):
+    for module, name in (("server", "read_command"), ("actions", "unpack"), ("login", "Caller")):
         monkeypatch.setattr(f"dpsql.server.flight.{module}.{name}", failing)
         told += [said(call) for call in calls_of(client, options)]
     assert any("could not do this" in message for message in told)

@@ -316,7 +316,7 @@ def test_the_unit_is_followed_by_identity(text: str) -> None:
           "TOP 9 PRIVATE"), "unknown-column"),
         ("SELECT x FROM secret_internal GROUP BY x TOP 9 PRIVATE", "unknown-table"),
         ("SELECT article FROM other.reads GROUP BY article TOP 9 PRIVATE", "unknown-table"),
-        ("SELECT article FROM memory.main.reads GROUP BY article TOP 9 PRIVATE", "construct"),
+        ("SELECT article FROM memory.main.reads GROUP BY article TOP 9 PRIVATE", "unknown-table"),
     ],
 )  # fmt: skip
 def test_a_name_or_a_unit_that_does_not_hold_is_refused(text: str, code: str) -> None:
