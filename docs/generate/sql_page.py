@@ -25,7 +25,7 @@ from dpsql.plan.mechanisms import per_partition, request
 from dpsql.plan.planner import MECHANISMS
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
-from dpsql.sql.analysis import expressions, from_clause, private_select, reader, unnest
+from dpsql.sql.analysis import from_clause, private_select, reader, unnest
 from dpsql.sql.functions import signatures as calls
 from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
@@ -54,7 +54,7 @@ _STORED += ["TIMESTAMP WITH TIME ZONE", "INTEGER[]", "STRUCT"]
 _LIMITS = [
     ("characters of a statement", lexer.MAX_TEXT_LENGTH),
     ("words of a statement", lexer.MAX_TOKENS),
-    ("literals of a statement", expressions.MAX_LITERALS),
+    ("literals of a statement", reader.MAX_LITERALS),
     ("depth of nested expressions", reader.DEEPEST),
     ("tables of a statement", from_clause.MAX_TABLES),
     ("tables and subqueries of a statement", from_clause.MAX_RELATIONS),

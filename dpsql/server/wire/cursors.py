@@ -12,7 +12,7 @@ __all__ = ["CursorMove", "move_cursor"]
 class CursorMove(NamedTuple):
     """Rows from `start` up to `stop`, from 0, in reverse if `is_reversed`, and the position of the cursor behind them.
 
-    `goes_back` is true if a cursor with NO SCROLL cannot do it.
+    `goes_back` is true if a cursor with NO SCROLL cannot do it: also to fetch the row again on which it is.
     """
 
     start: int
@@ -27,7 +27,7 @@ def move_cursor(fetch: Fetch, *, position: int, total: int) -> CursorMove:
 
     Position 0 is before the first row, 1 on it, and `total` + 1 behind the last one.
     """
-    count = fetch.count
+    count, fetches_again = fetch.count, not fetch.move and 0 < position <= total
     match fetch.kind:
         case "ABSOLUTE":
             wanted = count or 0
@@ -36,11 +36,11 @@ def move_cursor(fetch: Fetch, *, position: int, total: int) -> CursorMove:
             return _move_to(target, total=total, goes_back=goes_back)
         case "RELATIVE":
             target = position + (count or 0)
-            return _move_to(target, total=total, goes_back=target < position or (not count and 0 < position <= total))
+            return _move_to(target, total=total, goes_back=target < position or (not count and fetches_again))
         case "BACKWARD":
             return CursorMove(0, max(position - 1, 0), 0, is_reversed=True, goes_back=True)
     if count == 0:
-        return _move_to(position, total=total, goes_back=0 < position <= total)
+        return _move_to(position, total=total, goes_back=fetches_again)
     if count is None or count > 0:
         target = total + 1 if count is None else min(position + count, total + 1)
         return CursorMove(min(position, total), min(target, total), target)

@@ -53,7 +53,7 @@ def prepare_statement(
 
 def _names(text: str) -> list[str]:
     """Return the names of the parameters: numbers from 1, or words in the order in which they are first met."""
-    written = [value.content for value in scan(text).values if value.kind == "parameter"]
+    written = [value.content for value in scan(text, lenient=True).values if value.kind == "parameter"]
     numbers = [int(each[1:]) for each in written if each[1:].isdigit()]
     if max(numbers, default=0) > MAX_PARAMETERS:
         hint = "Number them from $1, without a gap."

@@ -89,7 +89,12 @@ def read_surrounded(
     spans = [each.span for each in found]
     arrays = find_array_values(statement, tokens)
     around = cut_private_queries(
-        statement, tokens, spans=spans, computed=computed, arrays=arrays, literal=partial(_bind_outer, asked, arrays)
+        statement,
+        tokens,
+        spans=spans,
+        computed=computed,
+        arrays=arrays,
+        literal=partial(_bind_outer, asked, arrays=arrays),
     )
     _check_apart(statement, found, text=around.text)
     try:
@@ -110,7 +115,7 @@ def read_surrounded(
     raise refused if is_better or (computed and _explains_more(refused, other)) else other
 
 
-def _bind_outer(asked: AnalysisRequest, arrays: Collection[Value], value: Value) -> Literal | list[Literal]:
+def _bind_outer(asked: AnalysisRequest, value: Value, *, arrays: Collection[Value]) -> Literal | list[Literal]:
     """Return what is bound to a parameter around private queries, and the items of an array, which may be a text."""
     bound = asked.bound[value] if value.kind == "parameter" else value.content
     if isinstance(bound, UnboundParameter):

@@ -205,6 +205,21 @@ def test_describing_charges_nothing(served: Served) -> None:
     assert served.charges() == before
 
 
+def test_asyncpg_binds_arrays_in_binary_by_the_types_that_the_server_says(served: Served) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(served.url())
+        statement = await connection.prepare("SELECT country FROM countries WHERE country = ANY($1) ORDER BY 1")
+        assert [one.name for one in statement.get_parameters()] == ["text[]"]
+        assert [row[0] for row in await statement.fetch(["DE", None, 'F"R', "FR"])] == ["DE", "FR"]
+        text = "SELECT article FROM reads WHERE user_id <> ALL($1) GROUP BY article TOP 2 PRIVATE"
+        statement = await connection.prepare(text)
+        assert [one.name for one in statement.get_parameters()] == ["int8[]"]
+        assert [row[0] for row in await statement.fetch([-1, -2])] == ["a0", "a1"]
+        await connection.close()
+
+    asyncio.run(run())
+
+
 def test_whoever_bound_values_has_one_charge_with_whoever_wrote_them(served: Served) -> None:
     before = served.charges()
     with psycopg.connect(served.conninfo()) as connection:

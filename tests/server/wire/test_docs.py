@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.server_kit import PASSWORD, serving
+from support.server_kit import PASSWORD, Served, serving
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "postgres.md").read_text()
 
@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 def test_the_code_of_postgres_md_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (python,), (sql,) = blocks("python"), blocks("sql")
+    (python,), sql = blocks("python"), blocks("sql")
     with serving(tmp_path) as served:
         monkeypatch.setenv("PGPASSWORD", PASSWORD)
         exec(python.replace("127.0.0.1:5433", f"127.0.0.1:{served.port}"), {})
@@ -31,13 +31,20 @@ def test_the_code_of_postgres_md_runs(
             ["a0", "a1", "a2"],
         )  # a2 has half a chance
         with psycopg.connect(served.conninfo(), autocommit=True) as connection:
-            before = served.charges()
-            for statement in filter(str.strip, sql.split(";")):
-                if statement.strip().startswith("COPY"):
-                    with connection.cursor().copy(statement) as copy:
-                        assert bytes(next(iter(copy))) == b"article\n"
-                        list(copy)
-                else:
-                    found = connection.execute(statement)
-            assert served.charges() == before + 1
-            assert "nothing was charged" in found.fetchone()[0]
+            receipt, cursor = (run_block(connection, served, block) for block in sql)
+            assert "nothing was charged" in receipt.fetchone()[0]
+            assert cursor.statusmessage == "COMMIT"
+
+
+def run_block(connection: psycopg.Connection, served: Served, sql: str) -> psycopg.Cursor:
+    """Run a block of statements, which is charged once, and return the last result."""
+    before, found = served.charges(), connection.cursor()
+    for statement in filter(str.strip, sql.split(";")):
+        if statement.strip().startswith("COPY"):
+            with connection.cursor().copy(statement) as copy:
+                assert bytes(next(iter(copy))) == b"article\n"
+                list(copy)
+        else:
+            found = connection.execute(statement)
+    assert served.charges() == before + 1
+    return found

@@ -214,6 +214,33 @@ def test_only_execute_charges(raw: Raw, served: Served) -> None:
     assert served.charges() == before
 
 
+def test_a_statement_prepared_by_sql_is_one_of_the_protocol(raw: Raw) -> None:
+    raw.send(b"Q", b"PREPARE p (text, int) AS SELECT country FROM countries WHERE country = $1 LIMIT $2::INTEGER\0")
+    assert raw.said() == "C Z"
+    raw.send(b"D", b"Sp\0")
+    raw.send(b"B", b"\0p\0\0\0\0\2\0\0\0\2FR\0\0\0\1\x31\0\0")
+    raw.send(*execute())
+    raw.send(*parse("SELECT 1", "p"))
+    raw.socket.sendall(SYNC)
+    assert raw.said() == "t T 2 D C E42P05 Z"
+    raw.send(*parse("EXECUTE p ('DE', 1)", "again"))
+    raw.send(b"D", b"Sagain\0")
+    raw.send(b"C", b"Sp\0")
+    raw.send(b"Q", b"EXECUTE p ('DE', 1)\0")
+    raw.socket.sendall(SYNC)
+    assert raw.said() == "1 t T 3 E26000 Z"
+    assert raw.said() == "Z"
+
+
+def test_a_statement_that_executes_itself_is_refused(raw: Raw) -> None:
+    raw.send(*parse("EXECUTE p", "p"))
+    raw.send(b"D", b"Sp\0")
+    raw.socket.sendall(SYNC)
+    assert raw.said() == "1 E0A000 Z"
+    raw.send(b"Q", b"EXECUTE p\0")
+    assert raw.said() == "E0A000 Z"
+
+
 def test_a_portal_that_fetches_from_itself_is_refused(raw: Raw) -> None:
     raw.send(*parse("FETCH 1 FROM p"))
     raw.send(*bind(portal="p"))

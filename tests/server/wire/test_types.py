@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -109,6 +110,10 @@ def test_an_answer_has_the_types_that_were_described(
         (b"t", OIDS["bool"], 0, True),
         (b"\0\1\0\0\0\0\0\0\0\7", OIDS["numeric"], 1, Decimal(7)),
         (None, OIDS["int4"], 1, None),
+        (b'{a,"b c",NULL}', 1009, 0, ["a", "b c", None]),
+        (b"{2026-02-03}", 1182, 0, [date(2026, 2, 3)]),
+        (struct.pack("!iiIiiihi", 1, 1, 21, 2, 1, 2, 7, -1), 1005, 1, [7, None]),
+        (struct.pack("!iiI", 0, 0, 25), 1009, 1, []),
     ],
 )
 def test_values_are_read_as_clients_send_them(data: bytes | None, oid: int, code: int, value: object) -> None:
@@ -124,12 +129,24 @@ def test_values_are_read_as_clients_send_them(data: bytes | None, oid: int, code
         (b"\0\1\0\0\0\0\0\0\x7f\xff", OIDS["numeric"], "22P03"),
         (b"\x7f\xff\xff\xff", OIDS["date"], None),
         (b"", 114, None),
+        (b"\0\0\0\0", 1007, "22P02"),
+        (struct.pack("!iiIiiii", 2, 0, 23, 1, 1, 1, 1), 1007, "22P02"),
+        (struct.pack("!iiIiiii", 1, 0, 23, 2, 1, 4, 7), 1007, "22P02"),
+        (struct.pack("!iiIiiih", 1, 0, 23, 1, 1, 2, 7), 1007, "22P03"),
+        (struct.pack("!iiIiii", 1, 0, 25, 1, 1, 1_000_000), 1009, "22P02"),
     ],
 )
 def test_values_that_are_none_are_refused(data: bytes, oid: int, sqlstate: str | None) -> None:
     with pytest.raises((Malformed, WireError)) as caught:
         decode_value(data, oid, code=1, name="")
     assert sqlstate in {None, caught.value.sqlstate}
+
+
+def test_a_text_that_is_no_array_is_refused() -> None:
+    for data in (b"a", b"{{1}}", b"{1"):
+        with pytest.raises(Malformed) as caught:
+            decode_value(data, 0, code=0, name="BIGINT[]")
+        assert caught.value.sqlstate == "22P02"
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**28), max_value=10**28))

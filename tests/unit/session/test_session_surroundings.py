@@ -376,6 +376,29 @@ def test_explain_of_what_reads_no_private_query_says_that_it_is_free(session: Se
         session.sql("EXPLAIN SELECT [nothing] AS l FROM topics")
 
 
+def test_explain_of_a_public_query_shows_that_of_the_engine(session: Session) -> None:
+    facts = dict(session.sql("EXPLAIN SELECT article FROM topics").fetchall())
+    assert (facts["reads"], facts["cost"]) == ("no private row", "nothing")
+    assert "topics" in facts["engine SQL"]
+    assert session.describe("EXPLAIN SELECT article FROM topics").names == ["property", "value"]
+    with pytest.raises(dpsql.Refusal, match="not-a-query"):
+        session.explain("SELECT article FROM topics")
+
+
+def test_arrays_around_an_answer_are_values_and_texts(session: Session) -> None:
+    first = session.sql(f"SELECT article, [1] AS l FROM ({NAMES}) AS x").fetchall()[0][0]
+    for condition, values in (
+        ("article = ANY (?)", [[first]]),
+        ("article = ANY (?)", ["{" + first + "}"]),
+        ("article = ANY ('{" + first + "}'::text[])", []),
+        ("list_contains(?, article)", [[first]]),
+    ):
+        found = session.sql(f"SELECT article, [1] AS l FROM ({NAMES}) AS x WHERE {condition}", values)
+        assert [row[0] for row in found.fetchall()] == [first]
+    with pytest.raises(dpsql.Refusal, match="literal"):
+        session.sql(f"SELECT article, [1] AS l FROM ({NAMES}) AS x WHERE article = ANY ('{first}')")
+
+
 def test_the_receipt_has_the_parts_as_json_too(session: Session) -> None:
     receipt = session.sql(f"SELECT article FROM ({NAMES}) AS a INTERSECT SELECT article FROM ({COUNTS}) AS b").receipt
     assert str(receipt).startswith("2 private queries; ")
