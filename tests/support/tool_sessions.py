@@ -108,8 +108,9 @@ def _apt(*packages: str) -> str:
     return f"apt-get install {' '.join(packages)}"
 
 
-def _venv(name: str, package: str) -> str:
-    return f"python3 -m venv ~/.cache/dpsql-tools/{name} && ~/.cache/dpsql-tools/{name}/bin/pip install '{package}'"
+def _venv(name: str, *packages: str) -> str:
+    folder, words = f"~/.cache/dpsql-tools/{name}", " ".join(f"'{package}'" for package in packages)
+    return f"python3 -m venv {folder} && {folder}/bin/pip install {words}"
 
 
 def _npm(name: str, *packages: str) -> str:
@@ -126,11 +127,13 @@ def _slow_node(given: Mapping[str, str], *, program: str, name: str) -> Steps:
     return run([str(found), INSTALLED / name / program], dict(given), cwd=INSTALLED / name)
 
 
-def _with(command: str, given: Mapping[str, str], *, program: str) -> Steps:
+def _with(
+    command: str, given: Mapping[str, str], *, program: str, python: Path | None = None, module: str = ""
+) -> Steps:
     """Run a session in Python that starts a command."""
     if shutil.which(command) is None:
         missing(command)
-    return _python(given, program=program)
+    return _python(given, program=program, python=python, module=module)
 
 
 def _spark(given: Mapping[str, str]) -> Steps:
@@ -149,7 +152,8 @@ def _go(given: Mapping[str, str], *, driver: str) -> Steps:
     if not binary.exists():
         environment = {**os.environ, "GO111MODULE": "off", "GOPATH": str(_GO_PATH)}
         subprocess.run([str(found), "build", "-o", binary, SESSIONS / "ask_pgx.go"], env=environment, check=True)
-    return run([binary], {**given, "driver": driver}, cwd=SESSIONS)
+    steps = run([binary], {**given, "driver": driver}, cwd=SESSIONS)
+    return {**steps, "version": {"value": _debian_version(_GO_PACKAGES[driver == "pq"])}}
 
 
 def _rust(given: Mapping[str, str]) -> Steps:
@@ -166,7 +170,13 @@ def _rust(given: Mapping[str, str]) -> Steps:
         (target / ".cargo").mkdir(exist_ok=True)
         (target / ".cargo" / "config.toml").write_text(f"[source]\ncrates-io = {replaced}\n")
         subprocess.run([str(found), "build", "--offline", "--target-dir", target], cwd=target, check=True)
-    return run([binary], dict(given), cwd=SESSIONS)
+    return {**run([binary], dict(given), cwd=SESSIONS), "version": {"value": _debian_version(_RUST_PACKAGES[0])}}
+
+
+def _debian_version(package: str) -> str:
+    """Return the version of a package of Debian, without Debian's own part."""
+    command = ["dpkg-query", "--show", "--showformat=${Version}", package]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition("-")[0]
 
 
 def _built(source: Path) -> Path:
@@ -183,7 +193,9 @@ _RUST_PACKAGES = ("librust-tokio-postgres-dev", "librust-tokio-dev", "librust-se
 _RUBY = ("ruby", "ask_activerecord.rb")
 TOOLS = (
     Tool("django", "Django", partial(_python, program="ask_django.py", module="django"), "pip install django"),
-    Tool("sqlmodel", "SQLModel", partial(_python, program="ask_sqlmodel.py", module="sqlmodel"), "pip install sqlmodel"),
+    Tool(
+        "sqlmodel", "SQLModel", partial(_python, program="ask_sqlmodel.py", module="sqlmodel"), "pip install sqlmodel"
+    ),
     Tool("pgcli", "pgcli", partial(_python, program="ask_pgcli.py", module="pgcli"), "pip install pgcli"),
     Tool("sequelize", "Sequelize", partial(_node, program="ask_sequelize.mjs"), "npm"),
     Tool("typeorm", "TypeORM", partial(_node, program="ask_typeorm.mjs"), "npm"),
@@ -210,7 +222,9 @@ TOOLS = (
     Tool(
         "php",
         "PHP PDO",
-        partial(_interpreted, words=["php", "ask_php.php"], probe=["-r", "exit(extension_loaded('pdo_pgsql') ? 0 : 1);"]),
+        partial(
+            _interpreted, words=["php", "ask_php.php"], probe=["-r", "exit(extension_loaded('pdo_pgsql') ? 0 : 1);"]
+        ),
         _apt("php-cli", "php-pgsql"),
     ),
     Tool("pgbench", "pgbench", partial(_with, "pgbench", program="ask_pgbench.py"), _apt("postgresql-contrib")),
@@ -236,7 +250,7 @@ TOOLS = (
         "ibis",
         "ibis",
         partial(_python, program="ask_ibis.py", python=_in_own("ibis")),
-        _venv("ibis", "ibis-framework[postgres]"),
+        _venv("ibis", "ibis-framework[postgres]", "packaging"),
         slow=True,
     ),
     Tool(
@@ -244,6 +258,27 @@ TOOLS = (
         "pgAdmin 4",
         partial(_python, program="ask_pgadmin.py", python=_in_own("pgadmin")),
         _venv("pgadmin", "pgadmin4"),
+        slow=True,
+    ),
+    Tool(
+        "dbt",
+        "dbt-postgres",
+        partial(_python, program="ask_dbt.py", python=_in_own("dbt")),
+        _venv("dbt", "dbt-core<1.11", "dbt-postgres<1.10"),
+        slow=True,
+    ),
+    Tool(
+        "libreoffice",
+        "LibreOffice Base",
+        partial(_with, "soffice", program="ask_libreoffice.py", python=DEBIANS_PYTHON, module="uno"),
+        _apt("libreoffice-base", "libreoffice-sdbc-postgresql", "python3-uno"),
+        slow=True,
+    ),
+    Tool(
+        "drizzle-kit",
+        "drizzle-kit pull",
+        partial(_slow_node, program="ask_drizzle_kit.mjs", name="drizzle-kit"),
+        _npm("drizzle-kit", "drizzle-kit", "drizzle-orm", "pg"),
         slow=True,
     ),
     Tool(

@@ -60,10 +60,6 @@ connection.raw_sql("SET dpsql.implicit TO on").close()
 step(
     "a private query as an expression",
     lambda: rows(
-        connection.table("reads")
-        .group_by("article")
-        .agg(n=ibis._.user_id.nunique())
-        .order_by(ibis.desc("n"))
-        .limit(3)
+        connection.table("reads").group_by("article").agg(n=ibis._.user_id.nunique()).order_by(ibis.desc("n")).limit(3)
     ),
 )

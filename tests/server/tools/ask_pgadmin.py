@@ -177,9 +177,24 @@ step("Explain Analyze", lambda: explain(given["public"], analyze=True))
 step("View Data of a public table", lambda: len(view(place["countries"])))
 for kind in ("index", "constraints", "trigger", "rule", "row_security_policy", "partition"):
     step(f"tree: {kind} of a table", lambda kind=kind: len(children(kind, place["table"])))
-for kind in ("view", "mview", "function", "procedure", "trigger_function", "sequence", "type", "domain", "collation",
-             "aggregate", "operator", "foreign_table", "fts_configuration", "fts_dictionary", "fts_parser",
-             "fts_template"):
+for kind in (
+    "view",
+    "mview",
+    "function",
+    "procedure",
+    "trigger_function",
+    "sequence",
+    "type",
+    "domain",
+    "collation",
+    "aggregate",
+    "operator",
+    "foreign_table",
+    "fts_configuration",
+    "fts_dictionary",
+    "fts_parser",
+    "fts_template",
+):
     step(f"tree: {kind} of a schema", lambda kind=kind: len(children(kind, place["schema"])))
 for kind in ("cast", "event_trigger", "extension", "foreign_data_wrapper", "language", "publication", "subscription"):
     step(f"tree: {kind} of a database", lambda kind=kind: len(children(kind, place["database"])))
@@ -191,5 +206,13 @@ for kind, of in (("table", "table"), ("schema", "schema"), ("database", "databas
 step("statistics of a table", lambda: bool(call("GET", f"/browser/table/stats/{place['table']}")))
 step("dependencies of a table", lambda: call("GET", f"/browser/table/dependency/{place['table']}") is not None)
 step("dependents of a table", lambda: call("GET", f"/browser/table/dependent/{place['table']}") is not None)
-step("dashboard", lambda: bool(call("GET", f"/dashboard/dashboard_stats/{place['server'].split('/')[1]}/{place['database'].split('/')[2]}?chart_names=session_stats,tps_stats,ti_stats,to_stats,bio_stats")))
+step(
+    "dashboard",
+    lambda: bool(
+        call(
+            "GET",
+            f"/dashboard/dashboard_stats/{place['server'].split('/')[1]}/{place['database'].split('/')[2]}?chart_names=session_stats,tps_stats,ti_stats,to_stats,bio_stats",
+        )
+    ),
+)
 step("completion", lambda: bool(call("POST", f"/sqleditor/autocomplete/{TAB}", ["SELECT * FROM ", "SELECT * FROM "])))
