@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import pytest
 from support.foreign_clients import JDBC, Steps, missing, node, run
 
 __all__ = ["CELLS", "COLUMNS", "PUBLIC", "QUESTION", "REFUSED", "SLOW", "TOOLS", "Tool", "statements"]
@@ -47,7 +48,8 @@ COLUMNS = ["user_id", "article", "country", "ts"]
 class Tool:
     """A tool: its name, which is also that of its user; how to run its session; and the command that installs it.
 
-    One that is `slow` to install or to start runs only where DPSQL_TOOLS names it, or is "all".
+    One that is `slow` to install or to start runs only where DPSQL_TOOLS names it, or is "all". `notes` says why a
+    step fails, in a sentence for the table.
     """
 
     name: str
@@ -55,12 +57,13 @@ class Tool:
     run: Callable[[Mapping[str, str]], Steps]
     install: str
     slow: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def session(self, given: Mapping[str, str]) -> Steps:
         """Run the session and return its steps; skip the test if the tool is not there or was not asked for."""
         wanted = os.environ.get("DPSQL_TOOLS", "")
         if self.slow and self.name not in wanted.split() and wanted != "all":
-            missing(f"what DPSQL_TOOLS={self.name} runs, after `{self.install}`,", required=False)
+            pytest.skip(f"runs with DPSQL_TOOLS={self.name}, after: {self.install}")
         return self.run(given)
 
 
@@ -192,15 +195,31 @@ _CRATES = Path("/usr/share/cargo/registry")
 _RUST_PACKAGES = ("librust-tokio-postgres-dev", "librust-tokio-dev", "librust-serde-json-dev")
 _RUBY = ("ruby", "ask_activerecord.rb")
 TOOLS = (
-    Tool("django", "Django", partial(_python, program="ask_django.py", module="django"), "pip install django"),
+    Tool(
+        "django",
+        "Django",
+        partial(_python, program="ask_django.py", module="django"),
+        "pip install django",
+        notes={
+            "introspect": '`inspectdb` reads a row to learn the columns (`SELECT * FROM "reads" LIMIT 1`), which is refused for a private table.'
+        },
+    ),
     Tool(
         "sqlmodel", "SQLModel", partial(_python, program="ask_sqlmodel.py", module="sqlmodel"), "pip install sqlmodel"
     ),
     Tool("pgcli", "pgcli", partial(_python, program="ask_pgcli.py", module="pgcli"), "pip install pgcli"),
-    Tool("sequelize", "Sequelize", partial(_node, program="ask_sequelize.mjs"), "npm"),
-    Tool("typeorm", "TypeORM", partial(_node, program="ask_typeorm.mjs"), "npm"),
-    Tool("knex", "Knex", partial(_node, program="ask_knex.mjs"), "npm"),
-    Tool("drizzle", "Drizzle", partial(_node, program="ask_drizzle.mjs"), "npm"),
+    Tool(
+        "sequelize",
+        "Sequelize",
+        partial(_node, program="ask_sequelize.mjs"),
+        "tests/server/tools/node: npm ci",
+        notes={
+            "a table described without its schema": 'It looks in the schema `public` unless `schema: "main"` is given.'
+        },
+    ),
+    Tool("typeorm", "TypeORM", partial(_node, program="ask_typeorm.mjs"), "tests/server/tools/node: npm ci"),
+    Tool("knex", "Knex", partial(_node, program="ask_knex.mjs"), "tests/server/tools/node: npm ci"),
+    Tool("drizzle", "Drizzle", partial(_node, program="ask_drizzle.mjs"), "tests/server/tools/node: npm ci"),
     Tool(
         "activerecord",
         "ActiveRecord",
@@ -226,6 +245,9 @@ TOOLS = (
             _interpreted, words=["php", "ask_php.php"], probe=["-r", "exit(extension_loaded('pdo_pgsql') ? 0 : 1);"]
         ),
         _apt("php-cli", "php-pgsql"),
+        notes={
+            "a table described without its schema": "`pg_meta_data` looks in the schema `public`; write `main.reads`."
+        },
     ),
     Tool("pgbench", "pgbench", partial(_with, "pgbench", program="ask_pgbench.py"), _apt("postgresql-contrib")),
     Tool("pgbouncer", "PgBouncer", partial(_with, "pgbouncer", program="ask_pgbouncer.py"), _apt("pgbouncer")),
@@ -245,6 +267,7 @@ TOOLS = (
         partial(_interpreted, words=["Rscript", "--vanilla", "ask_r.R"], probe=["-e", "library(RPostgreSQL)"]),
         _apt("r-cran-rpostgresql", "r-cran-dbplyr", "r-cran-jsonlite"),
         slow=True,
+        notes={"refused": "RPostgreSQL shows that the statement failed, and not why."},
     ),
     Tool(
         "ibis",
@@ -252,6 +275,10 @@ TOOLS = (
         partial(_python, program="ask_ibis.py", python=_in_own("ibis")),
         _venv("ibis", "ibis-framework[postgres]", "packaging"),
         slow=True,
+        notes={
+            "sql of a private query": "`.sql()` parses the text as PostgreSQL, which has no `TOP k PRIVATE`; use `.raw_sql()`, or standard SQL with `dpsql.implicit`.",
+            "sql of a public query": "`.sql()` creates a temporary view, which is refused.",
+        },
     ),
     Tool(
         "pgadmin",
@@ -259,6 +286,7 @@ TOOLS = (
         partial(_python, program="ask_pgadmin.py", python=_in_own("pgadmin")),
         _venv("pgadmin", "pgadmin4"),
         slow=True,
+        notes={"Explain Analyze": "It would run the statement; Explain works."},
     ),
     Tool(
         "dbt",
@@ -266,6 +294,9 @@ TOOLS = (
         partial(_python, program="ask_dbt.py", python=_in_own("dbt")),
         _venv("dbt", "dbt-core<1.11", "dbt-postgres<1.10"),
         slow=True,
+        notes={
+            "run of a view": "`dbt run` creates tables and views, and the server is read-only; `show`, `test` and `docs` work."
+        },
     ),
     Tool(
         "libreoffice",
@@ -287,6 +318,7 @@ TOOLS = (
         partial(_slow_node, program="ask_evidence.mjs", name="evidence"),
         _npm("evidence", "@evidence-dev/postgres"),
         slow=True,
+        notes={"refused": "The page shows an error of Evidence itself: it reads the count of a query that failed."},
     ),
     Tool(
         "cube",

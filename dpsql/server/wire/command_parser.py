@@ -396,7 +396,7 @@ def _parse_explain(reader: CommandReader) -> Command | None:
         return None
     layout = options.get("FORMAT", "TEXT" if reader.last.written == ")" else "")
     if any(options.get(name, "OFF") not in _FALSE for name in ("ANALYZE", "ANALYSE")):
-        reason = "EXPLAIN ANALYZE would run the query, and charge it."
+        reason = "EXPLAIN ANALYZE would run the statement, and a private query is charged when it runs."
         raise WireError("0A000", reason, hint="Leave ANALYZE out: EXPLAIN alone is free.")
     if options.keys() - _EXPLAIN_OPTIONS or layout not in {"", "TEXT", "JSON", "XML"}:
         raise WireError("0A000", "This option of EXPLAIN is not supported.", hint="EXPLAIN (FORMAT JSON) SELECT ...")

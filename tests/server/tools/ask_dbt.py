@@ -87,4 +87,4 @@ step("show of a model", lambda: len(run("show", "--select", "continents").result
 step("test", lambda: len(run("test").results))
 step("source freshness", lambda: len(run("source", "freshness").results))
 step("compile", lambda: len(run("compile").results))
-step("run", lambda: len(run("run").results))
+step("run of a view", lambda: len(run("run").results))

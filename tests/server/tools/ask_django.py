@@ -45,6 +45,9 @@ class Country(models.Model):
         managed = False
         db_table = "countries"
 
+    def __str__(self) -> str:
+        return self.country
+
 
 class Read(models.Model):
     user_id = models.BigIntegerField(primary_key=True)
@@ -56,6 +59,9 @@ class Read(models.Model):
         app_label = "events"
         managed = False
         db_table = "reads"
+
+    def __str__(self) -> str:
+        return self.article
 
 
 def rows(statement: str, values: list[object] | None = None, *, alias: str = "default") -> list[list[object]]:

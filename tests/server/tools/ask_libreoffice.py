@@ -17,9 +17,9 @@ from com.sun.star.sdbc import SQLException
 from steps import given, say, step
 
 
-class Failed(Exception):  # noqa: N818 - named as what happened
+class Failed(Exception):
     def __init__(self, error: SQLException) -> None:
-        found = error.SQLState if len(error.SQLState) == 5 else ""  # noqa: PLR2004 - the length of an SQLSTATE
+        found = error.SQLState if len(error.SQLState) == 5 else ""
         self.sqlstate = found
         super().__init__(error.Message)
 

@@ -36,7 +36,7 @@ app.run_before_app_start()
 GROUP, TAB = 1, 1234567
 
 
-class Failed(Exception):  # noqa: N818 - named as what happened
+class Failed(Exception):
     """What a page shows in red."""
 
 
@@ -137,8 +137,8 @@ def cancel() -> object:
             button.open(f"/sqleditor/cancel/{TAB}", method="POST")
 
     button = app.test_client()
-    for cookie in client._cookies.values():  # noqa: SLF001 - the same session of the browser
-        button._cookies[cookie._storage_key] = cookie  # noqa: SLF001
+    for cookie in client._cookies.values():
+        button._cookies[cookie._storage_key] = cookie
     after_a_moment(press)
     return run(given["slow"])
 

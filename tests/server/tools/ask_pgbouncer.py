@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -22,7 +23,6 @@ listen_addr = 127.0.0.1
 listen_port = {listens}
 unix_socket_dir =
 auth_type = any
-max_prepared_statements = 10
 ignore_startup_parameters = extra_float_digits
 server_reset_query = DISCARD ALL
 """
@@ -40,12 +40,9 @@ def bouncer(mode: str) -> Iterator[str]:
     listens = free_port()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pgbouncer.ini"
-        text = CONFIGURATION.format(**given, mode=mode, listens=listens)
-        if "." in version() and tuple(map(int, version().split(".")[:2])) < (1, 21):
-            text = text.replace("max_prepared_statements = 10\n", "")
-        file.write_text(text)
+        file.write_text(CONFIGURATION.format(**given, mode=mode, listens=listens))
         Path(folder).chmod(0o755)
-        command = ["pgbouncer", "-q", "-u", "nobody", file] if not _is_user() else ["pgbouncer", "-q", file]
+        command = ["pgbouncer", "-q", *(["-u", "nobody"] if os.getuid() == 0 else []), file]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             address = f"host=127.0.0.1 port={listens} user=anybody dbname={given['database']}"
@@ -54,12 +51,6 @@ def bouncer(mode: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait()
-
-
-def _is_user() -> bool:
-    import os
-
-    return os.getuid() != 0
 
 
 def _wait(address: str) -> None:
@@ -96,22 +87,22 @@ def as_others(address: str) -> list[list[list[object]]]:
     return answers
 
 
-say("version", {"value": version()})
-for mode in ("session", "transaction"):
+def session(mode: str, prefix: str) -> None:
+    """Run the steps through a pool of a mode."""
     with bouncer(mode) as address:
-        prepare = None if mode == "transaction" else 0
+        prepare = 0 if mode == "session" else None  # PgBouncer 1.21 follows prepared statements between connections
         with psycopg.connect(address, autocommit=True, prepare_threshold=prepare) as connection:
-            prefix = "" if mode == "session" else "transaction pooling: "
-            ask = given["question"]
             step(f"{prefix}connect", lambda: rows(connection, "SELECT 1"))
-            step(f"{prefix}ask", lambda: rows(connection, ask))
-            step(f"{prefix}again", lambda: rows(connection, ask))
+            step(f"{prefix}ask", lambda: rows(connection, given["question"]))
+            step(f"{prefix}again", lambda: rows(connection, given["question"]))
             step(f"{prefix}public", lambda: rows(connection, given["public"]))
-            if mode == "session":
-                step("prepared", lambda: [rows(connection, given["formatted"], ["DE"]) for _ in range(3)])
-            else:
-                step(f"{prefix}bound", lambda: rows(connection, given["formatted"], ["DE"]))
+            step(f"{prefix}prepared", lambda: [rows(connection, given["formatted"], ["DE"]) for _ in range(3)])
             step(f"{prefix}refused", lambda: rows(connection, given["refused"]))
             step(f"{prefix}cancel", lambda: cancel(connection))
-            step(f"{prefix}after", lambda: rows(connection, ask))
+            step(f"{prefix}after", lambda: rows(connection, given["question"]))
         step(f"{prefix}three connections", lambda: as_others(address))
+
+
+say("version", {"value": version()})
+session("session", "")
+session("transaction", "transaction pooling: ")

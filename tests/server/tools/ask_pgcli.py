@@ -8,7 +8,6 @@ from threading import Event
 
 import pgcli
 from pgcli.completion_refresher import CompletionRefresher
-from pgcli.main import PGCli
 from pgcli.pgexecute import PGExecute
 from pgspecial.main import PGSpecial
 from steps import after_a_moment, given, say, step

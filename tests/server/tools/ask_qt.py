@@ -7,7 +7,7 @@ from PyQt5.QtSql import QSqlDatabase, QSqlQuery, QSqlQueryModel, QSqlTableModel
 from steps import given, say, step
 
 
-class Failed(Exception):  # noqa: N818 - named as what happened
+class Failed(Exception):
     def __init__(self, error: object) -> None:
         self.sqlstate = error.nativeErrorCode()
         super().__init__(error.text())

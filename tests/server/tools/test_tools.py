@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.foreign_clients import Steps
@@ -25,8 +26,10 @@ from dpsql.server.users import User
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.sqlstates import WireError
 
+pytestmark = pytest.mark.tools
 OUTCOMES = Path(__file__).parent / "outcomes.json"
 SLOWLY = 1.5  # seconds: sessions cancel long before
+NOT_THERE = ""  # the tool has no such thing, or its session does not try it
 TABLES = {"reads", "countries"}
 COUNTRIES = [["DE", "Europe"], ["FR", "Europe"], ["TV", "Oceania"]]
 ACCOUNTS = "\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
@@ -98,14 +101,16 @@ def test_a_tool_finds_what_is_written_down(tool: Tool, served: Served, sent: dic
             "title": tool.title,
             "version": version,
             "date": datetime.now(UTC).date().isoformat(),
+            "notes": dict(tool.notes),
             **found,
         }
         OUTCOMES.write_text(json.dumps(dict(sorted(outcomes.items())), indent=1, ensure_ascii=False) + "\n")
+    assert found["faults"].keys() == tool.notes.keys(), found["faults"]
     written = outcomes[tool.name]
     assert {name: written[name] for name in found} == found
 
 
-def judge(steps: Steps, served: Served, user: str) -> dict[str, object]:
+def judge(steps: Steps, served: Served, user: str) -> dict[str, Any]:
     """Return what each column of the table says of a session, the further steps, and how many queries were charged."""
     session = served.front.service.session(user)
     if "cancel" in steps:  # it runs on when it was cancelled, and its answer is stored
@@ -118,7 +123,7 @@ def judge(steps: Steps, served: Served, user: str) -> dict[str, object]:
     faults = {name: fault for name, step in steps.items() if (fault := find_fault(name, step, answer))}
     own = {name for names in CELLS.values() for name in names} | {"version"}
     cells = {
-        cell: "no" if faults.keys() & set(names) else "yes" if steps.keys() & set(names) else "–"
+        cell: "no" if faults.keys() & set(names) else "yes" if steps.keys() & set(names) else NOT_THERE
         for cell, names in CELLS.items()
     }
     return {
@@ -157,3 +162,13 @@ def find_fault(name: str, step: dict[str, object], answer: list[list[str]]) -> s
 
 def rows(value: object) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in value] if isinstance(value, list) else []
+
+
+def test_every_tool_connects_and_is_told_of_its_notes() -> None:
+    outcomes = json.loads(OUTCOMES.read_text())
+    assert outcomes.keys() == {tool.name for tool in TOOLS}
+    for tool in TOOLS:
+        written = outcomes[tool.name]
+        assert (written["title"], written["notes"]) == (tool.title, dict(tool.notes)), tool.name
+        assert list(written["cells"]) == list(CELLS), tool.name
+        assert "no" not in {written["cells"][name] for name in ("connect", "ask", "replay", "public", "prepared")}
