@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "encode_answer",
     "encode_balance",
+    "encode_interval",
     "encode_notes",
     "encode_receipt",
     "encode_spending",
@@ -45,6 +46,20 @@ def encode_answer(answer: Answer) -> dict[str, object]:
 def encode_notes(answer: Answer) -> dict[str, object]:
     """Return the receipt of an answer and its notes, for the metadata of a table."""
     return {**encode_receipt(answer.receipt), **_encode_notes(answer)}
+
+
+def encode_interval(answer: Answer, level: float = LEVEL) -> dict[str, object] | None:
+    """Return the half widths of the intervals that hold the exact counts, and the positions of their columns.
+
+    None for counts that were made monotone, and for averages, whose intervals differ by row.
+    """
+    if answer.counts is None or answer.counts.adjusted:
+        return None
+    first, *others = (
+        {"reach": each.half_width(level), "columns": list(each.columns)}
+        for each in (answer.counts, *answer.counts.others)
+    )
+    return {"level": level, **first, **({"others": others} if others else {})}
 
 
 def _encode_notes(answer: Answer) -> dict[str, object]:

@@ -19,7 +19,7 @@ def page() -> str:
     return "\n".join(
         [
             head("PostgreSQL clients that were tried", "tests/server/tools/outcomes.json, which the tests write"),
-            "Each of these tools runs a session against `dpsql serve`, and the tests compare what it finds with this page.",
+            "Each of these tools runs a session against a server, and the tests compare what it finds with this page.",
             "An empty cell is something that the tool does not have, or that its session does not try.\n",
             "| column | what it means |",
             "| --- | --- |",

@@ -333,7 +333,8 @@ def compare_budgets(
 def serve(policy: Path | None, *, db: Path | None) -> None:
     """Start a server for analysts.
 
-    It speaks the PostgreSQL protocol and Arrow Flight SQL, serves web pages, and runs until a signal stops it.
+    It speaks the PostgreSQL protocol, Arrow Flight SQL and the Model Context Protocol, serves web pages, and runs
+    until a signal stops it.
     """
     try:
         from dpsql.server.serve import run
@@ -342,6 +343,39 @@ def serve(policy: Path | None, *, db: Path | None) -> None:
         raise UsageError("not-installed", reason, hint=hint) from None
 
     run(policy, db, tell=click.echo, log=sys.stderr)
+
+
+@app.command()
+@click.argument("database", metavar="[DB]", required=False, type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
+@_POLICY
+@_ANALYST
+@click.option("--ledger", help="Ledger to use instead of the one in the policy.")
+@click.option("--isolation", help="Set to process to open the data in a separate process.")
+@_IMPLICIT
+def mcp(
+    database: Path | None,
+    policy: Path | None,
+    *,
+    analyst: str | None,
+    ledger: str | None,
+    isolation: str | None,
+    implicit: bool | None,
+) -> None:
+    """Let an assistant ask, by the Model Context Protocol on standard input and output.
+
+    An assistant starts this command itself; it ends when the assistant closes its input.
+    """
+    from dpsql.connect import connect
+
+    try:
+        from dpsql.server.mcp import run_stdio
+    except ImportError as error:
+        hint = "Install it: pip install 'dpsql[mcp]'."
+        raise UsageError("not-installed", f"This command needs the package {error.name}.", hint=hint) from None
+    with connect(
+        database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation, implicit=implicit
+    ) as session:
+        run_stdio(session)
 
 
 app.add_command(ledger)

@@ -1,8 +1,9 @@
-"""`dpsql user`: the users of a server. Passwords are typed or piped in, never given on the command line."""
+"""`dpsql user`: users of a server and their tokens. Passwords are typed or piped in, never given as arguments."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ _PIPED = click.option("--password-stdin", is_flag=True, help="Read the password 
 
 @click.group(name="user", no_args_is_help=True)
 def app() -> None:
-    """Manage the users who may log in to a server."""
+    """Manage the users who may log in to a server, and their tokens."""
 
 
 @app.command()
@@ -70,17 +71,65 @@ def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
     click.echo(f"{name} may no longer log in. Send SIGHUP to a running server to apply the change.")
 
 
+@app.command()
+@_NAME
+@click.argument("label", help="Name for the token, such as that of the program that uses it.")
+@_FILE
+@_POLICY
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["read", "query", "curate"]),
+    default=["read"],
+    help="What the token may do: read what is free, run charged queries, act as a curator; repeat for more.",
+)
+@click.option("--days", type=click.IntRange(1, 3660), default=90, help="Number of days until the token expires.")
+def token(name: str, *, label: str, users: Path | None, policy: Path | None, scopes: Sequence[str], days: int) -> None:
+    """Create a token with which a program uses the JSON API or MCP as a user.
+
+    The token is printed once and cannot be read again.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    from dpsql.server.users import StoredToken
+    from dpsql.server.users_file import add_token
+
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+    click.echo(add_token(_find_users_file(users, policy), StoredToken(name, label, frozenset(scopes), until)))
+    click.echo("Send SIGHUP to a running server to apply the change.", err=True)
+
+
+@app.command()
+@_NAME
+@click.argument("label", help="Name of the token.")
+@_FILE
+@_POLICY
+def revoke(name: str, *, label: str, users: Path | None, policy: Path | None) -> None:
+    """Revoke a token of a user."""
+    from dpsql.server.users_file import remove_token
+
+    remove_token(_find_users_file(users, policy), name, label=label)
+    click.echo(f"{label} of {name} is revoked. Send SIGHUP to a running server to apply the change.")
+
+
 @app.command(name="list")
 @_FILE
 @_POLICY
 def listing(*, users: Path | None, policy: Path | None) -> None:
-    """List the users."""
-    from dpsql.server.users_file import list_users
+    """List the users and their tokens."""
+    from dpsql.server.users_file import list_tokens, list_users
 
-    for user in list_users(_find_users_file(users, policy)):
+    file = _find_users_file(users, policy)
+    tokens = list_tokens(file)
+    for user in list_users(file):
         marks = ["curator"] if user.is_curator else []
         marks += [f"acts as {', '.join(user.acts_as)}"] if user.acts_as else []
         click.echo("  ".join([user.name, *marks]))
+        for each in tokens:
+            if each.user == user.name:
+                until = "" if each.expires is None else f", until {each.expires:%Y-%m-%d}"
+                click.echo(f"  token {each.label}: {', '.join(sorted(each.scopes))}{until}")
 
 
 def _find_users_file(users: Path | None, policy: Path | None) -> Path:

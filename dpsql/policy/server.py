@@ -19,7 +19,7 @@ OFF = "off"
 CATALOGS = ("auto", "none")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
-_SURFACES = ("postgres", "web", "flight")
+_SURFACES = ("postgres", "web", "flight", "mcp")
 _COUNTS = ("statements_per_minute", "max_connections")
 
 
@@ -27,11 +27,11 @@ _COUNTS = ("statements_per_minute", "max_connections")
 class ServerSettings:
     """Settings of `dpsql serve`: addresses, users, and limits.
 
-    `users` is the file that `dpsql user add` writes. `postgres`, `web` and `flight` are each a "host:port" or "off";
-    one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` is the PostgreSQL
-    that answers tools which list tables: "auto" starts an empty one, an address is that of an empty database, and
-    "none" refuses such statements. `statements_per_minute` is a limit for each analyst, `max_connections` for all
-    together.
+    `users` is the file that `dpsql user add` writes. `postgres`, `web`, `flight` and `mcp` are each a "host:port" or
+    "off"; one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` is the
+    PostgreSQL that answers tools which list tables: "auto" starts an empty one, an address is that of an empty
+    database, and "none" refuses such statements. `statements_per_minute` is a limit for each analyst,
+    `max_connections` for all together.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'
@@ -41,6 +41,7 @@ class ServerSettings:
     postgres: str
     web: str
     flight: str
+    mcp: str
     certificate: Path | None
     key: Path | None
     catalog: str | DatabaseUrl
@@ -54,6 +55,7 @@ class ServerSettings:
         postgres: str = "127.0.0.1:5433",
         web: str = "127.0.0.1:8080",
         flight: str = OFF,
+        mcp: str = OFF,
         certificate: Path | str | None = None,
         key: Path | str | None = None,
         catalog: str | DatabaseUrl = "auto",
@@ -62,7 +64,7 @@ class ServerSettings:
     ) -> None:
         fill(self, users=None if users is None else check_path(users, "server.users"))
         fill(self, postgres=_address(postgres, "server.postgres"), web=_address(web, "server.web"))
-        fill(self, flight=_address(flight, "server.flight"))
+        fill(self, flight=_address(flight, "server.flight"), mcp=_address(mcp, "server.mcp"))
         fill(self, certificate=None if certificate is None else check_path(certificate, "server.certificate"))
         fill(self, key=None if key is None else check_path(key, "server.key"))
         fill(self, catalog=_catalog(catalog))
@@ -116,6 +118,7 @@ def read_server(root: Section, folder: Path) -> ServerSettings:
             postgres=said("postgres", usual.postgres),
             web=said("web", usual.web),
             flight=said("flight", usual.flight),
+            mcp=said("mcp", usual.mcp),
             certificate=files["certificate"],
             key=files["key"],
             catalog=said("catalog", str(usual.catalog)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import EngineError, Error, Refusal
@@ -16,6 +16,7 @@ from dpsql.policy.server import is_loopback
 from dpsql.server.service import Service
 from dpsql.server.telemetry import PRIVATE, Telemetry
 from dpsql.server.throttle import Throttle
+from dpsql.server.tokens import Access, Tokens
 from dpsql.server.users import User, Users
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Gateway:
     telemetry: Telemetry
     throttle: Throttle
     implicit: bool | None = None
+    tokens: Tokens = field(default_factory=Tokens)
 
     def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
         """Return the same entry for a connection with a setting of its own."""
@@ -92,6 +94,21 @@ class Gateway:
         if not self.admit(surface, name, address=address):  # again, as simultaneous guesses may have failed
             return None
         return self.let_in(surface, name, address=address)
+
+    def create_token(self, user: User, scopes: frozenset[str]) -> str:
+        """Return a new token for the JSON API and MCP of a user who has logged in."""
+        return self.tokens.create(user, scopes, users=self.users)
+
+    def find_token(self, surface: str, token: str) -> Access | None:
+        """Return what a token may do, and as whom; count one that is not valid as a failed login, and return None."""
+        access = self.tokens.find(token, self.users)
+        if access is None:
+            self.telemetry.count_failed_login(surface)
+        return access
+
+    def end_token(self, token: str) -> None:
+        """End a token of `create_token`. Raises `Refusal` for one of the file of users."""
+        self.tokens.end(token, self.users)
 
     def may_ask(self, user: User) -> bool:
         """Return whether a user may run statements: a curator may if the policy lists them by name as an analyst."""

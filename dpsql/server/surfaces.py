@@ -54,7 +54,7 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
         hint = "End the process that listens there, or set another address in [server] of the policy."
         place = f"server.{name} ({address[0]}:{address[1]})"
         raise UsageError("server-address", reason, hint=hint, place=place) from None
-    hint = "Install it: pip install 'dpsql[server]'."
+    hint = f"Install it: pip install 'dpsql[{_EXTRAS.get(name, 'server')}]'."
     raise UsageError("not-installed", f"The server needs the package {missing}.", hint=hint, place=f"server.{name}")
 
 
@@ -95,7 +95,21 @@ async def _start_flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.
     return Listening(f"{scheme}://{_format_place(address, flight.port)}", flight.close)
 
 
-STARTERS: dict[str, Starter] = {"postgres": _start_postgres, "web": _start_web, "flight": _start_flight}
+async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+    from dpsql.server.mcp import serve_mcp
+
+    mcp = await serve_mcp(gateway, address, tls=tls)
+    scheme = "http" if tls is None else "https"
+    return Listening(f"{scheme}://{_format_place(address, mcp.port)}/mcp", mcp.close)
+
+
+STARTERS: dict[str, Starter] = {
+    "postgres": _start_postgres,
+    "web": _start_web,
+    "flight": _start_flight,
+    "mcp": _start_mcp,
+}
+_EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
 class _RenewableCatalog:

@@ -11,19 +11,24 @@ import hmac
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import ITERATIONS, SALT_BYTES, Verifier, has_password
 
-__all__ = ["User", "UserFile", "Users", "read_user_file"]
+__all__ = ["SCOPES", "StoredToken", "User", "UserFile", "Users", "read_user_file"]
+
+SCOPES = ("read", "query", "curate")  # what is free; queries that are charged; what curators do
 
 _MAX_FILE = 16 << 20  # bytes
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_KEYS = {"verifier", "curator", "acts_as"}
+_KEYS = {"verifier", "curator", "acts_as", "tokens"}
+_TOKEN_KEYS = {"label", "digest", "scopes", "expires"}
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,26 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token of a user for the JSON API and MCP: its label and scopes, until it expires; only its digest is stored."""
+
+    user: str
+    label: str
+    scopes: frozenset[str]
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UserFile:
-    """Content of a file of users; `mask` is the secret from which the salts of unknown names are derived."""
+    """Content of a file of users; `mask` is the secret from which the salts of unknown names are derived.
+
+    The `tokens` are listed by their digests.
+    """
 
     mask: bytes = field(repr=False)
     users: Mapping[str, User]
     verifiers: Mapping[str, Verifier] = field(repr=False)
+    tokens: Mapping[bytes, StoredToken] = field(default_factory=dict, repr=False)
 
 
 class Users:
@@ -83,6 +102,10 @@ class Users:
         """
         return self._file.verifiers.get(name) or _invent_verifier(self._file.mask, name)
 
+    def find_token(self, digest: bytes) -> StoredToken | None:
+        """Return the stored token with this SHA-256 digest, or None; it may have expired."""
+        return self._file.tokens.get(digest)
+
     def __len__(self) -> int:
         return len(self._file.users)
 
@@ -95,20 +118,24 @@ def read_user_file(path: Path) -> UserFile:
     data = _load_private_toml(path)
     users: dict[str, User] = {}
     verifiers: dict[str, Verifier] = {}
+    tokens: dict[bytes, StoredToken] = {}
     mask, entries = data.get("mask"), data.get("users", {})
     if data.keys() - {"mask", "users"} or not isinstance(mask, str) or not isinstance(entries, dict):
         raise _malformed(path)
     for name, entry in entries.items():
+        if not isinstance(entry, dict):
+            raise _malformed(path)
         users[name], verifiers[name] = _parse_user(path, name, entry=entry)
+        tokens.update(_parse_tokens(path, name, entry=entry))
     try:
-        return UserFile(base64.b64decode(mask, validate=True), users, verifiers)
+        return UserFile(base64.b64decode(mask, validate=True), users, verifiers, tokens)
     except ValueError:
         raise _malformed(path) from None
 
 
-def _parse_user(path: Path, name: str, *, entry: object) -> tuple[User, Verifier]:
+def _parse_user(path: Path, name: str, *, entry: Mapping[str, object]) -> tuple[User, Verifier]:
     check_asking(name)
-    if not isinstance(entry, dict) or entry.keys() - _KEYS:
+    if entry.keys() - _KEYS:
         raise _malformed(path)
     text, is_curator, acts_as = entry.get("verifier"), entry.get("curator", False), entry.get("acts_as", [])
     verifier = Verifier.parse(text) if isinstance(text, str) else None
@@ -119,6 +146,28 @@ def _parse_user(path: Path, name: str, *, entry: object) -> tuple[User, Verifier
             raise _malformed(path)
         check_asking(other)
     return User(name, is_curator, tuple(acts_as)), verifier
+
+
+def _parse_tokens(path: Path, name: str, *, entry: Mapping[str, object]) -> Iterator[tuple[bytes, StoredToken]]:
+    """Yield the tokens of a user with their digests; a file without tokens is one of an earlier version."""
+    listed = entry.get("tokens", [])
+    if not isinstance(listed, list):
+        raise _malformed(path)
+    for each in listed:
+        if not isinstance(each, dict) or each.keys() - _TOKEN_KEYS:
+            raise _malformed(path)
+        label, text, scopes, expires = (each.get(key) for key in ("label", "digest", "scopes", "expires"))
+        if not isinstance(label, str) or not isinstance(text, str) or not isinstance(scopes, list):
+            raise _malformed(path)
+        try:
+            digest = bytes.fromhex(text)
+        except ValueError:
+            raise _malformed(path) from None
+        is_dated = expires is None or (isinstance(expires, datetime) and expires.tzinfo is not None)
+        if len(digest) != _DIGEST_BYTES or not all(scope in SCOPES for scope in scopes) or not is_dated:
+            raise _malformed(path)
+        until = expires.astimezone(UTC) if isinstance(expires, datetime) else None
+        yield digest, StoredToken(name, label, frozenset(scopes), until)
 
 
 def _load_private_toml(path: Path) -> dict[str, object]:

@@ -8,17 +8,22 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import SALT_BYTES, Verifier, can_saslprep, derive_verifier
-from dpsql.server.random_bytes import draw_bytes
-from dpsql.server.users import User, UserFile, read_user_file
+from dpsql.server.random_bytes import draw_bytes, draw_text
+from dpsql.server.users import StoredToken, User, UserFile, read_user_file
+from dpsql.server.visits import digest_token
 
-__all__ = ["add_user", "change_password", "list_users", "remove_user"]
+__all__ = ["add_token", "add_user", "change_password", "list_tokens", "list_users", "remove_token", "remove_user"]
 
 _MASK_BYTES = 32
+_TOKEN_BYTES = 32
+_PREFIX = "dpsql_"  # by which programs that look for secrets recognise a token
+_MAX_LABEL = 60
 _MIN_PASSWORD, _MAX_PASSWORD = 8, 1000
 _HEAD = "# Written by `dpsql user`: names, and verifiers of passwords. No password can be read from it.\n"
 
@@ -57,7 +62,43 @@ def remove_user(path: Path, name: str) -> None:
     def remove(book: UserFile) -> UserFile:
         _check_exists(book, name)
         users = {other: user for other, user in book.users.items() if other != name}
-        return replace(book, users=users, verifiers={other: book.verifiers[other] for other in users})
+        tokens = {digest: token for digest, token in book.tokens.items() if token.user != name}
+        return replace(book, users=users, verifiers={other: book.verifiers[other] for other in users}, tokens=tokens)
+
+    _change(path, remove)
+
+
+def add_token(path: Path, token: StoredToken) -> str:
+    """Add a token to a user, and return its text, which is stored nowhere.
+
+    Raises `UsageError` for an unknown user, and for a label that is in use or does not print.
+    """
+    if not token.label or len(token.label) > _MAX_LABEL or not token.label.isprintable():
+        hint = "Name the program that uses it, such as assistant."
+        raise UsageError("token-label", f"A label has 1 to {_MAX_LABEL} printable characters.", hint=hint)
+    text = _PREFIX + draw_text(_TOKEN_BYTES)
+
+    def add(book: UserFile) -> UserFile:
+        _check_exists(book, token.user)
+        if any((other.user, other.label) == (token.user, token.label) for other in book.tokens.values()):
+            hint = f"Choose another label, or revoke it first: dpsql user revoke {token.user} {_quote(token.label)}"
+            raise UsageError("token-label", "This user has a token with this label.", hint=hint)
+        return replace(book, tokens={**book.tokens, digest_token(text): token})
+
+    _change(path, add)
+    return text
+
+
+def remove_token(path: Path, name: str, *, label: str) -> None:
+    """Remove the token of a user with this label. Raises `UsageError` if there is none."""
+
+    def remove(book: UserFile) -> UserFile:
+        _check_exists(book, name)
+        others = {key: token for key, token in book.tokens.items() if (token.user, token.label) != (name, label)}
+        if len(others) == len(book.tokens):
+            hint = "List the tokens: dpsql user list"
+            raise UsageError("token-label", "This user has no token with this label.", hint=hint)
+        return replace(book, tokens=others)
 
     _change(path, remove)
 
@@ -65,6 +106,11 @@ def remove_user(path: Path, name: str) -> None:
 def list_users(path: Path) -> tuple[User, ...]:
     """Return the users of a file, sorted by name."""
     return tuple(sorted(read_user_file(path).users.values(), key=lambda user: user.name))
+
+
+def list_tokens(path: Path) -> tuple[StoredToken, ...]:
+    """Return the tokens of a file, without their texts, sorted by user and label."""
+    return tuple(sorted(read_user_file(path).tokens.values(), key=lambda token: (token.user, token.label)))
 
 
 def _check_exists(book: UserFile, name: str) -> None:
@@ -100,6 +146,16 @@ def _format_lines(book: UserFile) -> Iterator[str]:
             yield "curator = true\n"
         if user.acts_as:
             yield f"acts_as = [{', '.join(map(_quote, user.acts_as))}]\n"
+        for digest, token in book.tokens.items():
+            if token.user == name:
+                yield from _format_token(name, token, digest=digest)
+
+
+def _format_token(name: str, token: StoredToken, *, digest: bytes) -> Iterator[str]:
+    yield f'\n[[users.{_quote(name)}.tokens]]\nlabel = {_quote(token.label)}\ndigest = "{digest.hex()}"\n'
+    yield f"scopes = [{', '.join(map(_quote, sorted(token.scopes)))}]\n"
+    if token.expires is not None:
+        yield f"expires = {token.expires.astimezone(UTC).isoformat(timespec='seconds')}\n"
 
 
 def _quote(name: str) -> str:

@@ -17,9 +17,8 @@ import psycopg
 import pyarrow.flight as fl
 import pytest
 from support.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, serving, silent
+from support.flight_messages import packed
 from support.hostile_bytes import Login, log_in, query
-
-from dpsql.server.flight.codec import packed
 
 
 def test_one_analysts_free_statements_hardly_delay_the_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -21,8 +22,8 @@ import psycopg
 import pytest
 
 from dpsql.curator import read_spending, verify_ledger
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import StoredToken, User
+from dpsql.server.users_file import add_token, add_user
 
 WORDS = "correct horse battery"
 QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1)"
@@ -41,6 +42,7 @@ catalog = "none"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
 flight = "127.0.0.1:0"
+mcp = "127.0.0.1:0"
 """
 
 
@@ -73,7 +75,7 @@ def served(folder: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]
             'the catalog of postgres is none, so tools that list tables get an error. The policy says catalog = "none".'
         )
         assert f"{none}\n" in words
-        found = [re.match(r"(\w+) listens on .*:(\d+)$", line) for line in words]
+        found = [re.match(r"(\w+) listens on .*:(\d+)(?:/mcp)?$", line) for line in words]
         yield process, {one[1]: int(one[2]) for one in found if one}
     finally:
         guard.cancel()
@@ -114,24 +116,32 @@ def by_flight(port: int) -> list[tuple[object, ...]]:
         return at.fetchall()
 
 
+def by_mcp(port: int, token: str) -> list[tuple[object, ...]]:
+    from support.mcp_kit import open_client
+
+    async def run() -> list[tuple[object, ...]]:
+        async with open_client(f"http://127.0.0.1:{port}/mcp", token) as client:
+            answer = await client.call_tool("query", {"sql": QUESTION})
+            return [tuple(row) for row in answer.structured_content["rows"]]
+
+    return asyncio.run(run())
+
+
 def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
+    token = add_token(folder / "users.toml", StoredToken("alice", "assistant", frozenset({"query"})))
     with served(folder) as (process, ports):
-        assert ports.keys() == {"postgres", "web", "flight"}
+        assert ports.keys() == {"postgres", "web", "flight", "mcp"}
         rows = by_wire(ports["postgres"])
+        assert by_mcp(ports["mcp"], token) == rows
         assert by_flight(ports["flight"]) == rows
         status, answer = by_http(ports["web"], "/api/v1/query", user="alice", body={"sql": QUESTION})
         assert status == 200
         assert json.loads(answer)
         assert by_http(ports["web"], "/healthz") == (200, "ok")
         status, metrics = by_http(ports["web"], "/metrics")
-        assert (status, 'kind="private"} 1' in metrics) == (200, True)
-        assert (
-            sum(
-                int(count)
-                for count in re.findall(r'^dpsql_statements_total\{.*kind="replay"} (\d+)$', metrics, re.MULTILINE)
-            )
-            == 2
-        )
+        assert (status, '{kind="private",surface="postgres"} 1.0' in metrics) == (200, True)
+        replays = re.findall(r'^dpsql_statements_total\{kind="replay",surface="(\w+)"} 1\.0$', metrics, re.MULTILINE)
+        assert sorted(replays) == ["flight", "mcp", "web"]
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
@@ -143,4 +153,5 @@ def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
     events = [json.loads(line)["event"] for line in told.splitlines()]
     assert (events.count("catalog"), events[-1]) == (1, "stopped")
     assert WORDS not in told
+    assert token not in told
     assert "article" not in told

@@ -7,14 +7,24 @@ import hashlib
 import hmac
 import stat
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from dpsql.errors import UsageError
 from dpsql.server.passwords import Verifier, can_saslprep, derive_verifier, has_password, saslprep
-from dpsql.server.users import User, Users
-from dpsql.server.users_file import add_user, change_password, list_users, remove_user
+from dpsql.server.users import StoredToken, User, Users
+from dpsql.server.users_file import (
+    add_token,
+    add_user,
+    change_password,
+    list_tokens,
+    list_users,
+    remove_token,
+    remove_user,
+)
+from dpsql.server.visits import digest_token
 
 WORDS = "correct horse battery"
 
@@ -203,3 +213,63 @@ def test_writers_at_once_lose_nobody(tmp_path: Path) -> None:
         thread.join()
     assert sorted(user.name for user in list_users(path)) == sorted(names)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["users.toml", "users.toml.lock"]
+
+
+def test_tokens_are_kept_as_digests_with_their_scopes(file: Path) -> None:
+    before = Users.load(file)
+    until = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    token = add_token(file, StoredToken('o"neil ünï', 'a "label"', frozenset({"read", "query"}), until))
+    other = add_token(file, StoredToken("alice", "b", frozenset({"curate"})))
+    assert token.startswith("dpsql_")
+    assert token not in file.read_text()
+    users = Users.load(file)
+    assert users.find_token(digest_token(token)) == StoredToken(
+        'o"neil ünï', 'a "label"', frozenset({"read", "query"}), until
+    )
+    assert users.find_token(digest_token(token + "x")) is None
+    assert before.find_token(digest_token(token)) is None
+    assert [stored.label for stored in list_tokens(file)] == ["b", 'a "label"']
+    change_password(file, "alice", password="something new")
+    add_user(file, User("carol"), password=WORDS)
+    users.reload()
+    assert users.find_token(digest_token(other)) is not None
+    remove_token(file, 'o"neil ünï', label='a "label"')
+    remove_user(file, "alice")
+    assert list_tokens(file) == ()
+
+
+@pytest.mark.parametrize(("name", "label", "code"), [("bob", "a", "user-unknown"), ("alice", "", "token-label")])
+def test_tokens_that_cannot_be_made(file: Path, name: str, label: str, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        add_token(file, StoredToken(name, label, frozenset({"read"})))
+    assert caught.value.code == code
+    add_token(file, StoredToken("alice", "twice", frozenset({"read"})))
+    for act in (
+        lambda: add_token(file, StoredToken("alice", "twice", frozenset({"read"}))),
+        lambda: remove_token(file, "alice", label="other"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            act()
+        assert caught.value.code == "token-label"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tokens = 3",
+        "tokens = [3]",
+        "tokens = [{}]",
+        'tokens = [{label = "x", digest = "zz", scopes = []}]',
+        'tokens = [{label = "x", digest = "aa", scopes = []}]',
+        f'tokens = [{{label = "x", digest = "{"a" * 64}", scopes = ["all"]}}]',
+        f'tokens = [{{label = "x", digest = "{"a" * 64}", scopes = [["read"]]}}]',
+        f'tokens = [{{label = "x", digest = "{"a" * 64}", scopes = [], expires = 3}}]',
+        f'tokens = [{{label = "x", digest = "{"a" * 64}", scopes = [], expires = 2030-01-01T00:00:00}}]',
+        f'tokens = [{{label = "x", digest = "{"a" * 64}", scopes = [], token = "plain"}}]',
+    ],
+)
+def test_tokens_that_dpsql_did_not_write_are_refused(file: Path, line: str) -> None:
+    file.write_text(file.read_text().replace("curator = true", line))
+    with pytest.raises(UsageError) as caught:
+        Users.load(file)
+    assert caught.value.code == "users-unreadable"

@@ -53,6 +53,14 @@ ASKS = (
     "SELECT 1; SELECT 2",
     "COPY reads FROM STDIN",
     "SET search_path TO 'x'",
+    "PREPARE s1 (bigint) AS SELECT CAST($1 AS BIGINT) AS v",
+    "EXECUTE s1 (5)",
+    "DEALLOCATE ALL",
+    "EXPLAIN (FORMAT JSON, ANALYZE FALSE) SELECT 1",
+    "FETCH BACKWARD 2 FROM c",
+    "SELECT country FROM countries WHERE country = ANY ('{DE,\"FR\"}'::text[])",
+    "COPY countries (country) TO STDOUT",
+    "SELECT set_config('application_name', 'x', false)",
 )
 # in small letters: no byte of it is the type of a message that asks for an answer, wherever a message may begin
 DESCRIBED = "select country, count(distinct user_id) as n from reads group by country top 1 private"

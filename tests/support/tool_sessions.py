@@ -83,7 +83,7 @@ def _python(given: Mapping[str, str], *, program: str, python: Path | None = Non
     """Run a session in Python: of this environment, of one of its own, or of Debian's."""
     found = python or Path(sys.executable)
     if not found.exists() or (module and not _imports(found, module)):
-        missing(f"{module or found} for {program}")
+        missing(f"{module or found} for {program}", required=python is None)
     return run([found, SESSIONS / program], dict(given), cwd=SESSIONS)
 
 
@@ -99,7 +99,7 @@ def _interpreted(given: Mapping[str, str], *, words: Sequence[str], probe: Seque
     """Run a session by an interpreter, if a `probe` of its libraries succeeds."""
     found = shutil.which(words[0])
     if found is None or (probe and subprocess.run([found, *probe], capture_output=True, check=False).returncode):
-        missing(f"{words[0]} with its library of PostgreSQL")
+        missing(f"{words[0]} with its library of PostgreSQL", required=False)
     return run([str(found), *words[1:]], dict(given), cwd=SESSIONS)
 
 
@@ -135,7 +135,7 @@ def _with(
 ) -> Steps:
     """Run a session in Python that starts a command."""
     if shutil.which(command) is None:
-        missing(command)
+        missing(command, required=False)
     return _python(given, program=program, python=python, module=module)
 
 
@@ -201,7 +201,8 @@ TOOLS = (
         partial(_python, program="ask_django.py", module="django"),
         "pip install django",
         notes={
-            "introspect": '`inspectdb` reads a row to learn the columns (`SELECT * FROM "reads" LIMIT 1`), which is refused for a private table.'
+            "introspect": "`inspectdb` reads a row to learn the columns (`SELECT * ... LIMIT 1`), "
+            "which is refused for a private table."
         },
     ),
     Tool(
@@ -276,7 +277,8 @@ TOOLS = (
         _venv("ibis", "ibis-framework[postgres]", "packaging"),
         slow=True,
         notes={
-            "sql of a private query": "`.sql()` parses the text as PostgreSQL, which has no `TOP k PRIVATE`; use `.raw_sql()`, or standard SQL with `dpsql.implicit`.",
+            "sql of a private query": "`.sql()` parses the text as PostgreSQL, which has no `TOP k PRIVATE`; use "
+            "`.raw_sql()`, or expressions with `dpsql.implicit`.",
             "sql of a public query": "`.sql()` creates a temporary view, which is refused.",
         },
     ),
@@ -295,7 +297,8 @@ TOOLS = (
         _venv("dbt", "dbt-core<1.11", "dbt-postgres<1.10"),
         slow=True,
         notes={
-            "run of a view": "`dbt run` creates tables and views, and the server is read-only; `show`, `test` and `docs` work."
+            "run of a view": "`dbt run` creates tables and views, and the server is read-only; `show`, `test` and "
+            "`docs` work."
         },
     ),
     Tool(

@@ -1,4 +1,4 @@
-"""JSON API: the operations with their names, permissions, parameters and handlers.
+"""JSON API: the operations with their names, scopes, parameters and handlers.
 
 The same declarations make the routes and the OpenAPI document. A request authenticates by itself, with a password or a
 token, never by a cookie, so another site cannot make a browser send one.
@@ -10,22 +10,25 @@ import base64
 import binascii
 import io
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import encode_answer, encode_balance, encode_notes, encode_value
+from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_value
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.tables import columns_table, tables_table
+from dpsql.server.bodies import parse_json
+from dpsql.server.messages import Explanation, Grant, Statement, TokenTerms, parse_number
+from dpsql.server.problem_details import choose_status, plain_problem, without_paths
+from dpsql.server.tokens import Access
 from dpsql.server.users import User
 from dpsql.server.web import curator_actions
-from dpsql.server.web.bodies import parse_json
-from dpsql.server.web.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
-from dpsql.server.web.schemas import ASKED, DESCRIBED, EXPLAINED, GRANTED, LAST, Schema, check, number_in
+from dpsql.server.web.request_dispatch import SURFACE, RequestDispatch, require_curator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,90 +36,95 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.session import Session
 
-__all__ = ["ARROW", "MOST_JSON_ROWS", "OPERATIONS", "Call", "Operation", "answer_call", "identified", "json_answer"]
-__all__ += ["problem_answer"]
+__all__ = ["ARROW", "CSV", "JSON", "MOST_JSON_ROWS", "OPERATIONS", "RECEIPT", "Call", "Operation", "answer_call"]
+__all__ += ["choose_type", "identified", "json_answer", "problem_answer"]
 
-ARROW = "application/vnd.apache.arrow.stream"
+ARROW, CSV, JSON = "application/vnd.apache.arrow.stream", "text/csv", "application/json"
+RECEIPT = "dpsql-receipt"  # the header of a CSV answer with its receipt in JSON
 MOST_JSON_ROWS = 20_000
-_LEVEL = 0.95
+_MAX_RECEIPT = 4096  # bytes; proxies limit the headers of a response to 8 KiB
+_REALM = 'Basic realm="dpsql", charset="UTF-8"'
+_WEIGHT = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request whose user is known and whose body fits; `token` is that of its visit, if it came with one."""
+    """A request whose user may make it and whose body fits; `token` is that which it came with, if any."""
 
     dispatch: RequestDispatch
-    user: User
-    body: Mapping[str, object]
-    numbers: Mapping[str, int]
+    access: Access
+    body: msgspec.Struct | None
+    last: int
     token: str | None
     request: Request
 
     @property
-    def accepts(self) -> str:
-        """The types of answers that the client takes."""
-        return self.request.headers.get("accept", "")
+    def user(self) -> User:
+        """The user whose password or token came with the request."""
+        return self.access.user
 
     @property
-    def sql(self) -> str:
-        """The statement."""
-        return str(self.body["sql"])
+    def statement(self) -> Statement:
+        """The statement in the body."""
+        return self.read(Statement)
 
-    @property
-    def parameters(self) -> list[object] | dict[str, object]:
-        """The values of its parameters."""
-        given = self.body.get("parameters", [])
-        return given if isinstance(given, list | dict) else []
-
-    @property
-    def implicit(self) -> bool | None:
-        """Whether standard SQL is read as private; None leaves it to the policy."""
-        given = self.body.get("implicit")
-        return given if isinstance(given, bool) else None
+    def read(self, kind: type[Body]) -> Body:
+        """Return the body of an operation that declares this kind."""
+        assert isinstance(self.body, kind)  # noqa: S101 - parse_json made it
+        return self.body
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path; `numbers` are parameters of its address, `body` is what a request must bring along."""
+    """One method of one path: the scope and body that a request needs; `has_last` allows the parameter `last`."""
 
     method: str
     path: str
     name: str
     summary: str
     act: Callable[[Call], Awaitable[Response]]
-    body: Schema | None = None
-    numbers: Mapping[str, Schema] = field(default_factory=dict)
-    curators_only: bool = False
+    scope: str | None = "read"
+    body: type[msgspec.Struct] | None = None
+    has_last: bool = False
+
+    @property
+    def curators_only(self) -> bool:
+        """Whether only curators may do this."""
+        return self.scope == "curate"
+
+    @property
+    def is_body_optional(self) -> bool:
+        """Whether a request may have no body."""
+        return self.body is TokenTerms
 
 
 async def answer_call(dispatch: RequestDispatch, request: Request, *, operation: Operation) -> Response:
     """Return the answer to a request, or the problem with it."""
     try:
-        user, token = await _who(dispatch, request)
+        access, token = await _who(dispatch, request)
     except Error as error:
         return problem_answer(error)
     try:
         if operation.curators_only:
-            require_curator(user)
-        numbers = {
-            name: number_in(schema, request.query_params[name], name=name)
-            for name, schema in operation.numbers.items()
-            if name in request.query_params
-        }
-        body: object = {}
+            require_curator(access.user)
+        if operation.scope is not None:
+            access.require(operation.scope)
+        last = 100
+        if operation.has_last and "last" in request.query_params:
+            last = parse_number(request.query_params["last"], name="last")
+        body = None
         if operation.body is not None:
-            body = await parse_json(request)
-            check(operation.body, body)
-        known = body if isinstance(body, dict) else {}
-        return await operation.act(Call(dispatch, user, known, numbers, token, request))
+            body = await parse_json(request, operation.body, is_optional=operation.is_body_optional)
+        return await operation.act(Call(dispatch, access, body, last, token, request))
     except Error as error:
-        return problem_answer(error if user.is_curator else without_paths(error))
+        return problem_answer(error if access.user.is_curator else without_paths(error))
 
 
 def problem_answer(error: Error) -> Response:
     """Return an error as a problem."""
     status = choose_status(error)
-    headers = {"www-authenticate": 'Basic realm="dpsql", charset="UTF-8"'} if status == status.UNAUTHORIZED else {}
+    headers = {"www-authenticate": _REALM} if status == status.UNAUTHORIZED else {}
     return json_answer(plain_problem(error), status=status, kind="application/problem+json", headers=headers)
 
 
@@ -124,7 +132,7 @@ def json_answer(
     body: object,
     *,
     status: int = 200,
-    kind: str = "application/json",
+    kind: str = JSON,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return values as JSON; what JSON does not have comes as text."""
@@ -132,17 +140,17 @@ def json_answer(
     return Response(text, status_code=status, media_type=kind, headers=dict(headers or {}))
 
 
-async def _who(dispatch: RequestDispatch, request: Request) -> tuple[User, str | None]:
+async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str | None]:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     match scheme.lower():
         case "bearer":
-            user = dispatch.visitor(given.strip())
-            if user is not None:
-                return user, given.strip()
+            access = dispatch.gateway.find_token(SURFACE, given.strip())
+            if access is not None:
+                return access, given.strip()
         case "basic":
             name, password = _basic(given)
             address = "" if request.client is None else request.client.host
-            return await dispatch.login(name, password, address=address), None
+            return Access.with_password(await dispatch.login(name, password, address=address)), None
     hint = "Send Authorization: Basic, or the Bearer token of POST /api/v1/token; tokens end when they are not used."
     raise Refusal("login-required", "Log in first.", hint=hint)
 
@@ -156,51 +164,93 @@ def _basic(given: str) -> tuple[str, str]:
 
 
 async def identified(dispatch: RequestDispatch, request: Request) -> User | None:
-    """Return the user of a request, None without credentials; raise `Refusal` for wrong credentials."""
-    return (await _who(dispatch, request))[0] if "authorization" in request.headers else None
+    """Return the user of a request, None without credentials; raise `Refusal` for credentials that do not suffice."""
+    if "authorization" not in request.headers:
+        return None
+    access, _ = await _who(dispatch, request)
+    access.require("curate")
+    return access.user
 
 
 async def _token(call: Call) -> Response:
     if call.token is not None:
         hint = "Send Authorization: Basic to get another."
         raise Refusal("login-required", "A token is given for a password.", hint=hint)
-    return json_answer({"token": call.dispatch.begin(call.user), "type": "Bearer"}, status=201)
+    scopes = frozenset(call.read(TokenTerms).scopes)
+    if "curate" in scopes:
+        require_curator(call.user)
+    token = call.dispatch.gateway.create_token(call.user, scopes)
+    return json_answer({"token": token, "type": "Bearer", "scopes": sorted(scopes)}, status=201)
 
 
 async def _end(call: Call) -> Response:
     if call.token is not None:
-        call.dispatch.visits.end(call.token)
+        call.dispatch.gateway.end_token(call.token)
     return Response(status_code=204)
 
 
 async def _query(call: Call) -> Response:
+    kind = choose_type(call.request.headers.get("accept", ""))
+    statement = call.statement
     answer = await call.dispatch.ask(
-        call.user, call.sql, parameters=call.parameters, request=call.request, implicit=call.implicit
+        call.user,
+        statement.sql,
+        parameters=statement.parameters,
+        request=call.request,
+        implicit=statement.implicit,
     )
-    if ARROW in call.accepts:
-        return Response(_stream(answer), media_type=ARROW)
+    if kind == ARROW:
+        return Response(await call.dispatch.run(lambda: _encode_arrow(answer)), media_type=ARROW)
+    if kind == CSV:
+        text = await call.dispatch.run(answer.to_csv)
+        return Response(text, media_type=f"{CSV}; header=present", headers={RECEIPT: _encode_receipt(answer)})
     if len(answer) > MOST_JSON_ROWS:  # encoded in one step, which blocks all other requests
-        hint = f"Send Accept: {ARROW}, or add LIMIT {MOST_JSON_ROWS}; what was charged is stored, and free again."
+        hint = (
+            f"Send Accept: {ARROW} or {CSV}, or add LIMIT {MOST_JSON_ROWS}; what was charged is stored, and free again."
+        )
         reason = f"An answer in JSON has at most {MOST_JSON_ROWS} rows."
         raise Refusal("answer-too-long", reason, hint=hint)
-    return json_answer({**encode_answer(answer), "interval": _interval(answer), "statement": answer.statement()})
+    return json_answer({**encode_answer(answer), "interval": encode_interval(answer), "statement": answer.statement()})
 
 
-def _interval(answer: Answer) -> dict[str, object] | None:
-    """Return how far the exact counts are from the released ones at most, with which probability, and which those are.
+def choose_type(accept: str) -> str:
+    """Return the type of an answer that a client prefers; JSON where it takes none of ours, or several equally."""
+    best, chosen = 0.0, JSON
+    weights = dict(_read_accept(accept))
+    for kind in (JSON, CSV, ARROW):
+        weight = weights.get(kind, 0.0)
+        if kind == JSON:
+            weight = max(weight, weights.get("*/*", 0.0), weights.get("application/*", 0.0))
+        if weight > best:
+            best, chosen = weight, kind
+    return chosen
 
-    Counts that were made monotone have none.
-    """
-    if answer.counts is None or answer.counts.adjusted:
-        return None
-    first, *others = (
-        {"reach": each.half_width(_LEVEL), "columns": list(each.columns)}
-        for each in (answer.counts, *answer.counts.others)
-    )
-    return {"level": _LEVEL, **first, **({"others": others} if others else {})}
+
+def _read_accept(accept: str) -> list[tuple[str, float]]:
+    """Return the types of a header Accept with their weights (RFC 9110, section 12.5.1)."""
+    found = []
+    for each in accept.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        weight = next((part.removeprefix("q=") for part in parameters if part.startswith("q=")), "1")
+        found.append((kind, float(weight) if _WEIGHT.fullmatch(weight) else 0.0))
+    return found
 
 
-def _stream(answer: Answer) -> bytes:
+def _encode_receipt(answer: Answer) -> str:
+    """Return what belongs beside the rows of a CSV file as a line of JSON in ASCII, short enough for a header."""
+    receipt = answer.receipt
+    brief = {
+        "words": str(receipt),
+        "replayed": receipt.replayed,
+        "items_charged": receipt.items_charged,
+        "used": float(receipt.used),
+        "bounded_by": answer.bounded_by,
+    }
+    full = json.dumps({**brief, "note": answer.bound_note, "explanation": answer.explanation})
+    return full if len(full) <= _MAX_RECEIPT else json.dumps(brief)
+
+
+def _encode_arrow(answer: Answer) -> bytes:
     """Return the answer as a stream of Arrow's IPC, its receipt in the metadata of the schema."""
     import pyarrow as pa
 
@@ -214,12 +264,11 @@ def _stream(answer: Answer) -> bytes:
 
 
 async def _explain(call: Call) -> Response:
-    times = call.body.get("times", 1)
-    planned = int(times) if isinstance(times, int | float) else 1
+    body = call.read(Explanation)
 
     def act(session: Session) -> dict[str, object]:
-        plan = session.explain(call.sql, call.parameters, implicit=call.implicit)
-        told = session.forecast(call.sql, call.parameters, times=planned, implicit=call.implicit)
+        plan = session.explain(body.sql, body.parameters, implicit=body.implicit)
+        told = session.forecast(body.sql, body.parameters, times=int(body.times), implicit=body.implicit)
         return {
             "facts": [{"name": name, "value": value} for name, value in plan.facts()],
             "warnings": list(plan.warnings),
@@ -234,8 +283,9 @@ async def _explain(call: Call) -> Response:
 
 
 async def _describe(call: Call) -> Response:
+    body = call.statement
     schema = await call.dispatch.look(
-        call.user, lambda session: session.describe(call.sql, call.parameters, implicit=call.implicit)
+        call.user, lambda session: session.describe(body.sql, body.parameters, implicit=body.implicit)
     )
     return json_answer({"columns": [{"name": each.name, "type": str(each.type)} for each in schema]})
 
@@ -245,11 +295,9 @@ async def _budget(call: Call) -> Response:
 
 
 async def _history(call: Call) -> Response:
-    last = call.numbers.get("last", 100)
-
     def act(session: Session) -> list[dict[str, object]]:
         table = session.history
-        return _rows(table.slice(max(0, table.num_rows - last)))
+        return _rows(table.slice(max(0, table.num_rows - call.last)))
 
     return json_answer({"queries": await call.dispatch.look(call.user, act)})
 
@@ -265,13 +313,15 @@ async def _tables(call: Call) -> Response:
 
 
 async def _spending(call: Call) -> Response:
-    last = call.numbers.get("last", 100)
-    return json_answer(await call.dispatch.run(lambda: curator_actions.plain_spent(call.dispatch.gateway, last=last)))
+    return json_answer(
+        await call.dispatch.run(lambda: curator_actions.plain_spent(call.dispatch.gateway, last=call.last))
+    )
 
 
 async def _grant(call: Call) -> Response:
+    given = msgspec.structs.asdict(call.read(Grant))
     granted = await call.dispatch.run(
-        lambda: curator_actions.raise_total(call.dispatch.gateway, call.user, given=call.body)
+        lambda: curator_actions.raise_total(call.dispatch.gateway, call.user, given=given)
     )
     return json_answer(granted.plain(), status=201)
 
@@ -282,7 +332,7 @@ async def _verification(call: Call) -> Response:
 
 
 async def _refusals(call: Call) -> Response:
-    seen = call.dispatch.gateway.telemetry.refusals(call.numbers.get("last", 100))
+    seen = call.dispatch.gateway.telemetry.refusals(call.last)
     return json_answer(
         {
             "refusals": [
@@ -297,34 +347,27 @@ def _rows(table: pa.Table) -> list[dict[str, object]]:
     return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
-_LAST = {"last": LAST}
 OPERATIONS = (
-    Operation("POST", "/token", "token", "Exchange a password for a token, which ends when it is not used.", _token),
-    Operation("DELETE", "/token", "endToken", "End the token that the request came with.", _end),
-    Operation("POST", "/query", "query", "Answer a statement, and charge it once.", _query, ASKED),
-    Operation("POST", "/explain", "explain", "Return what a private query may cost; free.", _explain, EXPLAINED),
-    Operation("POST", "/describe", "describe", "Return the columns of an answer; free.", _describe, DESCRIBED),
-    Operation("GET", "/budget", "budget", "The budget: granted, spent, reserved and left.", _budget),
-    Operation("GET", "/history", "history", "The queries of this analyst, oldest first.", _history, numbers=_LAST),
-    Operation("GET", "/tables", "tables", "The tables that may be queried, and their columns.", _tables),
     Operation(
-        "GET",
-        "/spending",
-        "spending",
-        "Who spent what, on which queries.",
-        _spending,
-        numbers=_LAST,
-        curators_only=True,
+        "POST",
+        "/token",
+        "token",
+        "Exchange a password for a token, which ends when it is not used.",
+        _token,
+        scope=None,
+        body=TokenTerms,
     ),
-    Operation("POST", "/grants", "grant", "Raise the total, for good.", _grant, GRANTED, curators_only=True),
-    Operation("GET", "/verification", "verify", "Check the whole ledger.", _verification, curators_only=True),
+    Operation("DELETE", "/token", "endToken", "End the token that the request came with.", _end, scope=None),
+    Operation("POST", "/query", "query", "Run a statement, and charge it once.", _query, "query", Statement),
+    Operation("POST", "/explain", "explain", "Return what a private query may cost; free.", _explain, body=Explanation),
+    Operation("POST", "/describe", "describe", "Return the columns of an answer; free.", _describe, body=Statement),
+    Operation("GET", "/budget", "budget", "The budget: granted, spent, reserved and left.", _budget),
+    Operation("GET", "/history", "history", "The queries of this analyst, oldest first.", _history, has_last=True),
+    Operation("GET", "/tables", "tables", "The tables that may be queried, and their columns.", _tables),
+    Operation("GET", "/spending", "spending", "Who spent what, on which queries.", _spending, "curate", has_last=True),
+    Operation("POST", "/grants", "grant", "Raise the total, for good.", _grant, "curate", Grant),
+    Operation("GET", "/verification", "verify", "Check the whole ledger.", _verification, "curate"),
     Operation(
-        "GET",
-        "/refusals",
-        "refusals",
-        "What was not answered, newest first.",
-        _refusals,
-        numbers=_LAST,
-        curators_only=True,
+        "GET", "/refusals", "refusals", "What was not answered, newest first.", _refusals, "curate", has_last=True
     ),
 )

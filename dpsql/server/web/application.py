@@ -16,12 +16,13 @@ from starlette.routing import Route
 from dpsql.display import style_sheet
 from dpsql.errors import Error, Refusal, UsageError
 from dpsql.server.gateway import Gateway
+from dpsql.server.response_guard import Guard
 from dpsql.server.web import analyst_pages, curator_pages, visitor_request
 from dpsql.server.web.api import OPERATIONS, answer_call, identified, json_answer, problem_answer
+from dpsql.server.web.api_page import render_api_page
 from dpsql.server.web.openapi import PREFIX, document
 from dpsql.server.web.render import page
-from dpsql.server.web.request_dispatch import RequestDispatch
-from dpsql.server.web.response_guard import Guard
+from dpsql.server.web.request_dispatch import SURFACE, RequestDispatch
 
 __all__ = ["application"]
 
@@ -42,10 +43,10 @@ def application(gateway: Gateway, *, secure: bool) -> Starlette:
 
     The server that runs it must pass on the real address of the peer, not one that a header names.
     """
-    dispatch = RequestDispatch(gateway, secure)
+    dispatch = RequestDispatch(gateway=gateway, secure=secure)
     return Starlette(
         routes=[*_pages(dispatch), *_curators(dispatch), *_api(dispatch), *_operated(dispatch), *_static()],
-        middleware=[Middleware(Guard, telemetry=gateway.telemetry, secure=secure)],
+        middleware=[Middleware(Guard, telemetry=gateway.telemetry, surface=SURFACE, secure=secure)],
         exception_handlers={HTTPException: _http_problem},
     )
 
@@ -91,8 +92,12 @@ def _api(dispatch: RequestDispatch) -> list[Route]:
     async def openapi(_: Request) -> Response:
         return json_answer(described)
 
+    async def readable(_: Request) -> Response:
+        return render_api_page(described)
+
     return [
         Route("/api/openapi.json", openapi),
+        Route("/api/docs", readable),
         *(
             Route(
                 PREFIX + operation.path, partial(answer_call, dispatch, operation=operation), methods=[operation.method]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from dpsql.server.web.api import ARROW, OPERATIONS, Operation
-from dpsql.server.web.schemas import PROBLEM
+from dpsql.server.messages import LAST, describe_messages
+from dpsql.server.web.api import ARROW, CSV, OPERATIONS, RECEIPT, Operation
 
 __all__ = ["PREFIX", "document"]
 
@@ -24,13 +24,42 @@ _PROBLEMS = {
     "503": "The server is stopping, or its ledger cannot be used.",
 }
 _MADE = {"token": "201", "grant": "201", "endToken": "204"}
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "reason": {"type": "string"},
+        "hint": {"type": "string"},
+        "place": {
+            "anyOf": [
+                {"type": ["string", "null"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "line": {"type": "integer"},
+                        "column": {"type": "integer"},
+                        "fragment": {"type": "string"},
+                    },
+                },
+            ]
+        },
+    },
+    "required": ["type", "title", "status", "detail", "code", "reason", "hint", "place"],
+}
 
 
 def document() -> dict[str, object]:
     """Return the document, of version 3.1."""
+    kinds = {operation.body for operation in OPERATIONS if operation.body is not None}
+    (last,), _ = describe_messages(LAST)
+    _, named = describe_messages(*kinds)
     paths: dict[str, dict[str, object]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation, last)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -44,14 +73,14 @@ def document() -> dict[str, object]:
                 "password": {"type": "http", "scheme": "basic"},
                 "token": {"type": "http", "scheme": "bearer"},
             },
-            "schemas": {"Problem": PROBLEM},
+            "schemas": {"Problem": _PROBLEM, **dict(sorted(named.items()))},
             "responses": {"Problem": _problem("What went wrong.")},
         },
         "security": [{"password": []}, {"token": []}],
     }
 
 
-def _operation(operation: Operation) -> dict[str, object]:
+def _operation(operation: Operation, last: object) -> dict[str, object]:
     made = _MADE.get(operation.name, "200")
     told: dict[str, object] = {
         "operationId": operation.name,
@@ -62,13 +91,16 @@ def _operation(operation: Operation) -> dict[str, object]:
             **{status: _problem(words) for status, words in _PROBLEMS.items()},
         },
     }
-    if operation.numbers:
-        told["parameters"] = [
-            {"name": name, "in": "query", "required": False, "schema": dict(schema)}
-            for name, schema in operation.numbers.items()
-        ]
+    if operation.scope is not None:
+        told["security"] = [{"password": []}, {"token": [operation.scope]}]
+    if operation.has_last:
+        told["parameters"] = [{"name": "last", "in": "query", "required": False, "schema": last}]
     if operation.body is not None:
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": operation.body}}}
+        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
+        told["requestBody"] = {
+            "required": not operation.is_body_optional,
+            "content": {"application/json": {"schema": schema}},
+        }
     return told
 
 
@@ -76,9 +108,13 @@ def _success_response(operation: Operation) -> dict[str, object]:
     if operation.name == "endToken":
         return {"description": "The token has ended."}
     content: dict[str, object] = {"application/json": {"schema": {"type": "object"}}}
+    response: dict[str, object] = {"description": "The answer.", "content": content}
     if operation.name == "query":
+        content[CSV] = {"schema": {"type": "string"}}
         content[ARROW] = {"schema": {"type": "string", "contentMediaType": ARROW}}
-    return {"description": "The answer.", "content": content}
+        words = "The receipt of an answer in CSV, as JSON."
+        response["headers"] = {RECEIPT: {"description": words, "schema": {"type": "string"}}}
+    return response
 
 
 def _problem(words: str) -> dict[str, object]:

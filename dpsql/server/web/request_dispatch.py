@@ -1,55 +1,37 @@
-"""Dispatch of the page's requests to the service: their users, their threads, and their number at a time.
-
-Blocking work runs in one of two bounded pools, so that long statements delay no page, and a user has at most a few
-threads of the first pool. When a client leaves, a private statement goes on and is settled and stored; a free one is
-stopped.
-"""
+"""Dispatch of the page's requests to the service: their logins and visits, and clients that leave."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import anyio
-from anyio import CapacityLimiter, Semaphore
 from starlette.requests import Request
 
 from dpsql.errors import Refusal
-from dpsql.server.gateway import Gateway
+from dpsql.server.statement_dispatch import StatementDispatch
 from dpsql.server.users import User
-from dpsql.server.web.visits import Visits
+from dpsql.server.visits import Visits, resume
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
 __all__ = ["SURFACE", "RequestDispatch", "require_curator"]
 
 SURFACE = "web"
-_STATEMENTS, _OTHERS = 256, 32  # threads; more of the first than statements that wait for an engine
-_AT_ONCE = 4  # statements of one user; further ones are refused
-_LOOKS = 3  # threads of the others of one user; further looks wait
-T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDispatch:
-    """Context of every handler of a request."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDispatch(StatementDispatch):
+    """Context of every handler of a request; the `visits` are those of browsers."""
 
-    gateway: Gateway
+    surface: str = SURFACE
     secure: bool
     visits: Visits = field(default_factory=Visits)
-    asking: Counter[str] = field(default_factory=Counter)
-    looking: dict[str, Semaphore] = field(default_factory=dict)
-    statements: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_STATEMENTS))
-    others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
 
     async def login(self, name: str, password: str, *, address: str) -> User:
         """Return the user with this name and password; raise the same `Refusal` in every other case."""
@@ -65,14 +47,7 @@ class RequestDispatch:
 
     def visitor(self, token: str) -> User | None:
         """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
-        name = self.visits.find_user(token)
-        if name is None:
-            return None
-        user = self.gateway.users.get(name)
-        if user is None or self.gateway.users.verifier(name).stored_key != self.visits.find_mark(token):
-            self.visits.end(token)
-            return None
-        return user
+        return resume(self.visits, self.gateway.users, token=token)
 
     async def ask(
         self,
@@ -102,41 +77,11 @@ class RequestDispatch:
 
     async def _answer(self, user: User, act: Callable[[Stop], Answer], *, request: Request) -> Answer:
         gone = threading.Event()
-        with self._counted(user):
-            watching = asyncio.create_task(_watch_disconnect(request, gone))
-            try:
-                return await anyio.to_thread.run_sync(lambda: act(gone.is_set), limiter=self.statements)
-            finally:
-                watching.cancel()
-
-    async def look(self, user: User, act: Callable[[Session], T]) -> T:
-        """Return what `read` does, counted as a statement of the minute's."""
-        if not self.gateway.throttle.may_ask(user.name):
-            hint = "Wait a little; the policy's statements_per_minute says how many there may be."
-            raise Refusal("too-many-statements", "This analyst has too many statements waiting.", hint=hint)
-        return await self.read(user, act)
-
-    async def read(self, user: User, act: Callable[[Session], T]) -> T:
-        """Return what an act makes of the user's session that reads no private row and charges nothing."""
-        async with self.looking.setdefault(user.name, Semaphore(_LOOKS)):
-            return await self.run(lambda: self.gateway.look(user, act))
-
-    async def run(self, act: Callable[[], T]) -> T:
-        """Return what a blocking act returns."""
-        return await anyio.to_thread.run_sync(act, limiter=self.others)
-
-    @contextmanager
-    def _counted(self, user: User) -> Iterator[None]:
-        if self.asking[user.name] >= _AT_ONCE:
-            hint = "Wait for the answers to those that are running."
-            raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
-        self.asking[user.name] += 1
+        watching = asyncio.create_task(_watch_disconnect(request, gone))
         try:
-            yield
+            return await self.answer(user, lambda: act(gone.is_set))
         finally:
-            self.asking[user.name] -= 1
-            if not self.asking[user.name]:
-                del self.asking[user.name]
+            watching.cancel()
 
 
 async def _watch_disconnect(request: Request, gone: threading.Event) -> None:

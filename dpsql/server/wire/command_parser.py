@@ -127,9 +127,9 @@ def parse_query(source: StatementText, *, reason: str, hint: str) -> ParsedState
 
 def _strip_locking(source: StatementText) -> StatementText:
     """Return a query without FOR READ ONLY at its end; raise `WireError` for FOR UPDATE and the like."""
-    if _LOCKING.search(source.text) is None:
+    words = list(islice(read_words(source.text), _MAX_WORDS + 1)) if _LOCKING.search(source.text) else []
+    if not words or len(words) > _MAX_WORDS:
         return source
-    words = [word for word in read_words(source.text) if word.written != ";"]
     start = next((at for at in range(len(words) - 1, -1, -1) if words[at].upper == "FOR"), len(words))
     clause = [word.upper for word in words[start : start + 4]]
     if clause == ["FOR", "READ", "ONLY"]:

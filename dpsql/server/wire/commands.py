@@ -214,6 +214,6 @@ class Unlock:
 
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
-    | CancelBackend | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | TableLock | Unlisten
-    | Unlock
+    | CancelBackend | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | Unlisten | Unlock
+    | TableLock
 )  # fmt: skip

@@ -24,6 +24,7 @@ _TYPES: Mapping[str, int] = {
     **dict.fromkeys(["text", "char", "character", "bpchar", "name", "uuid"], OIDS["text"]),
     **dict.fromkeys(["varchar", "character varying"], OIDS["varchar"]),
     "date": OIDS["date"],
+    "oid": 26,  # only the catalog has it
     **dict.fromkeys(["timestamp", "timestamp without time zone"], OIDS["timestamp"]),
     **dict.fromkeys(["timestamptz", "timestamp with time zone"], OIDS["timestamptz"]),
     "unknown": 0,

@@ -593,7 +593,7 @@ def test_the_wire_benchmark_asks_both_servers_each_kind_of_question(quick: Quick
     rows = quick("wire")
     assert [(row.table, row.name) for row in rows] == [
         (f"5,000 rows, {kind}", place)
-        for kind in ("distinct", "again", "SELECT 1")
+        for kind in ("distinct", "again", "SELECT 1", "columns")
         for place in ("PostgreSQL", "dpsql")
     ]
     for row in rows:

@@ -13,6 +13,7 @@ from itertools import product
 
 import duckdb
 import pytest
+from support.fuzzing import part_of
 from support.sql_reference import NOON, accepts_pattern
 
 import dpsql
@@ -119,6 +120,7 @@ class Empty:
         Where the frame says {select} they are selected under names, which {names} lists; where it says {any} they are
         conditions, of which one holds.
         """
+        items = part_of(items, every=3)
         parts = (items[start : start + count] for start in range(0, len(items), count))
         return [text for part in parts for text in self._apart(frame, part)]
 

@@ -11,6 +11,7 @@ from itertools import product
 import duckdb
 import pyarrow as pa
 import pytest
+from support.fuzzing import part_of
 from support.sql_reference import accepts_pattern
 
 import dpsql
@@ -232,7 +233,7 @@ def both() -> tuple[Data, Data]:
 
 @pytest.mark.parametrize("statements", [private, public, around], ids=lambda each: each.__name__)
 def test_an_enum_is_its_text(both: tuple[Data, Data], statements: object) -> None:
-    texts = statements()  # type: ignore[operator]
+    texts = part_of(statements(), every=2 if statements is private else 1)  # type: ignore[operator]
     outcomes = {text: [data.outcome(text) for data in both] for text in texts}
     answered = [text for text, (_, plain) in outcomes.items() if not isinstance(plain, str)]
     assert {text: found for text, found in outcomes.items() if found[0] != found[1]} == {}

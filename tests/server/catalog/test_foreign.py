@@ -10,6 +10,8 @@ from support.postgres_kit import Server, server
 from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.types import parse_type
 
 NAMES = (f"catalog_{at}" for at in itertools.count())
 
@@ -43,6 +45,15 @@ def test_it_holds_the_tables_and_is_made_anew_by_the_next_start(running: Server,
         setting = "SELECT set_config('search_path', 'pg_catalog', false)"
         assert opened.execute(setting, user="ana").tag == "SELECT 1"
         assert opened.execute("SELECT current_schema()", user="ana").rows == [(b"main",)]
+        opened.close()
+
+
+def test_a_schema_public_of_the_policy_is_there_also_at_the_next_start(running: Server, name: str) -> None:
+    listed = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname IN ('main', 'public')"
+    for expected in ([(b"public", b"words")], [(b"public", b"words")], []):
+        tables = tuple(Table("public.words", (), (("word", parse_type("VARCHAR")),), None) for _ in expected)
+        opened = open_catalog(address(running, name), Tables(tables))
+        assert opened.execute(listed, user="ana").rows == expected
         opened.close()
 
 

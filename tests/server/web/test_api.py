@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import warnings
 from contextlib import suppress
@@ -15,8 +17,10 @@ from starlette.testclient import TestClient
 from support.fuzzing import examples
 from support.web_kit import COUNTS, PASSWORD, World
 
-from dpsql.server.web.api import ARROW, OPERATIONS
-from dpsql.server.web.bodies import LONGEST_BODY
+from dpsql.server.bodies import LONGEST_BODY
+from dpsql.server.users import SCOPES, StoredToken
+from dpsql.server.users_file import add_token, remove_token
+from dpsql.server.web.api import ARROW, CSV, JSON, OPERATIONS, RECEIPT, choose_type
 
 ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)
 GRANT = {"epsilon": 5, "delta": "1e-6", "note": "agreed"}
@@ -54,7 +58,76 @@ def test_an_answer_comes_as_arrow_where_that_is_asked_for(client: TestClient) ->
     assert json.loads(table.schema.metadata[b"dpsql.receipt"])["items_charged"] == 6
 
 
-def test_an_answer_of_very_many_rows_comes_as_arrow_alone(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_comes_as_csv_where_that_is_preferred(client: TestClient, world: World) -> None:
+    answer = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE, headers={"accept": CSV})
+    assert answer.headers["content-type"] == "text/csv; header=present; charset=utf-8"
+    header, *rows = csv.reader(io.StringIO(answer.text))
+    same = post(client, "query", {"sql": COUNTS})
+    assert header == same["columns"]
+    assert rows == [[str(cell) for cell in row] for row in same["rows"]]  # type: ignore[attr-defined]
+    receipt = json.loads(answer.headers[RECEIPT])
+    assert (receipt["replayed"], receipt["items_charged"], receipt["bounded_by"]) == (False, 6, None)
+    assert receipt["words"].startswith("answered 3 of 3")
+    wrong = client.post("/api/v1/query", json={"sql": "SELECT 1 FROM"}, auth=ALICE, headers={"accept": CSV})
+    assert wrong.headers["content-type"] == "application/problem+json"
+    assert world.charges() == 1
+
+
+def test_cells_of_csv_are_data_also_where_a_spreadsheet_reads_a_formula(client: TestClient) -> None:
+    sql = "SELECT '=1+1' AS a, '+1' AS b, '-1' AS c, '@x' AS d, country FROM countries"
+    answer = client.post("/api/v1/query", json={"sql": sql}, auth=ALICE, headers={"accept": CSV})
+    assert next(csv.reader(io.StringIO(answer.text.splitlines()[1]))) == ["=1+1", "+1", "-1", "@x", "DE"]
+
+
+def test_a_receipt_that_is_too_long_for_a_header_is_cut_to_its_numbers(client: TestClient) -> None:
+    labels = ", ".join(f"'{'ä' * 100}{number}'" for number in range(40))
+    sql = f"SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE article NOT IN ({labels}) GROUP BY article "
+    sql += "TOP 3 PRIVATE WITH (max_groups_contributed = 2)"
+    answer = client.post("/api/v1/query", json={"sql": sql}, auth=ALICE, headers={"accept": CSV})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.headers[RECEIPT]) <= 4096
+    assert json.loads(answer.headers[RECEIPT])["bounded_by"] == 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", JSON),
+        ("*/*", JSON),
+        ("text/html", JSON),
+        ("text/csv", CSV),
+        ("TEXT/CSV", CSV),
+        ("text/csv;q=0.5, application/json", JSON),
+        ("text/csv, application/json;q=0.5", CSV),
+        ("text/csv, */*", JSON),
+        ("text/csv, */*;q=0.1", CSV),
+        (f"{ARROW}, text/csv;q=0.9, */*;q=0.1", ARROW),
+        ("text/csv;q=0", JSON),
+        ("text/csv;q=nan", JSON),
+        ("text/csv;q=9", JSON),
+        (";;;,,q=1", JSON),
+    ],
+)
+def test_a_client_says_which_type_it_prefers(accept: str, kind: str) -> None:
+    assert choose_type(accept) == kind
+
+
+def test_the_document_can_be_read_in_a_browser_without_scripts(client: TestClient) -> None:
+    answer = client.get("/api/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    for operation in OPERATIONS:
+        assert f'href="#{operation.name}"' in answer.text
+        assert f'id="{operation.name}"' in answer.text
+    assert "text of at most 16,384 characters" in answer.text
+    assert "list of text, numbers, true, false or null" in answer.text
+    assert "whole number from 1 to 1,000,000" in answer.text
+    assert "http://" not in answer.text
+    assert "https://" not in answer.text
+
+
+def test_an_answer_of_very_many_rows_comes_as_arrow_or_csv_alone(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dpsql.server.web.api.MOST_JSON_ROWS", 2)
     refused = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE)
     assert (refused.status_code, refused.json()["code"]) == (422, "answer-too-long")
@@ -128,6 +201,66 @@ def test_a_password_is_exchanged_for_a_token_which_ends(client: TestClient) -> N
     assert client.get("/api/v1/budget", headers=bearer).status_code == 401
 
 
+def test_a_token_does_what_its_scopes_say_and_no_more(client: TestClient, world: World) -> None:
+    def status(token: object, method: str, path: str, body: object = None) -> int:
+        headers = {"authorization": f"Bearer {token}"}
+        answer = client.request(method, f"/api/v1{path}", json=body, headers=headers)
+        assert answer.status_code != 403 or answer.json()["code"] in {"token-scope", "curators-only"}
+        return answer.status_code
+
+    made = {scope: post(client, "token", {"scopes": [scope]}, ("both", PASSWORD))["token"] for scope in SCOPES}
+    assert status(made["read"], "POST", "/explain", {"sql": COUNTS}) == 200
+    assert status(made["read"], "POST", "/query", {"sql": COUNTS}) == 403
+    assert status(made["read"], "GET", "/spending") == 403
+    assert status(made["query"], "GET", "/budget") == 403
+    assert status(made["curate"], "GET", "/spending") == 200
+    assert status(made["curate"], "GET", "/tables") == 403
+    assert client.get("/metrics", headers={"authorization": f"Bearer {made['read']}"}).status_code == 403
+    assert client.get("/metrics", headers={"authorization": f"Bearer {made['curate']}"}).status_code == 200
+    assert world.charges() == 0
+    assert status(made["query"], "POST", "/query", {"sql": COUNTS}) == 200
+    assert status(made["read"], "DELETE", "/token") == 204
+    assert status(made["read"], "GET", "/budget") == 401
+
+
+def test_a_token_without_named_scopes_has_those_of_an_analyst(client: TestClient) -> None:
+    made = post(client, "token", None, ("both", PASSWORD))
+    assert made["scopes"] == ["query", "read"]
+    assert client.get("/api/v1/refusals", headers={"authorization": f"Bearer {made['token']}"}).status_code == 403
+    refused = client.post("/api/v1/token", json={"scopes": ["curate"]}, auth=ALICE)
+    assert (refused.status_code, refused.json()["code"]) == (403, "curators-only")
+    for scopes in ([], ["all"], "read", [["read"]]):
+        assert client.post("/api/v1/token", json={"scopes": scopes}, auth=ALICE).status_code == 400
+
+
+def test_a_token_of_the_file_of_users_opens_the_api(client: TestClient, world: World) -> None:
+    users = world.folder / "users.toml"
+    token = add_token(users, StoredToken("alice", "script", frozenset({"read"})))
+    world.front.users.reload()
+    bearer = {"authorization": f"Bearer {token}"}
+    assert client.get("/api/v1/budget", headers=bearer).status_code == 200
+    assert client.post("/api/v1/query", json={"sql": COUNTS}, headers=bearer).status_code == 403
+    assert token not in users.read_text()
+    kept = client.delete("/api/v1/token", headers=bearer)
+    assert (kept.status_code, kept.json()["code"]) == (422, "token-stored")
+    assert kept.json()["hint"].endswith('dpsql user revoke alice "script"')
+    remove_token(users, "alice", label="script")
+    world.front.users.reload()
+    assert client.get("/api/v1/budget", headers=bearer).status_code == 401
+
+
+def test_a_cookie_is_no_token_and_a_token_no_cookie(world: World) -> None:
+    browser, client = world.login(), world.client()
+    (cookie,) = (each.value for each in browser.cookies.jar)
+    assert client.get("/api/v1/budget", headers={"authorization": f"Bearer {cookie}"}).status_code == 401
+    token = post(client, "token", None)["token"]
+    stored = add_token(world.folder / "users.toml", StoredToken("alice", "script", frozenset({"read", "query"})))
+    world.front.users.reload()
+    for each in (token, stored):
+        assert client.get("/tables", headers={"cookie": f"dpsql={each}"}).headers["location"] == "/login"
+    assert browser.get("/tables").status_code == 200
+
+
 def test_a_cookie_alone_asks_nothing(world: World) -> None:
     client = world.login()
     assert client.get("/api/v1/budget").status_code == 401
@@ -169,7 +302,7 @@ def test_a_refusal_is_a_problem_with_code_reason_hint_and_place(client: TestClie
         (b'{"sql": NaN}', "application/json", 400),
         (b'{"sql": "SELECT 1", "times": ' + b"1" * 5000 + b"}", "application/json", 400),
         (b'{"sql": "SELECT 1", "other": 1}', "application/json", 400),
-        (b'{"sql": "\\ud800"}', "application/json", 422),
+        (b'{"sql": "\\ud800"}', "application/json", 400),
         (b'{"sql": "SELECT 1"}', "text/plain", 415),
         (b"\xff", "application/json", 400),
         (b" " * (LONGEST_BODY + 1), "application/json", 413),
@@ -195,7 +328,8 @@ def test_the_document_says_what_the_api_does(world: World, user: str) -> None:
     """Have schemathesis make requests of the document, good ones and bad ones, and hold the answers against it."""
     import schemathesis
 
-    token = world.client().post("/api/v1/token", auth=(user, PASSWORD)).json()["token"]
+    scopes = ["read", "query", *(["curate"] if user == "clara" else [])]
+    token = world.client().post("/api/v1/token", auth=(user, PASSWORD), json={"scopes": scopes}).json()["token"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its client
         schema = schemathesis.openapi.from_asgi("/api/openapi.json", world.app)
@@ -248,4 +382,6 @@ def test_standard_sql_is_read_as_private_where_the_body_says_so(client: TestClie
     assert client.post("/api/v1/query", json={**total, "implicit": "on"}, auth=ALICE).status_code == 400
     document = client.get("/api/openapi.json").json()
     body = document["paths"]["/api/v1/query"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body["properties"]["implicit"]["type"] == "boolean"
+    assert body == {"$ref": "#/components/schemas/Statement"}
+    implicit = document["components"]["schemas"]["Statement"]["properties"]["implicit"]
+    assert implicit["anyOf"] == [{"type": "boolean"}, {"type": "null"}]

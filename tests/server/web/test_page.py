@@ -14,12 +14,12 @@ from starlette.testclient import TestClient
 from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, proof
 
 from dpsql.curator import bump
-from dpsql.server.web import response_guard
-from dpsql.server.web.response_guard import POLICY
-from dpsql.server.web.visits import IDLE, LONGEST, Visits
+from dpsql.server import web
+from dpsql.server.response_guard import POLICY
+from dpsql.server.visits import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
-OPEN = {"/login", "/healthz", "/api/openapi.json"}
+OPEN = {"/login", "/healthz", "/api/openapi.json", "/api/docs"}
 ANALYSTS = {"/", "/help", "/history", "/tables"}
 CURATORS = {"/curator/spending", "/curator/policy", "/curator/ledger", "/curator/refusals"}
 
@@ -419,7 +419,7 @@ def test_metrics_are_for_curators_and_this_machine_alone(world: World) -> None:
 
 
 def test_what_is_not_ours_is_the_file_that_was_published_with_its_licence() -> None:
-    static = Path(response_guard.__file__).parent / "static"
+    static = Path(web.__file__).parent / "static"
     script = (static / "htmx.min.js").read_bytes()
     published = "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"  # of htmx.org 4.0.1, from npm
     assert hashlib.sha256(script).hexdigest() == published

@@ -285,7 +285,7 @@ def test_pg_dump_writes_the_tables(served: Served) -> None:
     assert found.origin is not None
     (program,) = Path(found.origin).parent.glob("pginstall18/bin/pg_dump")
     before = served.charges()
-    written = run(str(program), "--schema-only", "--no-acl", "-d", served.conninfo())
+    written = run(str(program), "--schema-only", "-d", served.conninfo())
     assert re.search(r"CREATE TABLE main\.reads \(\s+user_id bigint,\s+article text,", written)
     assert "CREATE TABLE shop.orders (" in written
     assert "COMMENT ON COLUMN main.reads.user_id IS 'The privacy unit" in written

@@ -13,6 +13,7 @@ import pytest
 from support.command_kit import dpsql_command
 
 from dpsql.server.users import User, Users
+from dpsql.server.users_file import list_tokens
 
 WORDS = "correct horse battery"
 POLICY = """\
@@ -45,6 +46,30 @@ def test_users_come_and_go(tmp_path: Path) -> None:
     users.reload()
     assert users.check("alice", "another password")
     assert len(users) == 1
+
+
+def test_a_token_is_printed_once_and_may_do_little_by_default(tmp_path: Path) -> None:
+    def user(*words: str) -> str:
+        code, printed, told = dpsql_command("user", *words, "--users", "users.toml", cwd=tmp_path, stdin=WORDS.encode())
+        assert code == 0, told
+        return printed.decode()
+
+    user("add", "alice", "--password-stdin")
+    token = user("token", "alice", "assistant").strip()
+    user("token", "alice", "script", "--scope", "read", "--scope", "query", "--days", "3")
+    first, second = list_tokens(tmp_path / "users.toml")
+    assert (first.scopes, second.scopes) == ({"read"}, {"read", "query"})
+    assert first.expires is not None
+    assert second.expires is not None
+    assert (first.expires - second.expires).days in {86, 87}
+    listed = user("list")
+    assert listed.splitlines()[1:] == [
+        f"  token assistant: read, until {first.expires:%Y-%m-%d}",
+        f"  token script: query, read, until {second.expires:%Y-%m-%d}",
+    ]
+    assert token not in listed + (tmp_path / "users.toml").read_text()
+    user("revoke", "alice", "assistant")
+    assert [each.label for each in list_tokens(tmp_path / "users.toml")] == ["script"]
 
 
 def test_the_policy_names_the_file(tmp_path: Path) -> None:

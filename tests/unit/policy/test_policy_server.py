@@ -95,6 +95,14 @@ def test_this_machine_is_served_without_a_certificate(host: str) -> None:
     assert "postgres" in ServerSettings(postgres=f"{host}:5432").listens()
 
 
+def test_the_former_catalog_is_refused_with_the_new_word() -> None:
+    with pytest.raises(PolicyError) as caught:
+        ServerSettings(catalog="minimal")
+    assert caught.value.code == "policy-catalog"
+    assert caught.value.hint == 'Write catalog = "none", or leave it out for "auto".'
+    assert (ServerSettings().catalog, ServerSettings(catalog="none").catalog) == ("auto", "none")
+
+
 def test_the_password_of_a_catalog_is_not_told() -> None:
     settings = ServerSettings(catalog="postgresql://shadow:secret@localhost/empty")
     assert "secret" not in repr(settings)

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.server.random_bytes import draw_bytes, draw_text
+from dpsql.server.users import User, Users
 
-__all__ = ["IDLE", "LONGEST", "Visits"]
+__all__ = ["IDLE", "LONGEST", "Visits", "digest_token", "resume"]
 
 IDLE = 30 * 60.0  # seconds
 LONGEST = 12 * 3600.0
@@ -27,6 +28,7 @@ _MOST_OF_ONE = 20  # visits of one user; the oldest ends
 class _Visit:
     name: str
     mark: bytes
+    scopes: frozenset[str]
     began: float
     asked: float
 
@@ -39,19 +41,19 @@ class Visits:
         self._key = draw_bytes(_TOKEN_BYTES)
         self._visits: OrderedDict[bytes, _Visit] = OrderedDict()
 
-    def begin(self, name: str, *, mark: bytes = b"") -> str:
+    def begin(self, name: str, *, mark: bytes = b"", scopes: frozenset[str] = frozenset()) -> str:
         """Return the token of a new visit, which is not stored; `mark` identifies the password that was given."""
         self._forget()
         own = [kept for kept, visit in self._visits.items() if visit.name == name]
         for oldest in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
             del self._visits[oldest]
         token, now = draw_text(_TOKEN_BYTES), self._clock()
-        self._visits[_digest(token)] = _Visit(name, mark, now, now)
+        self._visits[digest_token(token)] = _Visit(name, mark, scopes, now, now)
         return token
 
     def find_user(self, token: str) -> str | None:
         """Return whose visit this is, and let it go on; None if it has ended or never was."""
-        visit, now = self._visits.get(_digest(token)), self._clock()
+        visit, now = self._visits.get(digest_token(token)), self._clock()
         if visit is None or _is_over(visit, now):
             return None
         visit.asked = now
@@ -59,12 +61,17 @@ class Visits:
 
     def find_mark(self, token: str) -> bytes | None:
         """Return the mark that a visit began with, or None."""
-        visit = self._visits.get(_digest(token))
+        visit = self._visits.get(digest_token(token))
         return None if visit is None else visit.mark
+
+    def find_scopes(self, token: str) -> frozenset[str]:
+        """Return the scopes that a visit began with; none for one that never was."""
+        visit = self._visits.get(digest_token(token))
+        return frozenset() if visit is None else visit.scopes
 
     def end(self, token: str) -> None:
         """End a visit, if it has not ended."""
-        self._visits.pop(_digest(token), None)
+        self._visits.pop(digest_token(token), None)
 
     def proof(self, token: str) -> str:
         """Return what a form must bring along to have come from our own page; another site cannot know it."""
@@ -84,5 +91,18 @@ def _is_over(visit: _Visit, now: float) -> bool:
     return now - visit.asked > IDLE or now - visit.began > LONGEST
 
 
-def _digest(token: str) -> bytes:
+def digest_token(token: str) -> bytes:
+    """Return the digest of a token, from which the token cannot be computed."""
     return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def resume(visits: Visits, users: Users, *, token: str) -> User | None:
+    """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
+    name = visits.find_user(token)
+    if name is None:
+        return None
+    user = users.get(name)
+    if user is None or users.verifier(name).stored_key != visits.find_mark(token):
+        visits.end(token)
+        return None
+    return user

@@ -1,4 +1,4 @@
-"""Headers of every response of the page's server, and a plain response to unexpected errors."""
+"""Headers of every response over HTTP, and a plain response to unexpected errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dpsql.server.problem_details import fault, plain_problem
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.web.problem_details import fault, plain_problem
 
 __all__ = ["POLICY", "Guard"]
 
@@ -31,10 +31,10 @@ _FOR_A_YEAR = "max-age=31536000"
 class Guard:
     """An application around another: adds the headers, and answers faults with one sentence, the same each time."""
 
-    def __init__(self, app: ASGIApp, *, telemetry: Telemetry, secure: bool) -> None:
+    def __init__(self, app: ASGIApp, *, telemetry: Telemetry, surface: str, secure: bool) -> None:
         headers = {**_HEADERS, **({"strict-transport-security": _FOR_A_YEAR} if secure else {})}
         self._app = app
-        self._telemetry = telemetry
+        self._telemetry, self._surface = telemetry, surface
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +56,7 @@ class Guard:
         except ClientDisconnect:
             pass  # the client left in the middle of its request
         except Exception as error:  # noqa: BLE001 - its text and frames could contain values
-            self._telemetry.log_fault(error, surface="web")
+            self._telemetry.log_fault(error, surface=self._surface)
             if not begun:
                 await _fail(sent)
 

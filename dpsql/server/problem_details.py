@@ -12,6 +12,7 @@ _STATUS = {
     "analyst-disabled": HTTPStatus.FORBIDDEN,
     "closed": HTTPStatus.SERVICE_UNAVAILABLE,
     "curators-only": HTTPStatus.FORBIDDEN,
+    "foreign-origin": HTTPStatus.FORBIDDEN,
     "form-expired": HTTPStatus.FORBIDDEN,
     "ledger-grant": HTTPStatus.CONFLICT,
     "login-failed": HTTPStatus.UNAUTHORIZED,
@@ -26,6 +27,7 @@ _STATUS = {
     "request-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "server-busy": HTTPStatus.TOO_MANY_REQUESTS,
     "server-failed": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "token-scope": HTTPStatus.FORBIDDEN,
     "too-many-statements": HTTPStatus.TOO_MANY_REQUESTS,
     "user-removed": HTTPStatus.UNAUTHORIZED,
 }

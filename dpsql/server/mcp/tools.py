@@ -1,0 +1,256 @@
+"""Tools of MCP: what each takes, returns and does, over any caller that can reach a session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+
+from dpsql.answer_json import encode_balance, encode_interval, encode_notes, encode_receipt, encode_value
+from dpsql.errors import Error, Refusal
+from dpsql.plan.report.shortfall import describe_together
+from dpsql.plan.report.tables import columns_table, describe_plans, tables_table
+from dpsql.server.mcp import guide
+from dpsql.server.messages import Last, Nothing, Statement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.answer import Answer
+    from dpsql.plan import Balance, Plan
+    from dpsql.session import Session
+
+__all__ = ["MAX_ROWS", "TOOLS", "Caller", "Tool", "ToolAnswer", "encode_values"]
+
+MAX_ROWS = 1000  # of an answer; a language model reads no more
+_ENGINE_SQL = "engine SQL"  # the fact of a plan that helps no analyst
+_READ_FIRST = frozenset(
+    ["private query", "read as", "needs", "charged to", "groups per unit", "such queries", "warning", "around it"]
+)
+_TEXT: dict[str, object] = {"type": "string"}
+_BOOLEAN: dict[str, object] = {"type": "boolean"}
+_OBJECTS: dict[str, object] = {"type": "array", "items": {"type": "object"}}
+_TEXTS: dict[str, object] = {"type": "array", "items": _TEXT}
+T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """Analyst on whose behalf a tool runs."""
+
+    async def ask(self, statement: Statement) -> Answer:
+        """Return the answer to a statement, charged once; raise as `dpsql.Session.sql`."""
+        ...
+
+    async def look(self, act: Callable[[Session], T]) -> T:
+        """Return the result of an act on the session that reads no private row and charges nothing."""
+        ...
+
+    def require(self, scope: str) -> None:
+        """Raise `Refusal` if the request may not do this, by the scope of its token."""
+        ...
+
+    def show(self, error: Error) -> Error:
+        """Return an error as the caller may see it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """Result of a tool: a short text, and the same and more as values of JSON."""
+
+    text: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool: its name, its words, the message that holds its arguments, and the members of its result."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[msgspec.Struct]
+    act: Callable[[Caller, msgspec.Struct], Awaitable[ToolAnswer]]
+    result: Mapping[str, object]
+    scope: str = "read"
+
+    @property
+    def input_schema(self) -> dict[str, object]:
+        """The JSON Schema of the arguments."""
+        schema = msgspec.json.schema(self.arguments)
+        (found,) = schema["$defs"].values()
+        return {key: value for key, value in found.items() if key not in {"title", "description"}}
+
+    @property
+    def output_schema(self) -> dict[str, object]:
+        """The JSON Schema of the values of an answer."""
+        return {"type": "object", "properties": dict(self.result), "required": list(self.result)}
+
+
+async def _tables(caller: Caller, _: msgspec.Struct) -> ToolAnswer:
+    def act(session: Session) -> list[dict[str, object]]:
+        return [
+            {**row, "columns": _rows(columns_table(session.catalog, session.terms, name=str(row["name"])))}
+            for row in _rows(tables_table(session.catalog, session.terms))
+        ]
+
+    found = await caller.look(act)
+    return ToolAnswer("\n".join(map(_describe_table, found)) or "There are no tables.", {"tables": found})
+
+
+def _describe_table(table: Mapping[str, object]) -> str:
+    unit, columns = table["privacy_unit"], table["columns"]
+    assert isinstance(columns, list)  # noqa: S101 - made above
+    listed = ", ".join(f"{column['column_name']} {column['column_type']}" for column in columns)
+    kind = "public" if unit is None else f"private, privacy unit {unit}"
+    return f"{table['name']} ({kind}): {listed}"
+
+
+async def _explain(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
+    statement = _read_statement(arguments)
+
+    def act(session: Session) -> ToolAnswer:
+        try:
+            plans = session.explain_all(statement.sql, statement.parameters, implicit=statement.implicit)
+        except Refusal as refusal:
+            if refusal.code != "not-a-query" or refusal.place is not None:
+                raise
+            session.describe(statement.sql, statement.parameters, implicit=statement.implicit)
+            words = "reads no private row, and costs nothing"
+            return ToolAnswer(f"cost: {words}", {"free": True, "cost": words, "facts": [], "warnings": []})
+        return _describe_cost(plans, session.budget)
+
+    return await caller.look(act)
+
+
+def _describe_cost(plans: Sequence[Plan], balance: Balance) -> ToolAnswer:
+    cost = describe_together(plans, balance.of(value for plan in plans for value in plan.charged_values))
+    facts = [fact for fact in describe_plans(plans, balance) if fact[0] != _ENGINE_SQL]
+    warnings = list(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
+    lines = [f"cost: {cost}", *(f"{name}: {value}" for name, value in facts if name in _READ_FIRST)]
+    values = {
+        "free": all(plan.stored and not plan.fresh for plan in plans),
+        "cost": cost,
+        "facts": [{"name": name, "value": value} for name, value in facts],
+        "warnings": warnings,
+    }
+    return ToolAnswer("\n".join([*lines, *(f"warning: {each}" for each in warnings)]), values)
+
+
+async def _query(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
+    answer = await caller.ask(_read_statement(arguments))
+    shown = answer.fetchall()[:MAX_ROWS]
+    interval, is_cut = encode_interval(answer), len(answer) > len(shown)
+    notes = encode_notes(answer)
+    values = {
+        "columns": answer.arrow().column_names,
+        "rows": [list(map(encode_value, row)) for row in shown],
+        "row_count": len(answer),
+        "truncated": is_cut,
+        "interval": interval,
+        **{name: notes[name] for name in ("total", "note", "explanation", "warnings")},
+        "receipt": encode_receipt(answer.receipt),
+        "citation": answer.statement(),
+    }
+    lines = [repr(answer)]
+    if interval is not None and shown:
+        lines.append(f"95 % interval: each exact count is within {interval['reach']} of the released one")
+    if is_cut:
+        lines.append(f"only the first {MAX_ROWS} rows are returned; aggregate or LIMIT in a SELECT around the query")
+    return ToolAnswer("\n".join(lines), values)
+
+
+async def _budget(caller: Caller, _: msgspec.Struct) -> ToolAnswer:
+    def act(session: Session) -> ToolAnswer:
+        balance = session.budget
+        return ToolAnswer(str(balance), encode_balance(balance))
+
+    return await caller.look(act)
+
+
+async def _history(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
+    assert isinstance(arguments, Last)  # noqa: S101 - the tool declares it
+    last = int(arguments.last)
+
+    def act(session: Session) -> list[dict[str, object]]:
+        table = session.history
+        return _rows(table.slice(max(0, table.num_rows - last)))
+
+    found = await caller.look(act)
+    lines = [f"{str(row['asked_at'])[:19]} {row['state']}: {row['query']}" for row in found]
+    return ToolAnswer("\n".join(lines) or "This account has asked nothing yet.", {"queries": found})
+
+
+def _read_statement(arguments: msgspec.Struct) -> Statement:
+    assert isinstance(arguments, Statement)  # noqa: S101 - the tool declares it
+    return arguments
+
+
+def _rows(table: pa.Table) -> list[dict[str, object]]:
+    return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+_ALL = (
+    Tool(
+        name="tables",
+        title="Tables and columns",
+        description=guide.TABLES,
+        arguments=Nothing,
+        act=_tables,
+        result={"tables": _OBJECTS},
+    ),
+    Tool(
+        name="explain",
+        title="Price of a statement",
+        description=guide.EXPLAIN,
+        arguments=Statement,
+        act=_explain,
+        result={"free": _BOOLEAN, "cost": _TEXT, "facts": _OBJECTS, "warnings": _TEXTS},
+    ),
+    Tool(
+        name="query",
+        title="Run a statement",
+        description=guide.QUERY,
+        arguments=Statement,
+        act=_query,
+        result={
+            "columns": _TEXTS,
+            "rows": {"type": "array", "items": {"type": "array"}},
+            "row_count": {"type": "integer"},
+            "truncated": _BOOLEAN,
+            "interval": {"type": ["object", "null"]},
+            "note": _TEXT,
+            "explanation": _TEXT,
+            "warnings": _TEXTS,
+            "receipt": {"type": "object"},
+            "citation": _TEXT,
+        },
+        scope="query",
+    ),
+    Tool(
+        name="budget",
+        title="Budget",
+        description=guide.BUDGET,
+        arguments=Nothing,
+        act=_budget,
+        result={"total": {"type": "object"}, "measures": _OBJECTS},
+    ),
+    Tool(
+        name="history",
+        title="Earlier queries",
+        description=guide.HISTORY,
+        arguments=Last,
+        act=_history,
+        result={"queries": _OBJECTS},
+    ),
+)
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _ALL}
+
+
+def encode_values(values: Mapping[str, object]) -> dict[str, object]:
+    """Return values as JSON has them; what it does not have becomes text."""
+    encoded: dict[str, object] = json.loads(json.dumps(values, default=str))
+    return encoded
