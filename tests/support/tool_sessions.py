@@ -268,7 +268,6 @@ TOOLS = (
         partial(_interpreted, words=["Rscript", "--vanilla", "ask_r.R"], probe=["-e", "library(RPostgreSQL)"]),
         _apt("r-cran-rpostgresql", "r-cran-dbplyr", "r-cran-jsonlite"),
         slow=True,
-        notes={"refused": "RPostgreSQL shows that the statement failed, and not why."},
     ),
     Tool(
         "ibis",
