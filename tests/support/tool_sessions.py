@@ -103,6 +103,10 @@ def _interpreted(given: Mapping[str, str], *, words: Sequence[str], probe: Seque
     return run([str(found), *words[1:]], dict(given), cwd=SESSIONS)
 
 
+def _driver(name: str, given: Mapping[str, str]) -> Steps:
+    return _python({**given, "driver": name}, program="ask_drivers.py")
+
+
 def _in_own(name: str) -> Path:
     return INSTALLED / name / "bin" / "python"
 
@@ -195,6 +199,16 @@ _CRATES = Path("/usr/share/cargo/registry")
 _RUST_PACKAGES = ("librust-tokio-postgres-dev", "librust-tokio-dev", "librust-serde-json-dev")
 _RUBY = ("ruby", "ask_activerecord.rb")
 TOOLS = (
+    Tool("psql", "psql", partial(_with, "psql", program="ask_psql.py"), _apt("postgresql-client")),
+    *(
+        Tool(name, title, partial(_driver, name), f"pip install {name}")
+        for name, title in (
+            ("psycopg", "psycopg 3"),
+            ("psycopg2", "psycopg 2"),
+            ("asyncpg", "asyncpg"),
+            ("pg8000", "pg8000"),
+        )
+    ),
     Tool(
         "django",
         "Django",
