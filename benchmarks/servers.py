@@ -1,6 +1,6 @@
 """What asks the same rows over a network: `dpsql serve`, and the PostgreSQL of the test extra. Not run itself.
 
-Both run on this machine in processes of their own, over TCP without TLS.
+Both run on this machine in processes of their own, over TCP; dpsql with TLS or without, as the client asks.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import psycopg
+import trustme
 
 PRIVATE = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events WHERE dwell <> {number} GROUP BY item TOP 10 PRIVATE"
 PLAIN = (
@@ -50,9 +51,11 @@ users = "users.toml"
 postgres = "127.0.0.1:{port}"
 flight = "{flight}"
 web = "off"
+{tls}
 catalog = "{catalog}"
 statements_per_minute = 1_000_000
 """
+TLS = 'certificate = "cert.pem"\nkey = "key.pem"'
 NAME = PASSWORD = "benchmark"  # noqa: S105 - of a server that lives for a minute, on this machine alone
 START = 60.0
 NUMBERS = itertools.count(1_000)  # dwell is below: the condition is always true, and every question is another
@@ -73,6 +76,10 @@ class Place:
         """Return a question that was never asked."""
         return self.text.format(number=next(NUMBERS))
 
+    def over_tls(self) -> Place:
+        """Return the same place, to be asked over TLS."""
+        return replace(self, name=f"{self.name}, TLS", dsn=self.dsn.replace("sslmode=disable", "sslmode=require"))
+
     def connected(self) -> psycopg.Connection[tuple[object, ...]]:
         """Return a connection on which nothing but the question is sent."""
         return psycopg.connect(self.dsn, autocommit=True)
@@ -90,9 +97,13 @@ def events_in(rows: int) -> Iterator[Path]:
 
 @contextmanager
 def served(folder: Path, *, flight: bool = False, catalog: str = "none") -> Iterator[Place]:
-    """Serve the rows in `folder` with dpsql, its ledger beside them on the disk."""
+    """Serve the rows in `folder` with dpsql, its ledger beside them on the disk; without `flight`, with TLS too."""
     port, address = free_port(), f"127.0.0.1:{free_port()}" if flight else "off"
-    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address, catalog=catalog))
+    tls = "" if flight else TLS  # whose certificate the client of Flight SQL would have to know
+    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address, tls=tls, catalog=catalog))
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     with duckdb.connect(folder / "events.duckdb") as connection:
         connection.execute(f"CREATE TABLE events ({COLUMNS})")
         connection.execute(f"COPY events FROM '{folder / 'events.csv'}' (HEADER false)")
@@ -100,8 +111,12 @@ def served(folder: Path, *, flight: bool = False, catalog: str = "none") -> Iter
     add = [*command, "user", "add", NAME, "--policy", "policy.toml", "--password-stdin"]
     subprocess.run(add, input=PASSWORD, text=True, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
     serve = [*command, "serve", "--policy", "policy.toml", "--db", "events.duckdb"]
-    dsn = f"host=127.0.0.1 port={port} user={NAME} password={PASSWORD} dbname=dpsql"
-    with (folder / "log").open("w") as log, subprocess.Popen(serve, cwd=folder, stdout=log, stderr=log) as process:  # noqa: S603
+    dsn = f"host=127.0.0.1 port={port} user={NAME} password={PASSWORD} dbname=dpsql sslmode=disable"
+    own = {name: value for name, value in os.environ.items() if name != "PGPORT"}  # the port of `postgres` below
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(serve, cwd=folder, stdout=log, stderr=log, env=own) as process,  # noqa: S603
+    ):
         try:
             place = Place("dpsql", dsn, PRIVATE, process.pid, f"grpc://{address}")
             wait_for(place, process, folder / "log")
@@ -142,9 +157,18 @@ def postgres(folder: Path) -> Iterator[str]:
 def in_postgres(folder: Path) -> Iterator[Place]:
     """Fill a PostgreSQL of our own with the rows in `folder`."""
     with postgres(folder) as url:
-        place = Place("PostgreSQL", url, PLAIN)
         fill(url, COLUMNS, folder / "events.csv")
-        yield place
+        yield Place("PostgreSQL", with_password(url, folder / "postgres" / "data"), PLAIN)
+
+
+def with_password(url: str, data: Path) -> str:
+    """Let a new role that reads all tables log in with a password alone, and return the URL for it."""
+    rules = data / "pg_hba.conf"
+    rules.write_text(f"host all {NAME} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {NAME} LOGIN PASSWORD '{PASSWORD}' IN ROLE pg_read_all_data")
+        connection.execute("SELECT pg_reload_conf()")
+    return url.replace("tester@", f"{NAME}:{PASSWORD}@")
 
 
 def fill(url: str, columns: str, file: Path) -> None:

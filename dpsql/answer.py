@@ -141,7 +141,7 @@ class Answer:
     (2, 'moon', False)
     """
 
-    __slots__ = ("_advice", "_counts", "_granted", "_promise", "_table", "receipt")
+    __slots__ = ("__weakref__", "_advice", "_counts", "_granted", "_promise", "_table", "receipt")
 
     def __init__(
         self,

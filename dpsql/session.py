@@ -24,7 +24,7 @@ from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.receipt import Receipt, Total
-from dpsql.sql.analysis.cache import AnalysisCache
+from dpsql.sql.analysis.cache import AnalysisCache, find_key
 from dpsql.sql.analysis.prepare import prepare_statement
 from dpsql.sql.ir import clock as clocks
 from dpsql.sql.ir import statements
@@ -71,7 +71,7 @@ class Session:
     [('moon',)]
     """
 
-    __slots__ = ("_analyses", "_closed", "_dependencies", "_free_answers", "_names", "_salts")
+    __slots__ = ("_analyses", "_answers", "_closed", "_dependencies", "_free_answers", "_names", "_salts")
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
@@ -86,6 +86,7 @@ class Session:
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
         self._names = planning.NamesOfAccount(own.ledger, self._account, by_default=own.terms.uses_known_names)
+        self._answers: planning.AnswerCache[Answer] = planning.AnswerCache(own.ledger)
         salt = own.noise.draw(16)
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
@@ -162,11 +163,42 @@ class Session:
         hint = "Run the query: it is charged. EXPLAIN says how much."
         raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
 
+    def peek(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> Answer | None:
+        """Return the answer of `sql` at once if it was returned before, is free and is still right, else None.
+
+        It never waits, neither for another thread nor for a server.
+
+        >>> query = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
+        >>> session.peek(query) is None, session.sql(query).fetchall() == session.replay(query).fetchall()
+        (True, True)
+        >>> session.peek(query).fetchall()
+        [('moon',)]
+        """
+        self._check_open()
+        return self._answers.peek(find_key(text, parameters, implicit=self._is_implicit(implicit)))
+
     def _answer_free(
         self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None, implicit: bool | None
     ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
         """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
+        self._check_open()
+        key = find_key(text, parameters, implicit=self._is_implicit(implicit))
+        if key is None:
+            return self._answer_analyzed(self._analyze(text, parameters, implicit=implicit), stop)
+        known = self._answers.find(key)
+        if known is not None:
+            return known
+        stamp = self._dependencies.ledger.stamp()
         statement = self._analyze(text, parameters, implicit=implicit)
+        found = self._answer_analyzed(statement, stop)
+        is_known = self._analyses.has(key)  # it reads no clock
+        if isinstance(found, Answer) and is_known and planning.is_repeatable(statement):
+            self._answers.add(key, found, stamp=stamp, size=found.arrow().nbytes)
+        return found
+
+    def _answer_analyzed(
+        self, statement: statements.Statement, stop: engines.Stop | None
+    ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
         if not isinstance(statement, _WITH_VIEW):
             return self._free(self._free_answers.answer(statement, stop))
         view = self._free_answers.view(statement)
@@ -391,9 +423,10 @@ class Session:
 
     def _analyze(self, text: str, parameters: ParameterValues, *, implicit: bool | None = None) -> statements.Statement:
         self._check_open()
-        return self._analyses.read(
-            text, parameters, implicit=self._dependencies.implicit if implicit is None else implicit
-        )
+        return self._analyses.read(text, parameters, implicit=self._is_implicit(implicit))
+
+    def _is_implicit(self, implicit: bool | None) -> bool:  # noqa: FBT001 - as the analyst said it
+        return self._dependencies.implicit if implicit is None else implicit
 
     def _plan(
         self, query: statements.PrivateQuery, stop: engines.Stop | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -174,6 +174,17 @@ class Ledger(Protocol):
     @property
     def data_version(self) -> int:
         """An operator's public counter, 0 at first; answers of another version are not found again."""
+        ...
+
+    def stamp(self) -> Hashable:
+        """Return a value that stays equal while this ledger returns the same as now; None where that is not known.
+
+        It changes with what any process writes, and with the period. Take it before what it is to be the stamp of.
+        """
+        ...
+
+    def peek_stamp(self) -> Hashable:
+        """Return the stamp without waiting; None also where it cannot be found at once."""
         ...
 
     def reserve(self, request: Request) -> Reservation | Settled:

@@ -11,12 +11,12 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from dpsql.accounting import (
     ApproximateDP,
@@ -73,8 +73,10 @@ __all__ = [
 ]
 
 _PAGE = 1000
+_TERMS = ("terms",)
+_MAX_FINDINGS = 1000  # that are remembered of one version
 
-
+Result = TypeVar("Result")
 _LAW = re.compile(r'"law":"([0-9a-f]*)"')  # in a body, whose texts have no quote that is not escaped
 
 
@@ -154,6 +156,14 @@ class LedgerTransaction(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """Results of reading one version of a store, by what was read."""
+
+    version: Hashable
+    results: dict[tuple[Hashable, ...], Any] = field(default_factory=dict)
+
+
 class BaseLedger(ABC):
     """Ledger without its store."""
 
@@ -162,6 +172,7 @@ class BaseLedger(ABC):
     _seen: tuple[int, str] = (0, GENESIS)  # number and chain of the last of them
     _failures: Failures
     _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
+    _findings = _Findings(None)
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[LedgerTransaction]:
@@ -170,6 +181,54 @@ class BaseLedger(ABC):
     @abstractmethod
     def _reading(self) -> AbstractContextManager[LedgerTransaction]:
         """Open a transaction for reading."""
+
+    @abstractmethod
+    def _find_version(self) -> Hashable:
+        """Return a value that every commit to the store changes, of whichever process, and that never comes back.
+
+        None is a version that is not known.
+        """
+
+    @abstractmethod
+    def _peek_version(self) -> Hashable:
+        """Return the version at once; None also where another thread uses the ledger, and where it would be awaited."""
+
+    @release_on_interrupt
+    def stamp(self) -> Hashable:
+        """Return a value that stays equal while the ledger returns the same as now; None where that is not known."""
+        version = self._find_version()
+        if version is None:
+            return None
+        terms = self._find_known_terms(version)
+        return version, self._present(self._seen_terms() if terms is None else terms)
+
+    def peek_stamp(self) -> Hashable:
+        """Return the stamp without waiting; None also where it cannot be found at once."""
+        version = self._peek_version()
+        terms = None if version is None else self._find_known_terms(version)
+        return None if terms is None else (version, self._present(terms))
+
+    def _find_known_terms(self, version: Hashable) -> Terms | None:
+        """Return the terms at a version of the store if they were read at this version."""
+        findings = self._findings
+        known: Terms | None = findings.results.get(_TERMS) if findings.version == version else None
+        return known
+
+    def _recall(self, question: tuple[Hashable, ...], read: Callable[[LedgerTransaction], Result]) -> Result:
+        """Return what `read` returns in a transaction, read once while the store does not change.
+
+        The version is read before the transaction: a result is never remembered for a version later than its own.
+        """
+        version = self._find_version()
+        findings = self._findings
+        if version is None or findings.version != version or len(findings.results) > _MAX_FINDINGS:
+            findings = _Findings(version)
+        if question not in findings.results:
+            with self._reading() as book:
+                findings.results[question] = read(book)
+            self._findings = findings
+        found: Result = findings.results[question]
+        return found
 
     @property
     def budget(self) -> BudgetVector:
@@ -241,18 +300,25 @@ class BaseLedger(ABC):
 
         It is the spent and reserved amounts that decide on a query of these values.
         """
-        with self._reading() as book:
+        wanted = tuple(values or ())
+
+        def read(book: LedgerTransaction) -> tuple[Terms, BudgetState]:
             self._agree(book, account)
-            terms, state = book.terms(), self._find_state(book, account, values=values)
+            return book.terms(), self._find_state(book, account, values=wanted)
+
+        terms, state = self._recall(("state", account, wanted), read)
         return self._find_present(terms, account, state=state)
 
     @release_on_interrupt
     def states(self, account: str | None = None) -> Mapping[str, BudgetState]:
         """Return `state` for each value that a query of the total, or of the account, named since units keep it."""
-        with self._reading() as book:
+
+        def read(book: LedgerTransaction) -> tuple[Terms, dict[str, BudgetState]]:
             self._agree(book, account)
-            terms, values = book.terms(), sorted(self._find_values(book, account))
-            states = {value: self._find_state(book, account, values=(value,)) for value in values}
+            values = sorted(self._find_values(book, account))
+            return book.terms(), {value: self._find_state(book, account, values=(value,)) for value in values}
+
+        terms, states = self._recall(("states", account), read)
         if self._present(terms) != terms.calendar:  # of a period that is over
             return {}
         return {value: self._find_present(terms, account, state=state) for value, state in states.items()}
@@ -265,10 +331,15 @@ class BaseLedger(ABC):
         return state if present == terms.calendar else BudgetState()
 
     @property
+    @release_on_interrupt
     def division(self) -> Division | None:
         """What gives each unit its value now; None where no value has a budget, or the data version is new."""
-        self._seen_terms()
-        return self._replay.division
+
+        def read(book: LedgerTransaction) -> Division | None:
+            self._agree(book)
+            return self._replay.division
+
+        return self._recall(("division",), read)
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all reservations and how they ended, oldest first."""
@@ -285,12 +356,18 @@ class BaseLedger(ABC):
     @release_on_interrupt
     def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
         """Return the answers of an account that were stored after event number `after`, and the number of the last."""
+        if after and after == self._recall(("head",), self._read_head):
+            return after, []
         with self._reading() as book:
-            self._agree(book)
-            last, _ = book.head()
+            last = self._read_head(book)
             entries = book.answered(account, after=after) if last > after else ()
             found = [answer for entry in entries if (answer := book.answer(entry)) is not None]
         return last, found
+
+    def _read_head(self, book: LedgerTransaction) -> int:
+        """Return the number of the last event."""
+        self._agree(book)
+        return book.head()[0]
 
     @release_on_interrupt
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
@@ -464,10 +541,12 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def _seen_terms(self) -> Terms:
+        def read(book: LedgerTransaction) -> Terms:
+            self._agree(book)
+            return book.terms()
+
         try:
-            with self._reading() as book:
-                self._agree(book)
-                self._terms = book.terms()
+            self._terms = self._recall(_TERMS, read)
         except LedgerError as error:
             if error.code != "ledger-closed":
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +39,7 @@ class MemoryLedger(BaseLedger):
         self._terms = begin(self._book, terms, at=now(clock))
         self._lock = threading.Lock()
         self._closed = False
+        self._version = 0
         self._process = os.getpid()
 
     @property
@@ -50,10 +51,19 @@ class MemoryLedger(BaseLedger):
         """Refuse every further act."""
         self._closed = True
 
+    def _find_version(self) -> Hashable:
+        with self._reading():
+            return self._version
+
+    def _peek_version(self) -> Hashable:
+        is_free = not self._closed and os.getpid() == self._process and not self._lock.locked()
+        return self._version if is_free else None
+
     @contextmanager
     def _writing(self) -> Iterator[LedgerTransaction]:
         with self._reading():
             draft = self._book.draft()
+            self._version += 1
             yield draft
             self._book = draft  # one assignment, so that an interrupt finds all of an act or nothing
 

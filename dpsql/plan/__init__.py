@@ -1,5 +1,6 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
+from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
 from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack_release, unpack
@@ -25,6 +26,7 @@ from dpsql.plan.terms import Sublimit, Terms
 __all__ = [
     "MOST_PUBLIC_ROWS",
     "Account",
+    "AnswerCache",
     "Balance",
     "Draw",
     "EvaluatedView",
@@ -58,6 +60,7 @@ __all__ = [
     "free_plan_table",
     "history_table",
     "hold_to_grid",
+    "is_repeatable",
     "is_same_release",
     "name_measure",
     "pack_release",

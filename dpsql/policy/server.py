@@ -11,7 +11,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy.tables import beside
 from dpsql.policy.toml import Section
 from dpsql.policy.url import DatabaseUrl, is_url
-from dpsql.policy.validation import check_count, check_path, fill, wrong_type
+from dpsql.policy.validation import check_count, check_flag, check_path, fill, wrong_type
 
 __all__ = ["CATALOGS", "OFF", "ServerSettings", "is_loopback", "read_server", "split_address"]
 
@@ -20,7 +20,7 @@ CATALOGS = ("auto", "none")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
 _SURFACES = ("postgres", "web", "flight", "mcp")
-_COUNTS = ("statements_per_minute", "max_connections")
+_COUNTS = ("statements_per_minute", "max_connections", "connections_per_user")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -28,10 +28,11 @@ class ServerSettings:
     """Settings of `dpsql serve`: addresses, users, and limits.
 
     `users` is the file that `dpsql user add` writes. `postgres`, `web`, `flight` and `mcp` are each a "host:port" or
-    "off"; one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` is the
+    "off"; one that other machines can reach needs a `certificate` and its `key`, files in PEM. With `require_tls`,
+    connections of PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` is the
     PostgreSQL that answers tools which list tables: "auto" starts an empty one, an address is that of an empty
     database, and "none" refuses such statements. `statements_per_minute` is a limit for each analyst,
-    `max_connections` for all together.
+    `max_connections` for all together, and `connections_per_user` for each user of PostgreSQL's protocol.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'
@@ -47,6 +48,8 @@ class ServerSettings:
     catalog: str | DatabaseUrl
     statements_per_minute: int
     max_connections: int
+    connections_per_user: int
+    require_tls: bool
 
     def __init__(  # noqa: PLR0913 - the keys of the table [server]
         self,
@@ -61,6 +64,8 @@ class ServerSettings:
         catalog: str | DatabaseUrl = "auto",
         statements_per_minute: int = 600,
         max_connections: int = 200,
+        connections_per_user: int = 50,
+        require_tls: bool = False,
     ) -> None:
         fill(self, users=None if users is None else check_path(users, "server.users"))
         fill(self, postgres=_address(postgres, "server.postgres"), web=_address(web, "server.web"))
@@ -70,10 +75,16 @@ class ServerSettings:
         fill(self, catalog=_catalog(catalog))
         fill(self, statements_per_minute=check_count(statements_per_minute, "server.statements_per_minute"))
         fill(self, max_connections=check_count(max_connections, "server.max_connections"))
+        fill(self, connections_per_user=check_count(connections_per_user, "server.connections_per_user"))
+        fill(self, require_tls=check_flag(require_tls, "server.require_tls"))
         if (self.certificate is None) != (self.key is None):
             place = "server.key" if self.certificate is None else "server.certificate"
             reason = "A certificate and its key belong together, and one of them is missing."
             raise PolicyError("policy-tls", reason, hint="Name both files, in PEM.", place=place)
+        if self.require_tls and self.certificate is None:
+            reason = "TLS is required, and the server has no certificate for it."
+            hint = "Name a certificate and its key, or leave require_tls out."
+            raise PolicyError("policy-tls", reason, hint=hint, place="server.require_tls")
         for name, (host, _) in self.listens().items():
             if self.certificate is None and not is_loopback(host):
                 reason = "Other machines can reach this address, and passwords and answers would travel unencrypted."
@@ -103,7 +114,7 @@ def is_loopback(host: str) -> bool:
 def read_server(root: Section, folder: Path) -> ServerSettings:
     """Return the settings that the table [server] of a policy file in `folder` describes."""
     section = root.section("server")
-    section.only("users", *_SURFACES, "certificate", "key", "catalog", *_COUNTS)
+    section.only("users", *_SURFACES, "certificate", "key", "require_tls", "catalog", *_COUNTS)
     texts = {name: section.text(name) for name in ("users", "certificate", "key")}
     counts = {name: section.whole(name) for name in _COUNTS if name in section.values}
     usual = ServerSettings()
@@ -122,6 +133,7 @@ def read_server(root: Section, folder: Path) -> ServerSettings:
             certificate=files["certificate"],
             key=files["key"],
             catalog=said("catalog", str(usual.catalog)),
+            require_tls=bool(section.flag("require_tls")),
             **counts,
         )
 

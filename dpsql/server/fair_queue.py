@@ -94,6 +94,21 @@ class ProcessorShare:
             if stop is not None and stop():
                 raise statement_stopped()
             time.sleep(min(pause, LOOK))
+        with self._measure(analyst):
+            yield
+
+    @contextmanager
+    def try_turn(self, analyst: str) -> Iterator[bool]:
+        """Run the body at once, with True if the share allows it and with False otherwise."""
+        if self._find_pause(analyst) > 0:
+            yield False
+            return
+        with self._measure(analyst):
+            yield True
+
+    @contextmanager
+    def _measure(self, analyst: str) -> Iterator[None]:
+        """Add the processor time of the body to what the analyst has taken."""
         began = time.thread_time()
         try:
             yield

@@ -152,6 +152,21 @@ class Gateway:
             ),
         )
 
+    def peek(
+        self, surface: str, user: User, *, text: str, parameters: ParameterValues = (), role: str | None = None
+    ) -> Answer | None:
+        """Answer a statement at once if its answer is at hand, free and still right, else return None.
+
+        It does not wait, so that an event loop may call it. What is answered is checked, counted and logged as by
+        `ask`, and raises as that does.
+        """
+        try:
+            analyst = self.check_role(user, user.name if role is None else role)
+            known = self.service.peek(analyst, text, parameters=parameters, implicit=self.implicit)
+        except Error:
+            return None  # `ask` raises it
+        return None if known is None else self._answer(surface, user, role=role, act=lambda _: known)
+
     def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
         """Answer a statement that is stored or free; refuse one that would be charged."""
         return self._answer(surface, user, act=lambda analyst: self.service.replay(analyst, text, stop=stop))

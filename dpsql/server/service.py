@@ -98,6 +98,20 @@ class Service:
         """Answer a statement that is stored or free, as `dpsql.Session.replay` documents; raise as that does."""
         return self._answer(analyst, lambda session, stop: session.replay(text, stop=stop), stop=stop)
 
+    def peek(
+        self, analyst: str, text: str, *, parameters: ParameterValues = (), implicit: bool | None = None
+    ) -> Answer | None:
+        """Return the answer to a repeated statement at once, as `dpsql.Session.peek` documents, else None.
+
+        None also where the analyst's share of the processor is used up, and where the service stops.
+        """
+        resources = self._resources
+        with resources.use() as is_open, self._share.try_turn(analyst) as has_turn:
+            if not is_open or not has_turn or self.is_closed:
+                return None
+            session = resources.find_session(analyst)
+            return None if session is None else session.peek(text, parameters, implicit=implicit)
+
     def _answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None) -> Answer:
         def should_stop() -> bool:
             return self.is_closed or (stop is not None and stop())
@@ -256,6 +270,10 @@ class _Resources:
                 session = open_session(engine, self.policy, analyst=analyst, public=public, evaluator=evaluator)
                 self._sessions[analyst] = session
             return self._sessions[analyst]
+
+    def find_session(self, analyst: str) -> Session | None:
+        """Return the session of an analyst if it is open."""
+        return self._sessions.get(analyst)
 
     def check(self) -> Check:
         """Return the report of the policy, checked against the data at the first call."""

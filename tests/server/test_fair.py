@@ -177,3 +177,17 @@ def test_the_share_of_an_analyst_is_charged_when_the_statement_fails_too() -> No
             pass
         raise ZeroDivisionError
     assert share._find_pause("greedy") > 0
+
+
+def test_a_turn_is_refused_at_once_to_an_analyst_who_would_have_to_wait() -> None:
+    share = ProcessorShare()
+    for analyst in ("ana", "greedy"):
+        with share.try_turn(analyst) as has_turn:
+            assert has_turn
+            until = time.thread_time() + (0.3 if analyst == "greedy" else 0.0)
+            while time.thread_time() < until:
+                pass
+    with share.try_turn("greedy") as has_turn:
+        assert not has_turn
+    with share.try_turn("ana") as has_turn:
+        assert has_turn

@@ -48,6 +48,7 @@ columns = ["user_id", "article", "country", "ts"]
 users = "users.toml"
 statements_per_minute = 1000000
 max_connections = 400
+connections_per_user = 200
 """
 QUESTION = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE article <> 'q{number}' GROUP BY article "
 QUESTION += "TOP 2 PRIVATE"
@@ -169,7 +170,7 @@ def _leave(port: int, user: str, *, text: str, after: float) -> None:
 @contextlib.contextmanager
 def serving_many(folder: Path) -> Iterator[Served]:
     """Serve with room for many clients and many questions."""
-    with serving(folder, policy=POLICY, limits=Limits(logins=400, connections_of_one=200)) as served:
+    with serving(folder, policy=POLICY, limits=Limits(logins=400)) as served:
         yield served
 
 

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     Path = tuple[str, str, str]
 
-__all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBEvaluator", "build_failure", "compute_table", "import_duckdb"]
+__all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBEvaluator", "SuccessiveInstances", "build_failure"]
 
 MEMORY_LIMIT, SECONDS = "1GB", 60.0  # of a statement, where the policy allows as much
 _ROWS = "dpsql_rows"
+_SEED = "setseed"  # the function whose effect outlives its statement
 _HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 
 
@@ -103,7 +104,7 @@ class DuckDBEvaluator:
             finally:
                 while not task.revoke() and not task.done.wait(_HEARTBEAT):
                     instance.interrupt()
-            is_empty = bool(outcome) and not tables
+            is_empty = bool(outcome) and not tables and _SEED not in statement.sql.lower()
         finally:
             if is_empty:
                 self._put_back(instance)
@@ -112,12 +113,35 @@ class DuckDBEvaluator:
         return outcome[0] if outcome and not is_late else None
 
 
-def compute_table(tables: Mapping[Path, pa.Table], statement: Statement, *, memory_limit: str) -> pa.Table:
-    """Return the result of one SELECT in a new instance; raise some `Exception` where there is none."""
-    from dpsql.engines.duckdb.catalog import connect_bare
+class SuccessiveInstances:
+    """Instances of DuckDB for statements that come one after the other, each opened before it is needed.
 
-    with closing(connect_bare(memory_limit)) as instance:
-        return _selected(instance, tables, statement=statement)
+    One serves statements without tables, until one has tables, or sets the seed of random numbers. The next statement
+    has a new instance, which `open_next` opens.
+    """
+
+    def __init__(self, memory_limit: str) -> None:
+        self._memory_limit = memory_limit
+        self._instance: duckdb.DuckDBPyConnection | None = None
+        self.open_next()
+
+    def compute(self, tables: Mapping[Path, pa.Table], statement: Statement) -> pa.Table:
+        """Return the result of one SELECT; raise some `Exception` where there is none."""
+        self.open_next()
+        instance = self._instance
+        assert instance is not None  # noqa: S101 - it was opened
+        if not tables and _SEED not in statement.sql.lower():
+            return _selected(instance, tables, statement=statement)
+        self._instance = None
+        with closing(instance):
+            return _selected(instance, tables, statement=statement)
+
+    def open_next(self) -> None:
+        """Open the next instance if there is none."""
+        from dpsql.engines.duckdb.catalog import connect_bare
+
+        if self._instance is None:
+            self._instance = connect_bare(self._memory_limit)
 
 
 def build_failure() -> EngineError:
@@ -127,13 +151,6 @@ def build_failure() -> EngineError:
         "The SELECT around the private query could not be computed.",
         hint="The private answer is stored: ask for less of it, at no further cost.",
     )
-
-
-def import_duckdb() -> None:
-    """Import DuckDB and try it, so that the first statement does not wait for that."""
-    from dpsql.engines.duckdb.catalog import connect_bare
-
-    connect_bare().close()
 
 
 def _selected(

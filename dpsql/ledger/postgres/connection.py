@@ -19,7 +19,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from dpsql.ledger.postgres.errors import because, not_durable, read_only, unknown, unreachable
 from dpsql.policy import DatabaseUrl
 
-__all__ = ["READING", "WRITING", "Connection", "begin", "connected", "is_idle", "refuse_unsafe", "until_committed"]
+__all__ = ["READING", "WRITING", "Connection", "begin", "connected", "is_idle", "read_snapshot", "refuse_unsafe"]
+__all__ += ["until_committed"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 WRITING = "READ COMMITTED"
@@ -67,6 +68,15 @@ def refuse_unsafe(connection: Connection) -> None:
 def is_idle(connection: Connection) -> bool:
     """Say whether a connection is alive, as far as is known, and in no transaction that someone left open."""
     return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def read_snapshot(connection: Connection) -> str:
+    """Return the transactions that a statement sees now, as a text that changes with every commit to the database."""
+    with _patience(connection, WAIT):
+        row = connection.execute(
+            "SELECT pg_backend_pid(), pg_postmaster_start_time(), pg_current_snapshot()"
+        ).fetchone()
+    return " ".join(map(str, row or ()))
 
 
 def begin(connection: Connection, level: str, *, schema: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import closing, contextmanager
 
 import psycopg
@@ -85,6 +85,23 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     def _reading(self) -> Iterator[LedgerTransaction]:
         with self._transaction(READING) as connection:
             yield Rows(connection)
+
+    def _find_version(self) -> Hashable:
+        """Return the snapshot of the open connection: equal ones see the same commits; None without a connection."""
+        if os.getpid() != self._process:
+            raise ledger_forked()
+        with self._lock, sealed():
+            if self._closed:
+                raise ledger_closed()
+            if self._connection is None or not postgres_server.is_idle(self._connection):
+                return None
+            try:
+                return id(self._connection), postgres_server.read_snapshot(self._connection)
+            except psycopg.OperationalError:  # the next transaction connects again
+                return None
+
+    def _peek_version(self) -> Hashable:
+        return None  # the server is asked
 
     @contextmanager
     def _transaction(self, level: str) -> Iterator[Connection]:

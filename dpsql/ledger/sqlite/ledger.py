@@ -9,7 +9,7 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -110,15 +110,34 @@ class SQLiteLedger(Durable[Path | str]):
         with self._file() as connection, sqlite_file.snapshot(connection):
             yield Rows(connection)
 
+    def _find_version(self) -> Hashable:
+        with self._file() as connection:
+            return _read_version(connection)
+
+    def _peek_version(self) -> Hashable:
+        if os.getpid() != self._process or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            with self._checked_file() as connection:
+                return _read_version(connection)
+        finally:
+            self._lock.release()
+
     @contextmanager
     def _file(self) -> Iterator[sqlite3.Connection]:
-        """Give one thread the connection, if it writes to the files that the path names, also when it is done.
+        """Give one thread the connection, if it writes to the files that the path names, also when it is done."""
+        if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
+            raise ledger_forked()
+        with self._lock, self._checked_file() as connection:
+            yield connection
+
+    @contextmanager
+    def _checked_file(self) -> Iterator[sqlite3.Connection]:
+        """Give the thread that has the lock the connection, as `_file` does.
 
         What is committed to a file that has lost its name is lost; so nothing is answered on the strength of it.
         """
-        if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
-            raise ledger_forked()
-        with self._lock, sealed():
+        with sealed():
             if self._connection is None:
                 raise ledger_closed()
             self._check_files()
@@ -156,6 +175,12 @@ def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark
         raise damaged()
     # BEGIN IMMEDIATE is content with a read-only file; a write, even of no row, is not
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")
+
+
+def _read_version(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return a version of the file: the first number changes with commits of others, the second with our own."""
+    (others,) = connection.execute("PRAGMA data_version").fetchone()
+    return others, connection.total_changes
 
 
 def _identity(path: Path) -> tuple[int, int]:

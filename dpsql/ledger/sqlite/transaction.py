@@ -1,4 +1,7 @@
-"""The book of a durable ledger: rows of a SQLite file. SQLite never calculates with the numbers."""
+"""The book of a durable ledger: rows of a SQLite file. SQLite never calculates with the numbers.
+
+Terms are read once in a transaction, which sees one state of the file.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,15 @@ class Rows(EventRows):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._terms: Terms | None = None
 
     def terms(self) -> Terms:
         """Return the present terms."""
+        if self._terms is None:
+            self._terms = self._read_terms()
+        return self._terms
+
+    def _read_terms(self) -> Terms:
         row = self._connection.execute(
             "SELECT budget_rho, budget_delta, total_epsilon, total_delta, data_set, data_version FROM terms"
         ).fetchone()
@@ -73,6 +82,7 @@ class Rows(EventRows):
             self._set_certificate(tuple(certificate.values()))
         if terms.calendar is not None:
             self._set_calendar(terms.calendar)
+        self._terms = terms
 
     def _set_certificate(self, told: tuple[object, ...]) -> None:
         if not schema.has_certificate(self._connection):

@@ -28,6 +28,9 @@ __all__ = ["Conversation"]
 _WITHOUT_COUNT = frozenset(["SHOW", "EXPLAIN"])  # words that are a tag without the number of rows
 
 
+_MAX_IN_A_ROW = 8
+
+
 class Conversation:
     """One client's messages and replies; `stop` ends it between two messages, `cancel` the statement that runs."""
 
@@ -45,6 +48,7 @@ class Conversation:
         self._reported, self._telemetry = reported, telemetry
         self._is_skipping = self._is_stopping = False
         self._receiving: asyncio.Task[codec.Message] | None = None
+        self._in_a_row = 0  # messages that were taken without waiting
 
     def cancel(self) -> None:
         """Cancel the statement that runs, if one does; a private one goes on in its thread and is stored."""
@@ -80,6 +84,14 @@ class Conversation:
         """Wait for the next message; raise a fatal `WireError` when idle too long, and when the server stops."""
         if self._is_stopping:
             raise _server_stopping()
+        received = self._channel.take_received(max_bytes=self._limits.message)
+        if received is not None:
+            self._in_a_row += 1
+            if self._in_a_row >= _MAX_IN_A_ROW:
+                self._in_a_row = 0
+                await asyncio.sleep(0)  # other clients are served, although this one sent much at once
+            return received
+        self._in_a_row = 0
         self._receiving = asyncio.ensure_future(self._channel.receive(max_bytes=self._limits.message))
         try:
             async with asyncio.timeout(self._limits.idle_seconds):

@@ -42,6 +42,7 @@ _CONFIGURED = pa.schema([("set_config", pa.string())])
 _CANCELLED = pa.schema([("pg_cancel_backend", pa.bool_())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
+_SHORT_TEXT, _MAX_PARSED = 2_000, 64  # characters of a text that is parsed once; number of such texts
 _CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
 _UNDESCRIBED = commands.Fetch | commands.Execute  # what they return may change
 
@@ -70,6 +71,7 @@ class Execution:
         self.cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipt = ""
         self._initial_role = ""
+        self._parsed: dict[str, list[ParsedStatement]] = {}
 
     @property
     def role(self) -> str:
@@ -78,10 +80,17 @@ class Execution:
 
     async def parse(self, text: str, *, is_single: bool = False) -> list[ParsedStatement]:
         """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
-        statements = await self._router.split(text, self._context(self.role))
-        if is_single and len(statements) > 1:
-            raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
-        return [parse_statement(one) for one in statements]
+        parsed = self._parsed.get(text)
+        if parsed is None:
+            statements = await self._router.split(text, self._context(self.role))
+            if is_single and len(statements) > 1:
+                raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
+            parsed = [parse_statement(one) for one in statements]
+            if len(parsed) == 1 and len(text) <= _SHORT_TEXT:
+                if len(self._parsed) >= _MAX_PARSED:
+                    self._parsed.clear()
+                self._parsed[text] = parsed
+        return parsed
 
     def check_may_run(self, statement: ParsedStatement) -> None:
         """Raise `WireError` unless the transaction accepts the statement: a failed one only accepts its end."""

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
@@ -30,8 +31,10 @@ from dpsql.sql.lexer import MAX_TEXT_LENGTH
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.answer import Answer
     from dpsql.engines.base import Stop
     from dpsql.plan import Prepared
+    from dpsql.receipt import Receipt
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
@@ -41,6 +44,9 @@ Result = TypeVar("Result")
 _SHORT_TEXT = 2_000  # characters, which take about a millisecond to split or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _MAX_STATEMENTS = 1_000  # of one text
+_MAX_SHAPES = 64  # that a connection remembers
+_ShapeKey = tuple[str, tuple[int, ...], str, bool | None]  # text, types, analyst, and how standard SQL is read
+_OPEN_TYPES = frozenset([0, OIDS["unknown"]])  # of parameters, which the statement decides
 _THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
 
 
@@ -67,11 +73,24 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of an answer, and its notes and the details of its receipt if private rows were read."""
+    """The rows of an answer, and its notes and its receipt if private rows were read."""
 
     rows: Rows
     notes: Sequence[str] = ()
-    details: str = ""
+    receipt: Receipt | None = None
+
+    @property
+    def details(self) -> str:
+        """The details of the receipt as one line."""
+        pairs = [] if self.receipt is None else self.receipt.details()
+        return "; ".join(f"{name}: {value}" for name, value in pairs)
+
+    @classmethod
+    def of(cls, answer: Answer) -> QueryResult:
+        """Return the rows and notes of an answer."""
+        if answer.receipt.mechanism == NO_MECHANISM:
+            return cls(ArrowRows(answer.arrow()))
+        return cls(ArrowRows(answer.arrow()), answer.notes(), answer.receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +174,8 @@ class QueryRouter:
 
     def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
         self._gateway, self._catalog, self._runner = gateway, catalog, runner
+        self._tables, self._shapes = gateway.service.catalog, dict[_ShapeKey, Shape]()
+        self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
         self.version = catalog.version
 
@@ -174,6 +195,9 @@ class QueryRouter:
     async def describe(self, source: StatementText, types: tuple[int, ...], *, context: RequestContext) -> Shape:
         """Return the parameters and columns of a statement, as far as they are known before values are bound."""
         text, analyst = source.text, context.analyst
+        shapes, key = self._find_shapes(), (text, types, analyst, context.implicit)
+        if key in shapes and self._may_act_as(analyst):
+            return shapes[key]
 
         def describe_in_catalog(_: Stop) -> Shape:
             return _convert_description(self._catalog.describe(text, types, user=analyst))
@@ -188,8 +212,29 @@ class QueryRouter:
         known = self._catalog.find_description(text, types)
         if known is not None:
             return _convert_description(known)
-        work = describe_in_catalog if await self._is_catalog(source, context) else describe_in_session
-        return await self._run(work, source, context=context)
+        if await self._is_catalog(source, context):
+            return await self._run(describe_in_catalog, source, context=context)
+        shape = await self._run(describe_in_session, source, context=context)
+        if len(text) <= _SHORT_TEXT:
+            if len(shapes) >= _MAX_SHAPES:
+                shapes.clear()
+            shapes[key] = shape
+        return shape
+
+    def _find_shapes(self) -> dict[_ShapeKey, Shape]:
+        """Return the known shapes of the session's queries over the present tables, which a reload replaces."""
+        tables = self._gateway.service.catalog
+        if tables is not self._tables:
+            self._tables, self._shapes = tables, {}
+        return self._shapes
+
+    def _may_act_as(self, analyst: str) -> bool:
+        """Return whether the user may act as an analyst now."""
+        try:
+            self._gateway.check_role(self.user, analyst)
+        except Error:  # which a new description raises
+            return False
+        return True
 
     async def query(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
@@ -198,6 +243,9 @@ class QueryRouter:
         stored = self._find_in_catalog(source, bound, formats=formats, context=context)
         if stored is not None:
             return stored
+        known = self._peek(source, bound, context=context)
+        if known is not None:
+            return known
         if await self._is_catalog(source, context):
             return await self.query_catalog(source, bound, formats=formats, context=context)
         text = source.text
@@ -206,12 +254,31 @@ class QueryRouter:
             values = self._decode_values(text, bound, context=context) if bound.values else []
             gateway = self._gateway.with_implicit(context.implicit)
             answer = gateway.ask(SURFACE, self.user, text=text, parameters=values, role=context.analyst, stop=stop)
-            if answer.receipt.mechanism == NO_MECHANISM:
-                return QueryResult(ArrowRows(answer.arrow()))
-            details = "; ".join(f"{name}: {value}" for name, value in answer.receipt.details())
-            return QueryResult(ArrowRows(answer.arrow()), answer.notes(), details)
+            return QueryResult.of(answer)
 
         return await self._run(answer, source, context=context, is_free=False)
+
+    def _peek(self, source: StatementText, bound: BoundValues, *, context: RequestContext) -> QueryResult | None:
+        """Answer a repeated query here, without a thread, if its answer is at hand and still right; else return None.
+
+        The session has no answers to statements that are for the catalog.
+        """
+        values = _decode_typed(bound)
+        if values is None:
+            return None
+        gateway = self._gateway.with_implicit(context.implicit)
+        try:
+            answer = gateway.peek(SURFACE, self.user, text=source.text, parameters=values, role=context.analyst)
+            if answer is None:
+                return None
+            known = self._results.get(answer)
+            if known is None:
+                known = self._results[answer] = QueryResult.of(answer)
+        except Exception as error:  # noqa: BLE001 - its text could contain values
+            failure = self._convert_error(error, source)
+        else:
+            return known
+        raise failure
 
     async def query_catalog(
         self,
@@ -256,15 +323,20 @@ class QueryRouter:
             return await self._runner.run(
                 work, cancelled=context.cancelled, analyst=analyst, is_free=is_free, seconds=context.seconds
             )
-        except CatalogError as error:
-            position = error.position + source.before if error.position else 0
-            failure = WireError(error.sqlstate, error.message, hint=error.hint, position=position)
-        except (Error, Malformed, WireError) as error:
-            failure = to_wire_error(error, source.text, before=source.before)
         except Exception as error:  # noqa: BLE001 - its text could contain values
-            self._gateway.telemetry.log_fault(error, surface=SURFACE)
-            failure = to_wire_error(error)
+            failure = self._convert_error(error, source)
         raise failure
+
+    def _convert_error(self, error: Exception, source: StatementText) -> WireError:
+        """Return the error for the client, and log one that is unexpected."""
+        match error:
+            case CatalogError():
+                position = error.position + source.before if error.position else 0
+                return WireError(error.sqlstate, error.message, hint=error.hint, position=position)
+            case Error() | Malformed() | WireError():
+                return to_wire_error(error, source.text, before=source.before)
+        self._gateway.telemetry.log_fault(error, surface=SURFACE)
+        return to_wire_error(error)
 
     def _prepare(self, text: str, types: Sequence[str], *, context: RequestContext) -> Prepared:
         """Return the parameters and columns of a statement of the session."""
@@ -277,7 +349,7 @@ class QueryRouter:
         oids = _pad(bound.types, len(bound.values))
         codes = expand_formats(bound.formats, len(bound.values))
         names: Sequence[str] = [""] * len(oids)
-        if any(oid in {0, OIDS["unknown"]} for oid in oids):
+        if any(oid in _OPEN_TYPES for oid in oids):
             types = [find_type(oid) for oid in oids]
             names = self._prepare(text, types, context=context).parameters
             if len(names) != len(oids):
@@ -286,6 +358,18 @@ class QueryRouter:
             decode_value(value, oid, code=code, name=name)
             for value, oid, code, name in zip(bound.values, oids, codes, names, strict=True)
         ]
+
+
+def _decode_typed(bound: BoundValues) -> list[object] | None:
+    """Return the values of parameters whose types the client knows; None if not all are, or can be decoded."""
+    oids = _pad(bound.types, len(bound.values))
+    if any(oid in _OPEN_TYPES for oid in oids):
+        return None
+    try:
+        parts = zip(bound.values, oids, expand_formats(bound.formats, len(oids)), strict=True)
+        return [decode_value(value, oid, code=code, name="") for value, oid, code in parts]
+    except (Error, Malformed, WireError):  # of a type that the catalog may have
+        return None
 
 
 def _pad(oids: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -141,9 +141,7 @@ class Wire:
             raise WireError("08006", "The login took too long.", hint="Connect again.", fatal=True) from None
         finally:
             self._pending.remove(pending)
-        if self._user_counts[user.name] >= self._limits.connections_of_one or not self._gateway.enter(SURFACE):
-            hint = "Close some connections, or try again later."
-            raise WireError("53300", "There are too many connections.", hint=hint, fatal=True)
+        self._enter(user)
         self._user_counts[user.name] += 1
         try:
             await self._converse(channel, startup, user=user)
@@ -152,6 +150,18 @@ class Wire:
             if not self._user_counts[user.name]:
                 del self._user_counts[user.name]
             self._gateway.leave(SURFACE)
+
+    def _enter(self, user: User) -> None:
+        """Count a connection; raise `WireError` for more than the policy allows to a user, or to all together."""
+        settings = self._gateway.service.policy.server
+        if self._user_counts[user.name] >= settings.connections_per_user:
+            reason = f"This user has {settings.connections_per_user} connections, and may have no more."
+            hint = "Close some. The curator may raise connections_per_user in [server] of the policy."
+            raise WireError("53300", reason, hint=hint, fatal=True)
+        if not self._gateway.enter(SURFACE):
+            reason = "The server has as many connections as max_connections allows."
+            hint = "Try again later. The curator may raise max_connections in [server] of the policy."
+            raise WireError("53300", reason, hint=hint, fatal=True)
 
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
         """Begin the session of a user, and answer messages until the connection ends."""

@@ -117,13 +117,8 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
     Raises a fatal `WireError`, `Malformed` and `ClientDisconnected`.
     """
     name, address = startup.user[:_MAX_NAME], channel.address
-    if not (channel.is_encrypted or not address or is_loopback(address)):
-        raise WireError(
-            "28000",
-            "Connections from other machines must be encrypted.",
-            hint="Connect with sslmode=require.",
-            fatal=True,
-        )
+    if not channel.is_encrypted:
+        _check_unencrypted(address, is_tls_required=gateway.service.policy.server.require_tls)
     _check_admission(gateway, name, address=address)
     exchange = Exchange(gateway.users.verifier(name))
     channel.send(message(b"R", (10).to_bytes(4), MECHANISM.encode(), b"\0\0"))
@@ -143,6 +138,17 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
         )
     channel.send(message(b"R", (12).to_bytes(4), proof), message(b"R", bytes(4)))
     return user
+
+
+def _check_unencrypted(address: str, *, is_tls_required: bool) -> None:
+    """Raise `WireError` for a connection without TLS from another machine and, where TLS is required, from any."""
+    reason = "All connections must be encrypted, those from this machine too: the policy has require_tls."
+    hint = "Connect with sslmode=require; a proxy on this machine needs TLS towards this server."
+    if not is_tls_required:
+        if not address or is_loopback(address):
+            return
+        reason, hint = "Connections from other machines must be encrypted.", "Connect with sslmode=require."
+    raise WireError("28000", reason, hint=hint, fatal=True)
 
 
 def _check_admission(gateway: Gateway, name: str, *, address: str) -> None:

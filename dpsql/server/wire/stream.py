@@ -38,7 +38,6 @@ class Limits:
     idle_seconds: float = 12 * 3600.0
     write_seconds: float = 60.0
     logins: int = 200
-    connections_of_one: int = 50
     threads: int = 256
     rows: int = 512 << 20
 
@@ -104,12 +103,23 @@ class Channel:
         Raises `ClientDisconnected`; `Malformed` for an inconsistent message, after which the next one can still be
         read; and a fatal `WireError` where nothing after it can be read.
         """
-        kind, size = _HEAD.unpack(await self._read(5))
+        while (found := self.take_received(max_bytes=max_bytes)) is None:
+            await self._read_more()
+        return found
+
+    def take_received(self, *, max_bytes: int) -> Message | None:
+        """Return the next message if all of it was received already, else None; raise as `receive` does."""
+        if len(self._in) < _HEAD.size:
+            return None
+        kind, size = _HEAD.unpack_from(self._in)
         if kind not in KINDS:
             raise WireError("08P01", "The type of a message is unknown.", fatal=True)
         if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
-        data = await self._read(size - 4)
+        if len(self._in) <= size:
+            return None
+        data = bytes(self._in[_HEAD.size : size + 1])
+        del self._in[: size + 1]
         try:
             return parse_message(kind, data)
         except Malformed as error:
@@ -118,16 +128,20 @@ class Channel:
 
     async def _read(self, count: int) -> bytes:
         while len(self._in) < count:
-            try:
-                chunk = await self._reader.read(_CHUNK)
-            except OSError:
-                chunk = b""
-            if not chunk:
-                raise ClientDisconnected
-            self._in += chunk
+            await self._read_more()
         data = bytes(self._in[:count])
         del self._in[:count]
         return data
+
+    async def _read_more(self) -> None:
+        """Wait for bytes of the client; raise `ClientDisconnected` if there come none."""
+        try:
+            chunk = await self._reader.read(_CHUNK)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            raise ClientDisconnected
+        self._in += chunk
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
         """Accept TLS and start it.
@@ -160,8 +174,10 @@ class Channel:
         """
         data, self._out = bytes(self._out), bytearray()
         try:
+            self._writer.write(data)
+            if not self._writer.transport.is_closing() and not self._writer.transport.get_write_buffer_size():
+                return
             async with asyncio.timeout(self._limits.write_seconds):
-                self._writer.write(data)
                 await self._writer.drain()
         except (OSError, TimeoutError):
             self._writer.transport.abort()

@@ -1,13 +1,15 @@
 """Cache of the analyzed statements of a session, for dashboards that repeat them.
 
-The cached results depend only on the text, the catalog and the patterns that the engine accepts, which do not change
-in a session. Statements with parameters or a clock call, and refused statements, are never cached.
+The cached results depend only on the text, the values of its parameters, the catalog and the patterns that the engine
+accepts, which do not change in a session. Statements with a clock call, and refused statements, are never cached.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime, time
+from decimal import Decimal
 
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.evaluated_select import SelectParser
@@ -19,10 +21,11 @@ from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
 from dpsql.sql.syntax.standard_sql import StandardSQL
 
-__all__ = ["AnalysisCache"]
+__all__ = ["AnalysisCache", "find_key"]
 
 MAX_STATEMENTS = 64
-MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement
+MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters
+_VALUES = frozenset([type(None), bool, int, float, Decimal, str, bytes, date, time, datetime])
 
 
 class AnalysisCache:
@@ -47,12 +50,12 @@ class AnalysisCache:
         self._clock = clock
         self._default_k = default_k
         self._parser = parser
-        self._kept: dict[tuple[str, bool], Asked] = {}
+        self._kept: dict[Hashable, Asked] = {}
 
     def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False) -> Asked:
         """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private."""
-        plain = type(text) is str and type(parameters) in {tuple, list, dict} and not parameters
-        known = self._kept.get((text, implicit)) if plain else None
+        key = find_key(text, parameters, implicit=implicit)
+        known = None if key is None else self._kept.get(key)
         if known is not None:
             return known
         clock = _TrackedClock(self._clock)
@@ -62,11 +65,15 @@ class AnalysisCache:
             tick: Clock = lambda: moment.replace(second=(moment.second + 1) % 60)  # noqa: E731 - used once
             later = self._analyze(text, parameters, clock=tick, implicit=implicit)
             asked = asked if asked == later else _mark_seconds(asked)
-        if plain and clock.moment is None and len(text) <= MAX_STATEMENT_LENGTH:
+        if key is not None and clock.moment is None:
             if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
-            self._kept[text, implicit] = asked
+            self._kept[key] = asked
         return asked
+
+    def has(self, key: Hashable) -> bool:
+        """Return whether the analysis of a statement is in the cache, by its key."""
+        return key in self._kept
 
     def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock, implicit: bool) -> Asked:
         return analyze(
@@ -78,6 +85,21 @@ class AnalysisCache:
             standard=StandardSQL(implicit, self._default_k),
             parser=self._parser,
         )
+
+
+def find_key(text: object, parameters: object, *, implicit: bool) -> Hashable:
+    """Return the key of a statement in caches; None for a long one, and for parameters that are no plain values.
+
+    Values that are equal have the same key only if they are written alike: 1 and 1.0 are different, and so are 0.0 and
+    -0.0.
+    """
+    if type(text) is not str or not isinstance(parameters, tuple | list | dict):
+        return None
+    if parameters and not (type(parameters) in {tuple, list} and all(type(each) in _VALUES for each in parameters)):
+        return None
+    values = tuple((type(each), repr(each)) for each in parameters)
+    size = len(text) + sum(len(value) for _, value in values)
+    return (text, implicit, values) if size <= MAX_STATEMENT_LENGTH else None
 
 
 def _mark_seconds(statement: Asked) -> Asked:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.deterministic import is_deterministic
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.analysis.to_char import rewrite_to_char
@@ -113,6 +114,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
         is_empty=is_empty,
         place=place,
         explained=explained,
+        is_deterministic=is_deterministic(_iterate(node)),
     )
 
 

@@ -391,7 +391,8 @@ class EvaluatedQuery:
     `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
     order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
     Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
-    that the text alone selects no row. Without private queries it is free. `otherwise` is what to say if it cannot be
+    that the text alone selects no row, and `is_deterministic` that the same rows always have the same result. Without
+    private queries it is free. `otherwise` is what to say if it cannot be
     bound, where dpsql knows better than DuckDB.
     """
 
@@ -404,6 +405,7 @@ class EvaluatedQuery:
     is_empty: bool
     place: Place | None
     explained: bool = False
+    is_deterministic: bool = False
     otherwise: Refusal | Unsupported | None = field(default=None, compare=False)
 
 

@@ -66,8 +66,11 @@ def cancelling(connection: psycopg.Connection, gate: Gate) -> threading.Thread:
     return thread
 
 
-def test_a_cancelled_statement_is_settled_and_replayed(served: Served, gate: Gate) -> None:
-    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+@pytest.mark.parametrize(("version", "key"), [("3.0", 4), ("3.2", 32)])
+def test_a_cancelled_statement_is_settled_and_replayed(served: Served, gate: Gate, version: str, key: int) -> None:
+    conninfo = f"{served.conninfo()} min_protocol_version={version} max_protocol_version={version}"
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        assert [len(one.key) for one in served.wire._connections.values()] == [key]
         thread = cancelling(connection, gate)
         began = time.monotonic()
         with pytest.raises(psycopg.errors.QueryCanceled):

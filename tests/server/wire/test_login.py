@@ -13,7 +13,8 @@ import psycopg
 import pytest
 import trustme
 from support.hostile_bytes import message, receive
-from support.server_kit import PASSWORD, Served, serving
+from support.server_kit import ACCOUNTS, PASSWORD, Served, serving
+from support.surfaces_kit import POLICY
 
 from dpsql.server.wire.stream import Limits
 
@@ -29,8 +30,9 @@ def authority() -> trustme.CA:
 def served(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[Served]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
-    limits = Limits(login_seconds=2.0, connections_of_one=3)
-    with serving(tmp_path_factory.mktemp("login"), tls=context, limits=limits) as found:
+    policy = (POLICY + ACCOUNTS).replace("[server]\n", "[server]\nconnections_per_user = 3\n")
+    limits = Limits(login_seconds=2.0)
+    with serving(tmp_path_factory.mktemp("login"), tls=context, limits=limits, policy=policy) as found:
         yield found
 
 
@@ -116,7 +118,7 @@ def test_whoever_says_nothing_is_hung_up_on(served: Served) -> None:
 
 def test_one_user_has_only_so_many_connections(served: Served) -> None:
     held = [psycopg.connect(served.conninfo("ben")) for _ in range(3)]
-    with pytest.raises(psycopg.OperationalError, match="too many connections"):
+    with pytest.raises(psycopg.OperationalError, match=r"(?s)has 3 connections.*connections_per_user"):
         psycopg.connect(served.conninfo("ben"))
     for connection in held:
         connection.close()
@@ -221,3 +223,17 @@ def test_from_another_machine_nothing_is_said_in_the_clear(served: Served, monke
         psycopg.connect(f"{served.conninfo()} sslmode=disable")
     with psycopg.connect(f"{served.conninfo()} sslmode=require") as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_with_require_tls_this_machine_is_refused_in_the_clear(tmp_path: Path, authority: trustme.CA) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.configure_cert(context)
+    keys = "require_tls = true\ncertificate = 'cert.pem'\nkey = 'key.pem'\n"
+    policy = (POLICY + ACCOUNTS).replace("[server]\n", f"[server]\n{keys}")
+    with serving(tmp_path, tls=context, policy=policy) as served:
+        with pytest.raises(psycopg.OperationalError, match=r"(?s)must be encrypted.*sslmode=require"):
+            psycopg.connect(f"{served.conninfo()} sslmode=disable")
+        assert b"R\0\0\0" not in talk(served, startup("user", "ana"))  # no password is asked for
+        with psycopg.connect(f"{served.conninfo()} sslmode=require") as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)

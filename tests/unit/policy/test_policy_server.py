@@ -30,6 +30,8 @@ key = "/etc/key.pem"
 catalog = "none"
 statements_per_minute = 60
 max_connections = 8
+connections_per_user = 3
+require_tls = true
 """
 
 
@@ -53,6 +55,7 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
     assert settings.key == Path("/etc/key.pem")
     assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "flight": ("::1", 31337)}
     assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("none", 60, 8)
+    assert (settings.connections_per_user, settings.require_tls) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,9 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
         ('key = "key.pem"', "policy-tls", "key"),
         ("statements_per_minute = 0", "policy-range", "statements_per_minute"),
         ("max_connections = 2.5", "policy-type", "max_connections"),
+        ("connections_per_user = 0", "policy-range", "connections_per_user"),
+        ("require_tls = 1", "policy-type", "require_tls"),
+        ("require_tls = true", "policy-tls", "require_tls"),
         ("port = 5432", "policy-unknown-key", "port"),
     ],
 )

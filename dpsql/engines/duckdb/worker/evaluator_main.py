@@ -1,7 +1,7 @@
 """Main program of an evaluator's worker: compute on the rows it is sent, without access to data or ledger.
 
 `dpsql.engines.duckdb.worker.evaluator` starts it with an empty environment and two pipes, and it ends when they close.
-Each statement runs in a new instance of DuckDB that has the statement's own tables and opens no other file.
+Each statement with tables runs in a new instance of DuckDB that has these tables and opens no other file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def main() -> None:
     confine.limit_process(memory, threads=1, spilled=0)
     taken = confine.confine(find_own_files(), writable=None, threads=1, has_left_network=has_left_network)
     threading.Thread(target=end_with_front, args=(questions, None), name="dpsql-front", daemon=True).start()
-    from dpsql.engines.duckdb import evaluator as duckdb_desk
+    from dpsql.engines.duckdb.evaluator import SuccessiveInstances
     from dpsql.engines.duckdb.worker import received  # only now: importing starts threads
 
-    duckdb_desk.import_duckdb()
+    instances = SuccessiveInstances(memory_limit)
     protocol.send(answers, protocol.message(kind="ready", confinement=taken))
     while True:
         request = protocol.heard(protocol.receive(questions, protocol.MOST_JSON))
@@ -40,8 +40,9 @@ def main() -> None:
         parameters = protocol.decoded(request["parameters"])
         statement = Statement(str(request["sql"]), tuple(parameters) if isinstance(parameters, list) else ())
         set_alarm(request["limit"])
-        protocol.send(answers, received.sent(duckdb_desk.compute_table(tables, statement, memory_limit=memory_limit)))
+        protocol.send(answers, received.sent(instances.compute(tables, statement)))
         set_alarm(None)
+        instances.open_next()  # while the front waits for nothing
 
 
 def _paths(request: Mapping[str, object]) -> list[tuple[str, str, str]]:
