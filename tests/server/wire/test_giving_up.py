@@ -211,3 +211,16 @@ def test_a_user_cancels_what_another_connection_of_theirs_runs(served: Served, g
         assert refused.value.sqlstate in {"42501", "0A000"}
         gate.opened.set()
         assert settled(served, 1)
+
+
+def test_connections_for_different_analysts_do_not_cancel_each_other(served: Served) -> None:
+    """A service account acts for both, and a role in the address stays for the whole connection."""
+
+    def connect(role: str) -> psycopg.Connection:
+        options = f"-c role={role}" if role else ""
+        return psycopg.connect(served.conninfo("metabase"), autocommit=True, options=options)
+
+    with connect("ana") as ana, connect("ana") as again, connect("ben") as ben, connect("") as account:
+        number = ana.info.backend_pid
+        found = [one.execute(f"SELECT pg_cancel_backend({number})").fetchone() for one in (ana, again, ben, account)]
+        assert found == [(True,), (True,), (False,), (False,)]
