@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import changelog_page
+import clients_page
 import engines_page
 import python_page
 import sql_page
@@ -21,6 +22,7 @@ DOCS = Path(__file__).resolve().parents[1]
 PAGES: dict[str, Callable[[], str]] = {
     "changes.md": changelog_page.page,
     "engines.md": engines_page.page,
+    "postgres-clients.md": clients_page.page,
     "python.md": python_page.page,
     "sql/functions.md": sql_page.functions,
     "sql/limits.md": sql_page.limits,

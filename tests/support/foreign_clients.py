@@ -15,12 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-__all__ = ["ODBC", "Steps", "java", "node", "odbc", "psql"]
+__all__ = ["ODBC", "Steps", "java", "missing", "node", "odbc", "psql", "run"]
 
 CLIENTS = Path(__file__).parents[1] / "server" / "clients"
 JDBC = Path("/usr/share/java/postgresql.jar")
@@ -28,19 +28,22 @@ ODBC = "psqlodbcw.so"
 Steps = dict[str, dict[str, object]]
 
 
-def missing(what: str) -> None:
-    """Skip the test for want of a program, or fail where all of them were promised."""
-    if os.environ.get("DPSQL_ALL_CLIENTS"):
+def missing(what: str, *, required: bool = True) -> None:
+    """Skip the test for want of a program, or fail where all of them were promised and it is `required`."""
+    if required and os.environ.get("DPSQL_ALL_CLIENTS"):
         pytest.fail(f"DPSQL_ALL_CLIENTS is set, and {what} is not there")
     pytest.skip(f"{what} is not installed")
 
 
-def run(command: Sequence[str | Path], given: dict[str, str], *, cwd: Path) -> Steps:
+def run(
+    command: Sequence[str | Path], given: dict[str, str], *, cwd: Path, environment: Mapping[str, str] | None = None
+) -> Steps:
     """Run a program with `name=value` words, and return what it printed of each step."""
     words = [*map(str, command), *(f"{name}={value}" for name, value in given.items())]
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(words, cwd=cwd, env=variables, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]  # tools print too
     return {line.pop("step"): line for line in told}
 
 
@@ -65,13 +68,13 @@ def odbc(given: dict[str, str]) -> Steps:
     return run([sys.executable, CLIENTS / "ask_odbc.py"], {**given, "driver": str(drivers[0])}, cwd=CLIENTS)
 
 
-def node(program: str, given: dict[str, str]) -> Steps:
-    """Run a program of node, with the packages of its lock file."""
+def node(program: str, given: dict[str, str], *, source: Path = CLIENTS / "node") -> Steps:
+    """Run a program of a folder of node, with the packages of its lock file."""
     found = shutil.which("node")
     if found is None:
         missing("node")
     assert found is not None
-    folder = packages()
+    folder = packages(source)
     if folder is None:
         missing("what the lock file of node names (npm ci)")
     assert folder is not None
@@ -79,9 +82,8 @@ def node(program: str, given: dict[str, str]) -> Steps:
 
 
 @functools.cache
-def packages() -> Path | None:
-    """Return a folder with node's programs and packages, made once for each lock file; None where npm cannot."""
-    source = CLIENTS / "node"
+def packages(source: Path) -> Path | None:
+    """Return a copy of a folder of node with its packages, made once for each lock file; None where npm cannot."""
     files = sorted(source.iterdir())
     version = hashlib.sha256(b"".join(file.read_bytes() for file in files if file.is_file())).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"dpsql-node-{os.getuid()}-{version}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
@@ -60,11 +60,13 @@ class Served:
         return int(self.front.service.session(user).history.num_rows)
 
 
-def front_of(folder: Path, *, policy: str = POLICY + ACCOUNTS, log: StringIO | None = None) -> Gateway:
+def front_of(
+    folder: Path, *, policy: str = POLICY + ACCOUNTS, log: StringIO | None = None, users: Iterable[User] = USERS
+) -> Gateway:
     """Make data, policy and users in a folder, and return the front that every surface gets."""
     make_data(folder)
     (folder / "policy.toml").write_text(policy)
-    for user in USERS:
+    for user in users:
         add_user(folder / "users.toml", user, password=PASSWORD)
     loaded = Policy.from_toml(folder / "policy.toml")
     service = Service(folder / "events.duckdb", loaded)
@@ -79,10 +81,11 @@ def serving(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
     policy: str = POLICY + ACCOUNTS,
+    users: Iterable[User] = USERS,
 ) -> Iterator[Served]:
     """Run a server as long as the block; `catalog` is "none", "auto", an address, or one that is there."""
     log = StringIO()
-    front = front_of(folder, policy=policy, log=log)
+    front = front_of(folder, policy=policy, log=log, users=users)
     if isinstance(catalog, str):
         catalog = open_catalog(catalog, front.service.catalog, policy=front.service.policy.tables)
     loop, faults = asyncio.new_event_loop(), list[Mapping[str, object]]()

@@ -43,8 +43,11 @@ _FIRST_OF_USERS = 16384  # below it are the OIDs that every PostgreSQL begins wi
 _TOO_MUCH = frozenset(["53400", "53200"])
 _LOCKS = b"locks"
 _LOCKED = f"""
-SELECT 1 FROM pg_catalog.pg_locks WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation'
-AND relation >= {_FIRST_OF_USERS} AND mode <> 'AccessExclusiveLock' LIMIT 1
+WITH own AS (
+    SELECT relation, mode FROM pg_catalog.pg_locks
+    WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation' AND relation >= {_FIRST_OF_USERS}
+)
+SELECT 1 FROM own WHERE relation NOT IN (SELECT relation FROM own WHERE mode = 'AccessExclusiveLock') LIMIT 1
 """.encode()  # noqa: S608 - our own number
 _MAX_DESCRIPTIONS, _MAX_ANSWERS = 4 * 1024 * 1024, 32 * 1024 * 1024  # bytes of stored descriptions and answers
 _DESCRIPTION_SIZE = 2_000  # bytes that a description takes, or few more

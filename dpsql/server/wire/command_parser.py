@@ -8,13 +8,14 @@ them. A text that is split wrongly here is refused by the language, which reads 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from dpsql.server.wire.commands import (
     Begin,
+    CancelBackend,
     CloseCursor,
     Command,
     Commit,
@@ -42,7 +43,7 @@ from dpsql.server.wire.commands import (
 )
 from dpsql.server.wire.literals import parse_arguments, parse_types
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.words import CommandReader, read_words
+from dpsql.server.wire.words import CommandReader, Word, read_words
 
 __all__ = [
     "ParsedStatement",
@@ -60,6 +61,8 @@ _WRITES = frozenset(
 _UNSUPPORTED = frozenset("NOTIFY CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
 _SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
 _UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
+_CANCEL = "PG_CANCEL_BACKEND"
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _MAX_WORDS = 20_000  # words read of a command, more than a query may have
 _FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query
 _LOCKING = re.compile(r"\bFOR\s+(?:READ\s+ONLY|(?:NO\s+KEY\s+)?UPDATE|(?:KEY\s+)?SHARE)\b", re.IGNORECASE)
@@ -158,15 +161,31 @@ def parse_command(text: str) -> Command | None:
 
 
 def _parse_select(reader: CommandReader) -> Command | None:
-    """Return the command of a SELECT that calls only pg_advisory_unlock_all or set_config; None for every other."""
+    """Return the command of a SELECT that only calls a function with an effect on connections; None for every other."""
     if reader.accept("PG_CATALOG") and not reader.accept("."):
         return None
-    name = reader.accept(_UNLOCK, "SET_CONFIG")
-    if name == _UNLOCK and reader.accept("(") and reader.accept(")") and not reader.peek():
-        return Unlock()
-    if name != "SET_CONFIG" or not reader.accept("("):
+    name = reader.accept(_UNLOCK, _CANCEL, "SET_CONFIG")
+    if not name or not reader.accept("("):
         return None
     words = reader.read_rest()
+    match name:
+        case "SET_CONFIG":
+            return _parse_set_config(words)
+        case "PG_CANCEL_BACKEND":
+            return _parse_cancel(words)
+    return Unlock() if [word.written for word in words] == [")"] else None
+
+
+def _parse_cancel(words: Sequence[Word]) -> CancelBackend | None:
+    """Return the command of the argument of pg_cancel_backend, which is a number or the parameter $1."""
+    written = [word.written for word in words]
+    if written[1:] != [")"] or not (written[0] == "$1" or _NUMBER.fullmatch(written[0])):
+        return None
+    return CancelBackend(None if written[0] == "$1" else int(written[0]))
+
+
+def _parse_set_config(words: Sequence[Word]) -> SetConfig | None:
+    """Return the command of the arguments of set_config, which are literals."""
     if [word.kind for word in words] != ["string", "sign", "string", "sign", "word", "sign"]:
         return None
     setting, value, local = words[0].value, words[2].value, words[4].upper
@@ -410,7 +429,7 @@ def _parse_explain(reader: CommandReader) -> Command | None:
         return None
     layout = options.get("FORMAT", "TEXT" if reader.last.written == ")" else "")
     if any(options.get(name, "OFF") not in _FALSE for name in ("ANALYZE", "ANALYSE")):
-        reason = "EXPLAIN ANALYZE would run the query, and charge it."
+        reason = "EXPLAIN ANALYZE would run the statement, and a private query is charged when it runs."
         raise WireError("0A000", reason, hint="Leave ANALYZE out: EXPLAIN alone is free.")
     if options.keys() - _EXPLAIN_OPTIONS or layout not in {"", "TEXT", "JSON", "XML"}:
         raise WireError("0A000", "This option of EXPLAIN is not supported.", hint="EXPLAIN (FORMAT JSON) SELECT ...")

@@ -8,6 +8,7 @@ from typing import Literal
 
 __all__ = [
     "Begin",
+    "CancelBackend",
     "CloseCursor",
     "Command",
     "Commit",
@@ -92,6 +93,13 @@ class SetConfig:
     name: str
     value: str
     local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CancelBackend:
+    """SELECT pg_cancel_backend(number), which cancels the statement of another connection; None is a parameter."""
+
+    number: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +233,7 @@ class Unlock:
 
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
-    | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen | Unlisten | Unlock
+    | CancelBackend | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen
+    | Unlisten | Unlock
     | TableLock
 )  # fmt: skip

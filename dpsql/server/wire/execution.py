@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestCont
 from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_columns
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
+from dpsql.server.wire.values import decode_value
 from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ __all__ = ["Execution"]
 
 _QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages that suppress notices
 _CONFIGURED = pa.schema([("set_config", pa.string())])
+_CANCELLED = pa.schema([("pg_cancel_backend", pa.bool_())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
 _SHORT_TEXT, _MAX_PARSED = 2_000, 64  # characters of a text that is parsed once; number of such texts
@@ -48,11 +51,21 @@ _UNDESCRIBED = commands.Fetch | commands.Execute  # what they return may change
 class Execution:
     """The transaction, cursors and queries of one connection; `notices` are sent before the next reply.
 
-    `cancelled` is the future that cancels the statement that runs.
+    `cancelled` is the future that cancels the statement that runs, and `cancel_backend` cancels that of another
+    connection of the same user, by its number.
     """
 
-    def __init__(self, gateway: Gateway, router: QueryRouter, *, transaction: Transaction, quota: RowQuota) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        router: QueryRouter,
+        *,
+        transaction: Transaction,
+        quota: RowQuota,
+        cancel_backend: Callable[[int], bool],
+    ) -> None:
         self._gateway, self._router, self._quota = gateway, router, quota
+        self._cancel_backend = cancel_backend
         self.transaction = transaction
         self.objects = ConnectionObjects()
         self.notices: list[bytes] = []
@@ -108,6 +121,9 @@ class Execution:
                 shape = Shape((), (await self._show(name)).columns)
             case commands.SetConfig():
                 shape = Shape((), describe_columns(_CONFIGURED))
+            case commands.CancelBackend(number=number):
+                declared = next(iter(prepared.types), 0) or OIDS["int4"]
+                shape = Shape((declared,) if number is None else (), describe_columns(_CANCELLED))
             case commands.Unlock():
                 shape = Shape((), describe_columns(_UNLOCKED.schema))
             case commands.Declare(start=start):
@@ -164,6 +180,10 @@ class Execution:
             case commands.SetConfig(name=name, value=value, local=local):
                 self._set(name, value, local=local)
                 rows = ArrowRows(pa.table([[self._read_setting(name)]], schema=_CONFIGURED))
+                return RowSet(rows, 0, 1)
+            case commands.CancelBackend(number=number):
+                number = _bound_number(portal.bound) if number is None else number
+                rows = ArrowRows(pa.table([[self._cancel_backend(number)]], schema=_CANCELLED))
                 return RowSet(rows, 0, 1)
             case commands.Reset(name=name):
                 self._set(name, None, local=False)
@@ -471,3 +491,10 @@ def _explained(source: StatementText, command: commands.Explain) -> StatementTex
         source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
     ).source
     return StatementText(f"EXPLAIN {query.text}", query.before - len("EXPLAIN "))
+
+
+def _bound_number(bound: BoundValues) -> int:
+    """Return the number that is bound to the only parameter; 0, which no connection has, for NULL."""
+    code = bound.formats[0] if bound.formats else 0
+    number = decode_value(bound.values[0], bound.types[0], code=code, name="")
+    return number if isinstance(number, int) else 0

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,10 @@ _MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """A conversation, and the key that cancels its statements."""
+    """A conversation, whose it is, and the key that cancels its statements."""
 
     key: bytes
+    owner: tuple[str, str]
     conversation: Conversation
 
 
@@ -166,7 +168,9 @@ class Wire:
         settings = initial_settings(startup)
         router = QueryRouter(self._gateway, self._catalog, runner=self._runner, user=user)
         transaction = Transaction(replace(settings, role=""))
-        execution = Execution(self._gateway, router, transaction=transaction, quota=self._quota)
+        owner = (user.name, settings.role)
+        cancel = partial(self._cancel, owner=owner)
+        execution = Execution(self._gateway, router, transaction=transaction, quota=self._quota, cancel_backend=cancel)
         if settings.role:
             execution.begin_as(settings.role)
         reported = reported_settings(settings, version=self._catalog.version, user=user.name)
@@ -177,12 +181,20 @@ class Wire:
             channel, execution, limits=self._limits, reported=reported, telemetry=self._gateway.telemetry
         )
         channel.call_on_end(conversation.cancel)
-        self._connections[number] = _Connection(key, conversation)
+        self._connections[number] = _Connection(key, owner, conversation)
         try:
             await conversation.run()
         finally:
             conversation.cancel()
             del self._connections[number]
+
+    def _cancel(self, number: int, *, owner: tuple[str, str]) -> bool:
+        """Cancel what a connection of the same user and role runs, and return whether there is such a connection."""
+        connection = self._connections.get(number)
+        if connection is None or connection.owner != owner:
+            return False
+        connection.conversation.cancel()
+        return True
 
     def _find_free_number(self) -> int:
         """Return the next number after the last one that no open connection has."""

@@ -85,11 +85,12 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
 
 
 def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
-    """Return the statements that create the views in the catalog, as views without rows."""
+    """Return the statements that create the views in the catalog, as views that cannot be read there."""
+    unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
     return tuple(
         f"CREATE VIEW main.{_quote(name)} AS SELECT "
         + ", ".join(f"NULL::{_find_type(column)} AS {_quote(column.name)}" for column in view.columns)
-        + f"; GRANT SELECT ON main.{_quote(name)} TO PUBLIC"
+        + f" {unread}; GRANT SELECT ON main.{_quote(name)} TO PUBLIC"
         for name, view in views.items()
     )
 

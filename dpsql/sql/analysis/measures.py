@@ -162,10 +162,12 @@ def _count_present(argument: Expression, condition: Expression | None) -> Measur
 
 
 def _read_counted_unit(reader: Reader, node: Node, *, columns: Sequence[Node]) -> Expression:
-    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names; refuse any other."""
-    if len(columns) == 1 and type(columns[0]).__name__ == "Column":
-        found = reader.column(columns[0])
-        if found.is_unit:
+    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names, also in parentheses; refuse any other."""
+    if len(columns) == 1:
+        counted = columns[0]
+        while type(counted).__name__ == "Paren":  # as Sequelize writes it
+            counted = counted.this
+        if type(counted).__name__ == "Column" and (found := reader.column(counted)).is_unit:
             return found.column
     hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or COUNT(*) for the number of rows."
     reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."

@@ -180,3 +180,47 @@ def test_a_server_that_stops_leaves_whoever_never_logs_in_and_faults_nothing(ser
         closing = asyncio.run_coroutine_threadsafe(served.wire.close(0.2), served.wire._server.get_loop())
         assert connection.recv(1) == b""
         closing.result(10)
+
+
+def test_a_user_cancels_what_another_connection_of_theirs_runs(served: Served, gate: Gate) -> None:
+    """As Knex and pgAdmin do, with the number bound and written."""
+    with (
+        psycopg.connect(served.conninfo(), autocommit=True) as runs,
+        psycopg.connect(served.conninfo(), autocommit=True) as cancels,
+        psycopg.connect(served.conninfo("ben"), autocommit=True) as other,
+    ):
+        number = runs.info.backend_pid
+        answers = []
+
+        def cancel() -> None:
+            assert gate.entered.wait(30)
+            answers.extend(other.execute("SELECT pg_cancel_backend(%s)", [number]).fetchall())
+            answers.extend(cancels.execute(f"SELECT pg_catalog.pg_cancel_backend({number + 100});").fetchall())
+            answers.extend(cancels.execute("SELECT pg_cancel_backend(%s)", [number]).fetchall())
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            runs.execute(TOP)
+        thread.join()
+        assert answers == [(False,), (False,), (True,)]
+        assert cancels.execute(f"SELECT pg_cancel_backend({number})").fetchall() == [(True,)]  # it runs nothing
+        assert cancels.execute("SELECT pg_cancel_backend(%s)", [None]).fetchall() == [(False,)]
+        with pytest.raises(psycopg.Error) as refused:  # anything else that calls it goes to the catalog
+            cancels.execute("SELECT pg_cancel_backend(1 + 1)")
+        assert refused.value.sqlstate in {"42501", "0A000"}
+        gate.opened.set()
+        assert settled(served, 1)
+
+
+def test_connections_for_different_analysts_do_not_cancel_each_other(served: Served) -> None:
+    """A service account acts for both, and a role in the address stays for the whole connection."""
+
+    def connect(role: str) -> psycopg.Connection:
+        options = f"-c role={role}" if role else ""
+        return psycopg.connect(served.conninfo("metabase"), autocommit=True, options=options)
+
+    with connect("ana") as ana, connect("ana") as again, connect("ben") as ben, connect("") as account:
+        number = ana.info.backend_pid
+        found = [one.execute(f"SELECT pg_cancel_backend({number})").fetchone() for one in (ana, again, ben, account)]
+        assert found == [(True,), (True,), (False,), (False,)]

@@ -162,7 +162,15 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("django-for-update", f"{SORTED} FOR UPDATE", "25006", "FOR UPDATE"),
     ("rails-for-share", f"{SORTED} FOR KEY SHARE OF countries SKIP LOCKED", "25006", "FOR KEY"),
     ("notify", "NOTIFY x, 'y'", "0A000", ""),
-    ("ibis-view", 'CREATE TEMPORARY VIEW "ibis_postgres_metadata_x" AS SELECT 1', "0A000", ""),
+    ("dbt-view", 'CREATE VIEW "dpsql"."main"."continents" AS (SELECT 1)', "25006", ""),
+    ("view-parameter", "CREATE TEMP VIEW v AS SELECT country FROM countries WHERE country = $1", "42P02", ""),
+    ("view-table", "CREATE TEMP VIEW countries AS SELECT 1", "42P07", ""),
+    ("view-columns", "CREATE TEMP VIEW v AS SELECT 1 AS a, 2 AS a", "42701", ""),
+    ("view-position", "CREATE TEMP VIEW v AS SELECT nothing FROM countries", "42703", "nothing"),
+    ("view-command", "CREATE TEMP VIEW v AS BEGIN", "42601", "BEGIN"),
+    ("view-private", "CREATE TEMP VIEW v AS SELECT * FROM reads", "42501", "reads"),
+    ("drop-view", "DROP VIEW nowhere", "42P01", ""),
+    ("drop-table", "DROP TABLE countries", "25006", ""),
     ("copy-private", "COPY reads TO STDOUT", "42501", ""),
     ("copy-unknown", "COPY countries (nothing) TO STDOUT", "42703", ""),
     ("copy-table", "COPY nowhere TO STDOUT", "42P01", "nowhere"),
@@ -189,6 +197,73 @@ def test_a_refusal_has_its_sqlstate_its_place_and_a_hint(
     if at:
         assert int(caught.value.diag.statement_position or 0) == text.index(at) + 1
     assert served.charges() == before
+
+
+def test_a_temporary_view_stands_for_its_query(client: psycopg.Connection, served: Served) -> None:
+    before = served.charges()
+    client.execute("CREATE TEMPORARY VIEW \"Some one's\" AS SELECT country FROM countries WHERE country <> 'TV'")
+    client.execute('CREATE OR REPLACE TEMP VIEW few AS SELECT * FROM "Some one\'s" LIMIT 1')
+    client.execute(f"CREATE TEMP VIEW top AS {TOP}")
+    assert served.charges() == before
+    assert client.execute('SELECT v.country FROM "Some one\'s" AS v ORDER BY 1').fetchall() == DE_FR
+    assert len(client.execute("WITH x AS (SELECT 1 AS one) SELECT country FROM x, few").fetchall()) == 1
+    assert client.execute(f"{SORTED} WHERE country IN (SELECT country FROM few) LIMIT %s", [0]).fetchall() == []
+    answer = client.execute(TOP).fetchall()
+    assert sorted(client.execute("SELECT * FROM top").fetchall()) == sorted(answer)
+    assert client.execute("SELECT COUNT(*) FROM top").fetchone() == (len(answer),)
+    assert served.charges() - before <= 1
+    assert any("QUERY PLAN" in str(row) or row for row in client.execute("EXPLAIN SELECT * FROM top").fetchall())
+    with pytest.raises(psycopg.errors.UndefinedColumn) as caught:
+        client.execute("SELECT nothing FROM few")
+    assert int(caught.value.diag.statement_position or 0) == len("SELECT ") + 1
+    with psycopg.connect(served.conninfo()) as other, pytest.raises(psycopg.errors.UndefinedTable):
+        other.execute("SELECT * FROM few")
+
+
+def test_a_view_ends_with_its_transaction_or_is_dropped(client: psycopg.Connection) -> None:
+    client.execute("BEGIN; CREATE TEMP VIEW v AS SELECT 1 AS one")
+    assert client.execute("SELECT * FROM v").fetchall() == [(1,)]
+    client.execute("ROLLBACK")
+    for statement in ("DROP VIEW v", "DISCARD TEMP", "DISCARD ALL"):
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            client.execute("SELECT * FROM v")
+        client.execute("CREATE TEMP VIEW v AS SELECT 1 AS one")
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            client.execute("CREATE TEMP VIEW v AS SELECT 2")
+        client.execute(statement)
+    client.execute("DROP VIEW IF EXISTS v, w CASCADE")
+    for number in range(20):
+        client.execute(f"CREATE TEMP VIEW v{number} AS SELECT 1 AS one")
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        client.execute("CREATE TEMP VIEW v20 AS SELECT 1 AS one")
+
+
+def test_the_catalog_shows_a_view_to_its_connection_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    columns = (
+        "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a "
+        "JOIN pg_catalog.pg_class c ON a.attrelid = c.oid WHERE a.attnum > 0 AND c.relname = %s ORDER BY a.attnum"
+    )
+    query = f'SELECT a.article AS "Of a", c.* FROM ({TOP}) AS a, (SELECT * FROM countries) AS c'
+    with serving(tmp_path_factory.mktemp("views"), catalog="auto") as served:
+        own, other = psycopg.connect(served.conninfo()), psycopg.connect(served.conninfo())
+        with own, other:
+            own.execute(f"CREATE TEMP VIEW v AS {query}")
+            own.commit()
+            described = own.execute(columns, ["v"], prepare=True).fetchall()
+            assert described[0] == ("Of a", "text")
+            assert ("millions", "numeric(9,2)") in described
+            assert ("since", "date") in described
+            assert own.execute("SELECT relkind FROM pg_class WHERE relname = 'v'").fetchone() == ("v",)
+            assert other.execute(columns, ["v"]).fetchall() == []
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                own.execute("SELECT * FROM pg_class, main.countries")
+            own.rollback()
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="A temporary view cannot be read"):
+                own.execute("SELECT * FROM pg_class, main.v")
+            own.rollback()
+            own.execute("DROP VIEW v")
+            assert own.execute(columns, ["v"], prepare=True).fetchall() == []
+            assert served.charges() == 0
 
 
 PGADMIN = (
