@@ -229,7 +229,7 @@ class Execution:
         if self._gateway.service.catalog.find(command.name) is not None:
             raise WireError("42P07", "A table of this name exists.", hint="Give the view another name.")
         view = View(self._expand(query.source).text, columns)
-        views = add_view(self.transaction.settings.views, command.name, view, replaces=command.replaces)
+        views = add_view(self.transaction.settings.views, command.name, view=view, replaces=command.replaces)
         self.transaction.change(lambda settings: replace(settings, views=views), local=False)
         return CommandComplete("CREATE VIEW")
 

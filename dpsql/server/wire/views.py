@@ -45,7 +45,7 @@ class View:
     columns: tuple[Column, ...]
 
 
-def add_view(views: Mapping[str, View], name: str, view: View, *, replaces: bool) -> dict[str, View]:
+def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
     """Return the views with one more; raise `WireError` for a name in use, and for too many views."""
     if name in views and not replaces:
         raise WireError(
