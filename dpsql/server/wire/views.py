@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
@@ -19,7 +19,8 @@ from dpsql.server.wire.words import Word, read_words
 __all__ = ["View", "add_view", "expand_views", "list_definitions"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
-_MAX_NAME = 63  # bytes, after which PostgreSQL cuts a name
+_MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
+_MAX_WORDS = 20_000  # words that are read, more than a query may have
 _BEFORE_TABLES = frozenset(["FROM", "JOIN", ",", "TABLE"])
 _QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
 _STARTS = frozenset(["SELECT", "VALUES", "TABLE", "FROM"])
@@ -62,6 +63,8 @@ def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool
     names = [_cut_name(column.name) for column in view.columns]
     if any(not each or "\0" in each for each in names):
         raise WireError("42601", "A column of the view has no name.", hint="Name it with AS.")
+    if len(names) > _MAX_COLUMNS:
+        raise WireError("54011", f"A view has at most {_MAX_COLUMNS} columns.", hint="Select fewer.")
     if len({*names}) < len(names):
         reason = f"Two columns of the view have one name, or the same first {_MAX_NAME} bytes."
         raise WireError("42701", reason, hint="Name them apart with AS.")
@@ -75,7 +78,9 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     """Return a statement with the views that it reads as CTEs; positions stay those in the text that was sent."""
     if not views:
         return source
-    words = list(read_words(source.text))
+    words = list(islice(read_words(source.text), _MAX_WORDS + 1))
+    if len(words) > _MAX_WORDS:  # which are refused; reading them all would block other clients
+        return source
     pairs = pairwise(words)
     read = [
         word.value

@@ -19,6 +19,8 @@ from support import postgres_kit
 from support.server_kit import NAMES, TOP, Served, serving
 
 from dpsql.server.users_file import remove_user
+from dpsql.server.wire.command_parser import StatementText
+from dpsql.server.wire.views import View, expand_views
 
 Rows = list[tuple[object, ...]]
 DE_FR, ALL = [("DE",), ("FR",)], [("DE",), ("FR",), ("TV",)]
@@ -240,6 +242,8 @@ def test_a_view_ends_with_its_transaction_or_is_dropped(client: psycopg.Connecti
         with pytest.raises(psycopg.Error) as caught:
             client.execute(statement)
         assert caught.value.sqlstate in {"42622", "42601"}
+    with pytest.raises(psycopg.errors.TooManyColumns):
+        client.execute("CREATE TEMP VIEW v AS SELECT " + ",".join(f"1 c{number}" for number in range(1601)))
     with pytest.raises(psycopg.errors.DuplicateColumn):
         client.execute(f'CREATE TEMP VIEW v AS SELECT 1 AS "{long}ab", 2 AS "{long}ac"')
     for number in range(20):
@@ -268,6 +272,13 @@ def test_a_view_that_ends_in_a_comment_is_read_unless_a_cte_has_its_name(
     client.execute("CREATE OR REPLACE TEMP VIEW v AS SELECT 1 AS one -- (")
     assert client.execute(query).fetchall() == rows
     client.execute("DROP VIEW v")
+
+
+def test_a_text_of_too_many_words_is_not_searched_for_views() -> None:
+    views = {"v": View("SELECT 1 AS one", ())}
+    short, long = (StatementText(f"SELECT {'1,' * count}1 FROM v", 0) for count in (9_000, 10_000))
+    assert expand_views(short, views) != short
+    assert expand_views(long, views) is long
 
 
 def test_the_catalog_shows_a_view_to_its_connection_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
