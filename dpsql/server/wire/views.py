@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 
+from dpsql.server.catalog.dispatch import find_relations
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.rows import OIDS
@@ -20,8 +21,7 @@ __all__ = ["View", "add_view", "expand_views", "list_definitions"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
-_MAX_WORDS = 20_000  # words that are read, more than a query may have
-_BEFORE_TABLES = frozenset(["FROM", "JOIN", ",", "TABLE"])
+_MAX_WORDS = 20_000  # of a statement, more than a query may have
 _QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
 _STARTS = frozenset(["SELECT", "VALUES", "TABLE", "FROM"])
 _BEFORE_CTES = frozenset(["WITH", "RECURSIVE", ","])
@@ -78,20 +78,16 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     """Return a statement with the views that it reads as CTEs; positions stay those in the text that was sent."""
     if not views:
         return source
-    words = list(islice(read_words(source.text), _MAX_WORDS + 1))
-    if len(words) > _MAX_WORDS:  # which are refused; reading them all would block other clients
+    read = [parts[0] for parts in find_relations(source.text) if len(parts) == 1]
+    names = dict.fromkeys(name if name.isascii() else name.lower() for name in read)
+    if names.keys().isdisjoint(views):
         return source
-    pairs = pairwise(words)
-    read = [
-        word.value
-        for before, word in pairs
-        if (before.upper or before.written) in _BEFORE_TABLES and word.kind in {"word", "quoted"}
-    ]
+    words = list(islice(read_words(source.text), _MAX_WORDS))
     start = next((at for at, word in enumerate(words) if (word.upper or word.written) in _QUERIES), None)
     if start is None:
         return source
     first, own = words[start], _find_ctes(words[start:])
-    used = [name for name in dict.fromkeys(read) if name in views and name not in own]
+    used = [name for name in names if name in views and name not in own]
     if not used:
         return source
     ctes = ", ".join(f"{_quote(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment

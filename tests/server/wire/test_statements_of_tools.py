@@ -276,9 +276,23 @@ def test_a_view_that_ends_in_a_comment_is_read_unless_a_cte_has_its_name(
 
 def test_a_text_of_too_many_words_is_not_searched_for_views() -> None:
     views = {"v": View("SELECT 1 AS one", ())}
-    short, long = (StatementText(f"SELECT {'1,' * count}1 FROM v", 0) for count in (9_000, 10_000))
+    short, long = (StatementText(f"SELECT {'1,' * count}1 FROM v", 0) for count in (5_000, 10_000))
     assert expand_views(short, views) != short
     assert expand_views(long, views) is long
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT one, v FROM t ORDER BY two, v",
+        "SELECT extract(month FROM v), substring(a FROM v) FROM t WHERE a IS DISTINCT FROM v",
+        "SELECT article, v FROM reads GROUP BY article, v TOP 3 PRIVATE WITH (mechanism = joint, v = 1)",
+        'SELECT * FROM s.v, "V", v(1)',
+    ],
+)
+def test_a_column_of_the_name_of_a_view_is_no_view(text: str) -> None:
+    source = StatementText(text, 0)
+    assert expand_views(source, {"v": View(TOP, ())}) is source
 
 
 def test_the_catalog_shows_a_view_to_its_connection_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
