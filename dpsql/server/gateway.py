@@ -117,17 +117,22 @@ class Gateway:
 
     def check_role(self, user: User, role: str) -> str:
         """Return the analyst `role` if the user, as now in the file of users, may act as them; else raise `Refusal`."""
-        current = self.users.get(user.name)
-        if current is None:
-            raise Refusal("user-removed", "This user was removed.", hint="Contact the curator.")
+        current = self.check_login(user, role)
         if role == current.name and not self.may_ask(current):
             hint = "List the curator under [analysts] in the policy, or log in as another user."
             raise Refusal("no-analyst", "The policy does not list this curator as an analyst.", hint=hint)
+        self.service.policy.analyst(role)
+        return role
+
+    def check_login(self, user: User, role: str) -> User:
+        """Return the user as now in the file of users; raise `Refusal` for one that was removed or lacks the role."""
+        current = self.users.get(user.name)
+        if current is None:
+            raise Refusal("user-removed", "This user was removed.", hint="Contact the curator.")
         if role != current.name and role not in current.acts_as:
             hint = "A curator decides for whom a service account acts: dpsql user add NAME --acts-as ANALYST"
             raise Refusal("role", "This user may not act as this analyst.", hint=hint)
-        self.service.policy.analyst(role)
-        return role
+        return current
 
     def ask(
         self,

@@ -28,14 +28,18 @@ __all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBEvaluator", "SuccessiveInstances", 
 
 MEMORY_LIMIT, SECONDS = "1GB", 60.0  # of a statement, where the policy allows as much
 _ROWS = "dpsql_rows"
-_SEED = "setseed"  # the function whose effect outlives its statement
+_STATE = (  # parts of the names of what reads or changes the state of an instance, which others would notice
+    "connection_id", "query_id", "transaction_id", "txid", "random", "uuid", "seed", "sample", "reservoir", "nextval",
+    "currval", "setval", "write_log",
+)  # fmt: skip
 _HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 
 
 class DuckDBEvaluator:
     """Computes on released and public rows in this process, on one thread, within limits of memory and time.
 
-    Each statement has an instance of its own, which goes with it. One that nothing was laid into is used again.
+    Each statement has an instance of its own, which goes with it. One that nothing was laid into is used again, but not
+    for a statement that reads or changes the state of its instance.
     """
 
     def __init__(self, memory_limit: str = MEMORY_LIMIT, seconds: float = SECONDS) -> None:
@@ -63,10 +67,12 @@ class DuckDBEvaluator:
         if empty is not None:
             empty.close()
 
-    def _instance(self) -> duckdb.DuckDBPyConnection:
+    def _instance(self, statement: Statement) -> duckdb.DuckDBPyConnection:
         """Return an instance with nothing in it."""
         from dpsql.engines.duckdb.catalog import connect_bare  # start-up: most statements are not wrapped
 
+        if _uses_state(statement):
+            return connect_bare(self._memory_limit)
         with self._lock:
             empty, self._empty = self._empty, None
         return connect_bare(self._memory_limit) if empty is None else empty
@@ -87,7 +93,7 @@ class DuckDBEvaluator:
         deadline = time.monotonic() + self._seconds
         instance: duckdb.DuckDBPyConnection | None = None
         with suppress(Exception):
-            instance = self._instance()
+            instance = self._instance(statement)
         if instance is None:
             return None
 
@@ -104,7 +110,7 @@ class DuckDBEvaluator:
             finally:
                 while not task.revoke() and not task.done.wait(_HEARTBEAT):
                     instance.interrupt()
-            is_empty = bool(outcome) and not tables and _SEED not in statement.sql.lower()
+            is_empty = bool(outcome) and not tables and not _uses_state(statement)
         finally:
             if is_empty:
                 self._put_back(instance)
@@ -116,8 +122,8 @@ class DuckDBEvaluator:
 class SuccessiveInstances:
     """Instances of DuckDB for statements that come one after the other, each opened before it is needed.
 
-    One serves statements without tables, until one has tables, or sets the seed of random numbers. The next statement
-    has a new instance, which `open_next` opens.
+    One serves statements without tables, until one has tables. The next statement has a new instance, which `open_next`
+    opens. A statement that reads or changes the state of its instance, such as random(), has one of its own.
     """
 
     def __init__(self, memory_limit: str) -> None:
@@ -127,10 +133,15 @@ class SuccessiveInstances:
 
     def compute(self, tables: Mapping[Path, pa.Table], statement: Statement) -> pa.Table:
         """Return the result of one SELECT; raise some `Exception` where there is none."""
+        from dpsql.engines.duckdb.catalog import connect_bare
+
+        if _uses_state(statement):
+            with closing(connect_bare(self._memory_limit)) as own:
+                return _selected(own, tables, statement=statement)
         self.open_next()
         instance = self._instance
         assert instance is not None  # noqa: S101 - it was opened
-        if not tables and _SEED not in statement.sql.lower():
+        if not tables:
             return _selected(instance, tables, statement=statement)
         self._instance = None
         with closing(instance):
@@ -142,6 +153,11 @@ class SuccessiveInstances:
 
         if self._instance is None:
             self._instance = connect_bare(self._memory_limit)
+
+
+def _uses_state(statement: Statement) -> bool:
+    text = statement.sql.lower()
+    return any(name in text for name in _STATE)
 
 
 def build_failure() -> EngineError:

@@ -33,7 +33,8 @@ class AnswerCache(Generic[Value]):
 
     def find(self, key: Hashable) -> Value | None:
         """Return the answer of a statement, or None if there is none that is right now."""
-        return _choose(self._known[key], self.ledger.stamp()) if key in self._known else None
+        known = self._known.get(key)  # once, as another thread may be replacing it
+        return None if known is None else _choose(known, self.ledger.stamp())
 
     def peek(self, key: Hashable) -> Value | None:
         """Return the answer without waiting for the ledger; None also where the ledger cannot be read at once."""

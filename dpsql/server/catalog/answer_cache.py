@@ -46,7 +46,7 @@ _KEYWORDS_BEFORE_PARENTHESES = frozenset(
 )
 _NAMES_OF_LISTS = frozenset(["as", "with", "recursive"])  # words before a name that has a list of columns
 _CLOCK_WORDS = frozenset("current_date current_time current_timestamp localtime localtimestamp".split())
-_TIMES = frozenset("date daterange time timestamp timestamptz timetz tsrange tstzrange".split())
+_TIMES = re.compile(r"_?(?:date|time|timetz|time_?stamp|timestamptz|(?:date|ts|tstz)(?:multi)?range)")  # _ of an array
 _CLOCK_TEXT = re.compile(r"(?<![a-z])(?:now|today|tomorrow|yesterday)(?![a-z])|\\[0-7xu]", re.IGNORECASE)
 _RELATIONS = re.compile(
     r"""
@@ -106,7 +106,7 @@ def is_constant(sql: str, parameters: Sequence[Parameter]) -> bool:
     before = ""
     for at, word in enumerate(words):
         name, then = word.name, words[at + 1].name if at + 1 < len(words) else ""
-        if name in _CLOCK_WORDS or name in _TIMES:  # a text that is cast to a time may be 'now'
+        if name in _CLOCK_WORDS or _TIMES.fullmatch(name):  # a text that is cast to a time may be 'now'
             return False
         if is_name_start(name):
             if then == "(":

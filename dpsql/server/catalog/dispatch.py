@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["MAX_LENGTH", "is_catalog", "is_name_start", "split_words"]
+__all__ = ["MAX_LENGTH", "find_relations", "is_catalog", "is_name_start", "split_words"]
 
 MAX_LENGTH = 128 * 1024  # characters; the session reads no more either
 _MAX_WORDS = 16_000
@@ -89,6 +89,12 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
     if any(_is_system(parts, names) for parts in relations):
         return True
     return not relations and any(map(_needs_catalog, _triples([_END, *words])))
+
+
+def find_relations(sql: str) -> list[tuple[str, ...]]:
+    """Return the names, in parts, of the relations that a statement reads; none of one that `split_words` refuses."""
+    words = split_words(sql)
+    return [] if words is None else list(_find_relations(words))
 
 
 def split_words(sql: str) -> list[_Word] | None:

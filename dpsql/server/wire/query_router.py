@@ -214,8 +214,10 @@ class QueryRouter:
 
         known = None if context.definitions else self._catalog.find_description(text, types)
         if known is not None:
+            self._check_login(source, analyst)
             return _convert_description(known)
         if await self._is_catalog(source, context):
+            self._check_login(source, analyst)
             return await self._run(describe_in_catalog, source, context=context)
         shape = await self._run(describe_in_session, source, context=context)
         if len(text) <= _SHORT_TEXT:
@@ -238,6 +240,16 @@ class QueryRouter:
         except Error:  # which a new description raises
             return False
         return True
+
+    def _check_login(self, source: StatementText, analyst: str) -> None:
+        """Raise `WireError` for a user who was removed or lost the role; the session checks that itself."""
+        try:
+            self._gateway.check_login(self.user, analyst)
+        except Error as error:
+            failure = self._convert_error(error, source)
+        else:
+            return
+        raise failure
 
     async def query(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
@@ -292,6 +304,7 @@ class QueryRouter:
         context: RequestContext,
     ) -> QueryResult:
         """Answer any statement by the catalog."""
+        self._check_login(source, context.analyst)
         parameters = _make_parameters(BoundValues() if bound is None else bound)
         run = partial(
             self._catalog.execute,
@@ -310,7 +323,10 @@ class QueryRouter:
             return None
         parameters = _make_parameters(bound)
         found = self._catalog.find_answer(source.text, parameters, user=context.analyst, formats=tuple(formats))
-        return None if found is None else _convert_rows(found, formats)
+        if found is None:
+            return None
+        self._check_login(source, context.analyst)
+        return _convert_rows(found, formats)
 
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""

@@ -6,21 +6,25 @@ query in its place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
 
+from dpsql.server.catalog.dispatch import find_relations
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.words import read_words
+from dpsql.server.wire.words import Word, read_words
 
 __all__ = ["View", "add_view", "expand_views", "list_definitions"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
-_BEFORE_TABLES = frozenset(["FROM", "JOIN", ",", "TABLE"])
+_MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
+_MAX_WORDS = 20_000  # of a statement, more than a query may have
 _QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
+_STARTS = frozenset(["SELECT", "VALUES", "TABLE", "FROM"])
+_BEFORE_CTES = frozenset(["WITH", "RECURSIVE", ","])
 _TYPES = {
     OIDS["bool"]: "boolean",
     OIDS["bytea"]: "bytea",
@@ -46,14 +50,24 @@ class View:
 
 
 def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
-    """Return the views with one more; raise `WireError` for a name in use, and for too many views."""
+    """Return the views with one more; raise `WireError` for a name in use or unfit, and for too many views."""
+    if not name or "\0" in name:
+        raise WireError("42601", "The name of a view is not empty.", hint="CREATE TEMPORARY VIEW v AS SELECT ...")
+    if _cut_name(name) != name:
+        reason = f"The name of the view has more than {_MAX_NAME} bytes."
+        raise WireError("42622", reason, hint="Give the view a shorter name.")
     if name in views and not replaces:
         raise WireError(
             "42P07", "A view of this name exists already.", hint="DROP VIEW it first, or CREATE OR REPLACE."
         )
-    names = [column.name for column in view.columns]
+    names = [_cut_name(column.name) for column in view.columns]
+    if any(not each or "\0" in each for each in names):
+        raise WireError("42601", "A column of the view has no name.", hint="Name it with AS.")
+    if len(names) > _MAX_COLUMNS:
+        raise WireError("54011", f"A view has at most {_MAX_COLUMNS} columns.", hint="Select fewer.")
     if len({*names}) < len(names):
-        raise WireError("42701", "Two columns of the view have one name.", hint="Name them apart with AS.")
+        reason = f"Two columns of the view have one name, or the same first {_MAX_NAME} bytes."
+        raise WireError("42701", reason, hint="Name them apart with AS.")
     known = {**views, name: view}
     if len(known) > _MAX_VIEWS or sum(len(one.query) for one in known.values()) > _MAX_TEXT:
         raise WireError("54000", "There are too many views.", hint="DROP VIEW some.")
@@ -64,33 +78,52 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     """Return a statement with the views that it reads as CTEs; positions stay those in the text that was sent."""
     if not views:
         return source
-    words = list(read_words(source.text))
-    pairs = pairwise(words)
-    read = [
-        word.value
-        for before, word in pairs
-        if (before.upper or before.written) in _BEFORE_TABLES and word.kind in {"word", "quoted"}
-    ]
-    used = [name for name in dict.fromkeys(read) if name in views]
-    first = next((word for word in words if (word.upper or word.written) in _QUERIES), None)
-    if not used or first is None:
+    read = [parts[0] for parts in find_relations(source.text) if len(parts) == 1]
+    names = dict.fromkeys(name if name.isascii() else name.lower() for name in read)
+    if names.keys().isdisjoint(views):
         return source
-    ctes = ", ".join(f"{_quote(name)} AS ({views[name].query})" for name in used)
+    words = list(islice(read_words(source.text), _MAX_WORDS))
+    start = next((at for at, word in enumerate(words) if (word.upper or word.written) in _QUERIES), None)
+    if start is None:
+        return source
+    first, own = words[start], _find_ctes(words[start:])
+    used = [name for name in names if name in views and name not in own]
+    if not used:
+        return source
+    ctes = ", ".join(f"{_quote(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment
     if first.upper == "WITH":
-        at, inserted = first.end, f" {ctes},"
+        following = words[start + 1] if start + 1 < len(words) else first
+        at, inserted = (following if following.upper == "RECURSIVE" else first).end, f" {ctes},"
     else:
         at, inserted = first.start, f"WITH {ctes} "
     text = source.text[:at] + inserted + source.text[at:]
     return StatementText(text, source.before - len(inserted))
 
 
+def _find_ctes(words: Sequence[Word]) -> set[str]:
+    """Return the names of the CTEs before a query, given its words; they hide views."""
+    names, depth, before = set[str](), 0, ""
+    for word in words if words[0].upper == "WITH" else ():
+        written = word.upper or word.written
+        if not depth and (written in _STARTS or (before, written) == (")", "(")):
+            break
+        if not depth and before in _BEFORE_CTES and word.kind in {"word", "quoted"} and written != "RECURSIVE":
+            names.add(word.value)
+        depth += {"(": 1, ")": -1}.get(written, 0)
+        before = written
+    return names
+
+
 def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
-    """Return the statements that create the views in the catalog, as views that cannot be read there."""
+    """Return the statements that create the views in the catalog, as views that cannot be read there.
+
+    They are temporary there too: in a schema that connections share, one of a name would wait for another's.
+    """
     unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
     return tuple(
-        f"CREATE VIEW main.{_quote(name)} AS SELECT "
+        f"CREATE TEMPORARY VIEW {_quote(name)} AS SELECT "
         + ", ".join(f"NULL::{_find_type(column)} AS {_quote(column.name)}" for column in view.columns)
-        + f" {unread}; GRANT SELECT ON main.{_quote(name)} TO PUBLIC"
+        + f" {unread}; GRANT SELECT ON pg_temp.{_quote(name)} TO PUBLIC"
         for name, view in views.items()
     )
 
@@ -101,6 +134,10 @@ def _find_type(column: Column) -> str:
         return _TYPES.get(column.oid, "text")
     modifier = column.modifier - 4
     return "numeric" if modifier < 0 else f"numeric({modifier >> 16}, {modifier & 0xFFFF})"
+
+
+def _cut_name(name: str) -> str:
+    return name.encode()[:_MAX_NAME].decode(errors="ignore")
 
 
 def _quote(name: str) -> str:

@@ -9,6 +9,9 @@ from support.postgres_kit import Server, server
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
+from dpsql.server.wire.codec import Column
+from dpsql.server.wire.rows import OIDS
+from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -45,6 +48,10 @@ def test_it_holds_the_tables_and_is_made_anew_by_the_next_start(running: Server,
         setting = "SELECT set_config('search_path', 'pg_catalog', false)"
         assert opened.execute(setting, user="ana").tag == "SELECT 1"
         assert opened.execute("SELECT current_schema()", user="ana").rows == [(b"main",)]
+        view = list_definitions({"v": View("SELECT 1", (Column("one", OIDS["int4"], 4, -1),))})
+        listed = "SELECT relname FROM pg_class WHERE relname = 'v'"
+        assert opened.execute(listed, user="ana", definitions=view).rows == [(b"v",)]
+        assert opened.execute(listed, user="ana").rows == []
         opened.close()
 
 

@@ -15,7 +15,11 @@ import pytest
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
+from dpsql.server.catalog.query_result import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
+from dpsql.server.wire.codec import Column
+from dpsql.server.wire.rows import OIDS
+from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -51,6 +55,20 @@ def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
     assert values(shadow, "SELECT current_user", "é" * 60) == [("é" * 31,)]
     for user in ("dpsql", "pg_monitor", "public", "none", ""):
         assert values(shadow, "SELECT current_user", user) == [("analyst",)]
+
+
+def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
+    column = Column("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
+    definitions = list_definitions({"v": View("SELECT 1", (column,))})
+    listed = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'v'::regclass AND a.attnum > 0"
+
+    def run(_: object) -> CatalogRows:  # while the view of another exists
+        return shadow.execute(listed, user="ben", definitions=definitions)
+
+    assert shadow._asked("ana", run, definitions=definitions).rows == [(b"n",)]
+    with pytest.raises(CatalogError, match="cannot be read together with system catalogs"):
+        shadow.execute("SELECT * FROM v, pg_class", user="ana", definitions=definitions)
+    assert refused(shadow, listed).sqlstate == "42P01"
 
 
 def test_the_catalog_says_which_postgresql_it_is(shadow: Catalog) -> None:

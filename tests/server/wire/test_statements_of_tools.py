@@ -13,9 +13,14 @@ from xml.etree import ElementTree as ET
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.rows import tuple_row
 from support import postgres_kit
 from support.server_kit import NAMES, TOP, Served, serving
+
+from dpsql.server.users_file import remove_user
+from dpsql.server.wire.command_parser import StatementText
+from dpsql.server.wire.views import View, expand_views
 
 Rows = list[tuple[object, ...]]
 DE_FR, ALL = [("DE",), ("FR",)], [("DE",), ("FR",), ("TV",)]
@@ -232,10 +237,62 @@ def test_a_view_ends_with_its_transaction_or_is_dropped(client: psycopg.Connecti
             client.execute("CREATE TEMP VIEW v AS SELECT 2")
         client.execute(statement)
     client.execute("DROP VIEW IF EXISTS v, w CASCADE")
+    long = "é" * 31
+    for statement in (f'CREATE TEMP VIEW "{long}ab" AS SELECT 1', 'CREATE TEMP VIEW "" AS SELECT 1'):
+        with pytest.raises(psycopg.Error) as caught:
+            client.execute(statement)
+        assert caught.value.sqlstate in {"42622", "42601"}
+    with pytest.raises(psycopg.errors.TooManyColumns):
+        client.execute("CREATE TEMP VIEW v AS SELECT " + ",".join(f"1 c{number}" for number in range(1601)))
+    with pytest.raises(psycopg.errors.DuplicateColumn):
+        client.execute(f'CREATE TEMP VIEW v AS SELECT 1 AS "{long}ab", 2 AS "{long}ac"')
     for number in range(20):
         client.execute(f"CREATE TEMP VIEW v{number} AS SELECT 1 AS one")
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
         client.execute("CREATE TEMP VIEW v20 AS SELECT 1 AS one")
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT * FROM v", [(1,)]),
+        ("SELECT * FROM v WHERE one > 1", []),
+        ("WITH w AS (SELECT 2 AS two) SELECT one, two FROM w, v", [(1, 2)]),
+        ("WITH RECURSIVE w AS (SELECT 2 AS two) SELECT one, two FROM w, v", [(1, 2)]),
+        ("WITH v AS (SELECT 7 AS one) SELECT * FROM v", [(7,)]),
+        ("WITH w(a, b) AS (SELECT 2, 3), v AS (SELECT 7 AS one) SELECT one, a FROM v, w", [(7, 2)]),
+        ("WITH w AS (SELECT 2 AS v) SELECT one, v FROM w, v", [(1, 2)]),
+        ("SELECT * FROM (WITH v AS (SELECT 7 AS one) SELECT * FROM v) AS s", [(7,)]),
+        ("SELECT 'FROM v' AS a -- FROM v", [("FROM v",)]),
+    ],
+)
+def test_a_view_that_ends_in_a_comment_is_read_unless_a_cte_has_its_name(
+    query: str, rows: list[tuple[object, ...]], client: psycopg.Connection
+) -> None:
+    client.execute("CREATE OR REPLACE TEMP VIEW v AS SELECT 1 AS one -- (")
+    assert client.execute(query).fetchall() == rows
+    client.execute("DROP VIEW v")
+
+
+def test_a_text_of_too_many_words_is_not_searched_for_views() -> None:
+    views = {"v": View("SELECT 1 AS one", ())}
+    short, long = (StatementText(f"SELECT {'1,' * count}1 FROM v", 0) for count in (5_000, 10_000))
+    assert expand_views(short, views) != short
+    assert expand_views(long, views) is long
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT one, v FROM t ORDER BY two, v",
+        "SELECT extract(month FROM v), substring(a FROM v) FROM t WHERE a IS DISTINCT FROM v",
+        "SELECT article, v FROM reads GROUP BY article, v TOP 3 PRIVATE WITH (mechanism = joint, v = 1)",
+        'SELECT * FROM s.v, "V", v(1)',
+    ],
+)
+def test_a_column_of_the_name_of_a_view_is_no_view(text: str) -> None:
+    source = StatementText(text, 0)
+    assert expand_views(source, {"v": View(TOP, ())}) is source
 
 
 def test_the_catalog_shows_a_view_to_its_connection_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -259,11 +316,39 @@ def test_the_catalog_shows_a_view_to_its_connection_alone(tmp_path_factory: pyte
                 own.execute("SELECT * FROM pg_class, main.countries")
             own.rollback()
             with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="A temporary view cannot be read"):
-                own.execute("SELECT * FROM pg_class, main.v")
+                own.execute("SELECT * FROM pg_class, pg_temp.v")
             own.rollback()
             own.execute("DROP VIEW v")
             assert own.execute(columns, ["v"], prepare=True).fetchall() == []
             assert served.charges() == 0
+        _check_names_in_the_catalog(served)
+        _check_that_a_removed_user_reads_nothing(served)
+
+
+def _check_names_in_the_catalog(served: Served) -> None:
+    """Check that PostgreSQL takes the names of views and columns as names."""
+    name, column = 'v"; DROP TABLE main.countries; --', "c'\"; SELECT 1; --"
+    view, output = (sql.Identifier(each) for each in (name, column))
+    listed = "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON a.attrelid = c.oid WHERE c.relname = %s"
+    with psycopg.connect(served.conninfo(), autocommit=True) as client:
+        client.execute(sql.SQL("CREATE TEMP VIEW {} AS SELECT 1 AS {}").format(view, output))
+        assert client.execute(listed, [name]).fetchall() == [(column,)]
+        assert client.execute(sql.SQL("SELECT * FROM {}").format(view)).fetchall() == [(1,)]
+        assert client.execute("SELECT count(*) FROM pg_class WHERE relname = 'countries'").fetchall() == [(1,)]
+
+
+def _check_that_a_removed_user_reads_nothing(served: Served) -> None:
+    """Check that the catalog answers no user who was removed, nor from what it has stored."""
+    stored, run = "SELECT relname FROM pg_class WHERE relname = 'reads'", "SELECT pg_backend_pid() > 0"
+    with psycopg.connect(served.conninfo("cleo"), autocommit=True) as client:
+        for text in (stored, stored, run):
+            assert client.execute(text).fetchone()
+        remove_user(served.front.users._path, "cleo")
+        served.front.users.reload()
+        for text in (stored, run, "SHOW jit"):
+            for prepare in (False, True):
+                with pytest.raises(psycopg.errors.InvalidAuthorizationSpecification):
+                    client.execute(text, prepare=prepare)
 
 
 PGADMIN = (

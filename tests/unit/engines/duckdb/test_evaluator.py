@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from dpsql.engines import Statement
-from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator, SuccessiveInstances, _uses_state
 from dpsql.errors import EngineError
 
 PATH = ("memory", "a evaluator", "released")
@@ -29,6 +30,28 @@ def test_nothing_of_one_statement_is_there_for_the_next() -> None:
     evaluator.compute({PATH: ROWS}, Statement(f"SELECT 1 {FROM}"))
     with pytest.raises(EngineError):
         evaluator.compute({}, Statement(f"SELECT 1 {FROM}"))
+
+
+READS_STATE = "SELECT current_transaction_id() AS a, current_query_id() AS b, txid_current() AS c"
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1", "SELECT setseed(0.5)", "SELECT random()"])
+def test_no_statement_shows_how_many_were_run_before_it(sql: str) -> None:
+    evaluator, instances = DuckDBEvaluator(), SuccessiveInstances("1GB")
+    first = [each.compute({}, Statement(READS_STATE)) for each in (evaluator, instances)]
+    for each in (evaluator, instances):
+        each.compute({}, Statement(sql))
+    assert [each.compute({}, Statement(READS_STATE)) for each in (evaluator, instances)] == first
+
+
+def test_every_function_with_a_state_has_an_instance_of_its_own() -> None:
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE has_side_effects OR stability = 'VOLATILE'"
+        ).fetchall()
+    names = {name for (name,) in found}
+    stateless = {"current_query", "error", "sleep_ms", "stats", "vector_type"}  # which show the statement alone
+    assert names - {name for name in names if _uses_state(Statement(f"SELECT {name}()"))} == stateless
 
 
 @pytest.mark.parametrize(
