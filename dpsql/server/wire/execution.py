@@ -31,7 +31,7 @@ from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_co
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 from dpsql.server.wire.values import decode_value
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
+from dpsql.server.wire.views import View, add_view, expand_views, list_definitions, quote_name
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -237,7 +237,8 @@ class Execution:
         views = dict(self.transaction.settings.views)
         for name in command.names:
             if views.pop(name, None) is None and not command.if_exists:
-                raise WireError("42P01", "There is no view of this name.", hint="DROP VIEW IF EXISTS")
+                hint = f"DROP VIEW IF EXISTS {quote_name(name)}"
+                raise WireError("42P01", "There is no view of this name.", hint=hint)
         self.transaction.change(lambda settings: replace(settings, views=views), local=False)
         return CommandComplete("DROP VIEW")
 

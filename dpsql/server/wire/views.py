@@ -16,7 +16,7 @@ from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.words import read_words
 
-__all__ = ["View", "add_view", "expand_views", "list_definitions"]
+__all__ = ["View", "add_view", "expand_views", "list_definitions", "quote_name"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _BEFORE_TABLES = frozenset(["FROM", "JOIN", ",", "TABLE"])
@@ -75,7 +75,7 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     first = next((word for word in words if (word.upper or word.written) in _QUERIES), None)
     if not used or first is None:
         return source
-    ctes = ", ".join(f"{_quote(name)} AS ({views[name].query})" for name in used)
+    ctes = ", ".join(f"{quote_name(name)} AS ({views[name].query})" for name in used)
     if first.upper == "WITH":
         at, inserted = first.end, f" {ctes},"
     else:
@@ -88,9 +88,9 @@ def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
     """Return the statements that create the views in the catalog, as views that cannot be read there."""
     unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
     return tuple(
-        f"CREATE VIEW main.{_quote(name)} AS SELECT "
-        + ", ".join(f"NULL::{_find_type(column)} AS {_quote(column.name)}" for column in view.columns)
-        + f" {unread}; GRANT SELECT ON main.{_quote(name)} TO PUBLIC"
+        f"CREATE VIEW main.{quote_name(name)} AS SELECT "
+        + ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in view.columns)
+        + f" {unread}; GRANT SELECT ON main.{quote_name(name)} TO PUBLIC"
         for name, view in views.items()
     )
 
@@ -103,5 +103,6 @@ def _find_type(column: Column) -> str:
     return "numeric" if modifier < 0 else f"numeric({modifier >> 16}, {modifier & 0xFFFF})"
 
 
-def _quote(name: str) -> str:
+def quote_name(name: str) -> str:
+    """Return a name in double quotes."""
     return '"' + name.replace('"', '""') + '"'

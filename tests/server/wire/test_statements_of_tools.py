@@ -231,6 +231,9 @@ def test_a_view_ends_with_its_transaction_or_is_dropped(client: psycopg.Connecti
         with pytest.raises(psycopg.errors.DuplicateTable):
             client.execute("CREATE TEMP VIEW v AS SELECT 2")
         client.execute(statement)
+    with pytest.raises(psycopg.errors.UndefinedTable) as caught:
+        client.execute('DROP VIEW "not ""there"')
+    client.execute(caught.value.diag.message_hint or "")
     client.execute("DROP VIEW IF EXISTS v, w CASCADE")
     for number in range(20):
         client.execute(f"CREATE TEMP VIEW v{number} AS SELECT 1 AS one")
