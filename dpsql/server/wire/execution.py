@@ -201,7 +201,7 @@ class Execution:
         self._quota.check(self._router.user.name)
         result = await self._router.query(self._expand(source), bound, formats=formats, context=self._context(role))
         if result.notes:
-            self._receipt = "; ".join(result.notes)
+            self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
                 detail = result.details if self.transaction.settings.has_details else ""
                 first, *others = result.notes
@@ -302,7 +302,7 @@ class Execution:
         prepared = self._find_prepared(command.name)
         known = (await self.describe(prepared)).parameters
         if len(known) != len(command.values):
-            reason = f"This prepared statement takes {len(known)} values, and {len(command.values)} were passed."
+            reason = f"EXECUTE has the wrong number of values: {len(command.values)} instead of {len(known)}."
             raise WireError("42601", reason, hint="Pass one value for each parameter.")
         absolute = OIDS["timestamptz"]  # a literal of this type is converted; of others the parameter decides
         types = tuple(own if own == absolute else oid for oid, own in zip(known, command.types, strict=True))

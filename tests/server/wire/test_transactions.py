@@ -275,4 +275,4 @@ def test_a_short_answer_is_explained_in_a_notice(client: psycopg.Connection) -> 
     assert said[1].startswith("answered 0 of 3; used ")
     assert said[2].startswith("warning: The condition on user_id leaves at most one user")
     shown = client.execute("SHOW dpsql.receipt").fetchone()
-    assert shown == ("; ".join(said),)
+    assert shown == (f"{said[0]} {said[1]}; {said[2]}",)
