@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from fractions import Fraction
@@ -86,9 +87,13 @@ def test_another_who_has_the_ledger_open_changes_the_stamp(maker: Maker, ledger:
         assert (ledger.state(), ledger.budget, ledger.data_version) != seen
 
 
-def bump(path: Path) -> None:
-    with contextlib.closing(SQLiteLedger.open(path)) as ledger:
-        ledger.bump("by another process")
+BUMP = """
+import sys
+from dpsql.ledger import SQLiteLedger
+ledger = SQLiteLedger.open(sys.argv[1])
+ledger.bump("by another process")
+ledger.close()
+"""
 
 
 def test_another_process_changes_the_stamp(tmp_path: Path) -> None:
@@ -97,9 +102,7 @@ def test_another_process_changes_the_stamp(tmp_path: Path) -> None:
         ledger.state()
         stamp = ledger.stamp()
         for version in (1, 2):
-            process = multiprocessing.get_context("spawn").Process(target=bump, args=(path,))
-            process.start()
-            process.join()
+            subprocess.run([sys.executable, "-c", BUMP, str(path)], check=True)
             assert ledger.peek_stamp() != stamp
             assert ledger.data_version == version
             assert ledger.stamp() != stamp

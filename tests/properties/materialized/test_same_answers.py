@@ -221,8 +221,9 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
             "materialized counts of article",
         ),
         ("SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 1 PRIVATE", "materialized counts of article"),
+        ("SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized counts of article"),
         (
-            "SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE",
+            "SELECT article, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (mechanism = relay)",
             "materialized ranks of article",
         ),  # for weights
         ("SELECT upper(article), COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized pairs of article"),
