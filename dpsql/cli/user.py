@@ -18,6 +18,7 @@ _FILE = click.option("--users", type=_PATH, help="File of users.")
 _POLICY = click.option(
     "--policy", type=_PATH, help="Policy whose [server] names the file of users; by default policy.toml here."
 )
+_RELOAD = "Send SIGHUP to a running server to apply the change."
 _PIPED = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 
 
@@ -44,6 +45,7 @@ def add(
     file = _find_users_file(users, policy)
     add_user(file, User(name, curator, others), password=_read_password(piped=password_stdin))
     click.echo(f"{name} may log in: {file}")
+    click.echo(_RELOAD, err=True)
 
 
 @app.command()
@@ -57,6 +59,7 @@ def passwd(name: str, *, users: Path | None, policy: Path | None, password_stdin
 
     change_password(_find_users_file(users, policy), name, password=_read_password(piped=password_stdin))
     click.echo(f"{name} has a new password.")
+    click.echo(_RELOAD, err=True)
 
 
 @app.command()
@@ -68,7 +71,8 @@ def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
     from dpsql.server.users_file import remove_user
 
     remove_user(_find_users_file(users, policy), name)
-    click.echo(f"{name} may no longer log in. Send SIGHUP to a running server to apply the change.")
+    click.echo(f"{name} may no longer log in.")
+    click.echo(_RELOAD, err=True)
 
 
 @app.command()
@@ -97,7 +101,7 @@ def token(name: str, *, label: str, users: Path | None, policy: Path | None, sco
 
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     click.echo(add_token(_find_users_file(users, policy), StoredToken(name, label, frozenset(scopes), until)))
-    click.echo("Send SIGHUP to a running server to apply the change.", err=True)
+    click.echo(_RELOAD, err=True)
 
 
 @app.command()
@@ -110,7 +114,8 @@ def revoke(name: str, *, label: str, users: Path | None, policy: Path | None) ->
     from dpsql.server.users_file import remove_token
 
     remove_token(_find_users_file(users, policy), name, label=label)
-    click.echo(f"{label} of {name} is revoked. Send SIGHUP to a running server to apply the change.")
+    click.echo(f"{label} of {name} is revoked.")
+    click.echo(_RELOAD, err=True)
 
 
 @app.command(name="list")

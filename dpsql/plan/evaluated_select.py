@@ -173,7 +173,8 @@ class EvaluatedView:
             reason = " ".join(str(found.get("error_message", reason)).split()).rstrip(".!")
         what = "the SELECT around the private query; nothing was charged" if self.inners else "it; it is free"
         hint = f"Correct {what}."
-        return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}.", hint=hint, place=self.query.place)
+        end = "" if reason.endswith("?") else "."
+        return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}{end}", hint=hint, place=self.query.place)
 
     def _place(self, released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
         """Return the released tables at the paths at which the SELECT reads them."""

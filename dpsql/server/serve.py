@@ -144,7 +144,7 @@ class Server:
         if self._stopping.is_set():
             self._end_at_once()
         self._stopping.set()
-        self._tell("stopping: waits seconds for running statements; a second signal ends it at once")
+        self._tell("stopping: running statements have a few seconds to end; a second signal ends the server at once")
 
     def _hang_up(self) -> None:
         task = asyncio.create_task(asyncio.to_thread(self.reload))

@@ -34,7 +34,8 @@ class Access:
         """Raise `Refusal` without this scope."""
         if scope not in self.scopes:
             reason = f'This token may not do this: it does not have the scope "{scope}".'
-            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL --scope {scope}"
+            scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
+            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
             raise Refusal("token-scope", reason, hint=hint)
 
 

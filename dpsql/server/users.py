@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 import os
+import shlex
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -176,11 +177,11 @@ def _load_private_toml(path: Path) -> dict[str, object]:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if os.name == "posix" and stat.S_IMODE(status.st_mode) & _GROUP_AND_OTHERS:
-                hint = f"Make it private to its owner: chmod 600 {path}"
+                hint = f"Make it private to its owner: chmod 600 {shlex.quote(str(path))}"
                 raise UsageError("users-not-private", "Others can read the file of users.", hint=hint, place=str(path))
             return tomllib.loads(file.read(_MAX_FILE).decode())
     except FileNotFoundError:
-        hint = "Create it with the first user: dpsql user add NAME"
+        hint = f"Create it with the first user: dpsql user add NAME --users {shlex.quote(str(path))}"
         raise UsageError(
             "users-missing", "There is no file of users at this path.", hint=hint, place=str(path)
         ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -50,7 +51,7 @@ def change_password(path: Path, name: str, *, password: str) -> None:
     verifier = _create_verifier(password)
 
     def change(book: UserFile) -> UserFile:
-        _check_exists(book, name)
+        _check_exists(book, name, file=path)
         return replace(book, verifiers={**book.verifiers, name: verifier})
 
     _change(path, change)
@@ -60,7 +61,7 @@ def remove_user(path: Path, name: str) -> None:
     """Remove a user. Raises `UsageError` for an unknown name."""
 
     def remove(book: UserFile) -> UserFile:
-        _check_exists(book, name)
+        _check_exists(book, name, file=path)
         users = {other: user for other, user in book.users.items() if other != name}
         tokens = {digest: token for digest, token in book.tokens.items() if token.user != name}
         return replace(book, users=users, verifiers={other: book.verifiers[other] for other in users}, tokens=tokens)
@@ -79,7 +80,7 @@ def add_token(path: Path, token: StoredToken) -> str:
     text = _PREFIX + draw_text(_TOKEN_BYTES)
 
     def add(book: UserFile) -> UserFile:
-        _check_exists(book, token.user)
+        _check_exists(book, token.user, file=path)
         if any((other.user, other.label) == (token.user, token.label) for other in book.tokens.values()):
             hint = f"Choose another label, or revoke it first: dpsql user revoke {token.user} {_quote(token.label)}"
             raise UsageError("token-label", "This user has a token with this label.", hint=hint)
@@ -93,10 +94,10 @@ def remove_token(path: Path, name: str, *, label: str) -> None:
     """Remove the token of a user with this label. Raises `UsageError` if there is none."""
 
     def remove(book: UserFile) -> UserFile:
-        _check_exists(book, name)
+        _check_exists(book, name, file=path)
         others = {key: token for key, token in book.tokens.items() if (token.user, token.label) != (name, label)}
         if len(others) == len(book.tokens):
-            hint = "List the tokens: dpsql user list"
+            hint = f"List the tokens: {_list_command(path)}"
             raise UsageError("token-label", "This user has no token with this label.", hint=hint)
         return replace(book, tokens=others)
 
@@ -113,9 +114,15 @@ def list_tokens(path: Path) -> tuple[StoredToken, ...]:
     return tuple(sorted(read_user_file(path).tokens.values(), key=lambda token: (token.user, token.label)))
 
 
-def _check_exists(book: UserFile, name: str) -> None:
+def _check_exists(book: UserFile, name: str, *, file: Path) -> None:
     if name not in book.users:
-        raise UsageError("user-unknown", "There is no user of this name.", hint="List the users: dpsql user list")
+        hint = f"List the users: {_list_command(file)}"
+        raise UsageError("user-unknown", "There is no user of this name.", hint=hint)
+
+
+def _list_command(path: Path) -> str:
+    """Return the command that lists the users of a file, which may be none of a policy in the current folder."""
+    return f"dpsql user list --users {shlex.quote(str(path))}"
 
 
 def _create_verifier(password: str) -> Verifier:

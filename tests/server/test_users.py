@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import shlex
 import stat
 import threading
 from datetime import UTC, datetime
@@ -196,8 +197,13 @@ def test_a_file_that_was_spoilt_leaves_the_users_that_were_read(file: Path) -> N
 
 def test_no_file_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        Users.load(tmp_path / "users.toml")
+        Users.load(tmp_path / "its users.toml")
     assert caught.value.code == "users-missing"
+    assert shlex.split(caught.value.hint)[-2:] == ["--users", str(tmp_path / "its users.toml")]
+    add_user(tmp_path / "other.toml", User("bob"), password=WORDS)
+    with pytest.raises(UsageError) as caught:
+        change_password(tmp_path / "other.toml", "eve", password=WORDS)
+    assert caught.value.hint.endswith(f"dpsql user list --users {tmp_path / 'other.toml'}")
     with pytest.raises(UsageError) as caught:
         add_user(tmp_path / "nowhere" / "users.toml", User("bob"), password=WORDS)
     assert caught.value.code == "users-unwritable"

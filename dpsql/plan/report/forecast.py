@@ -50,11 +50,14 @@ class Forecast(NotebookRepr):
 
     def __str__(self) -> str:
         """Return the answer in words."""
-        verdict = "fit, with any answers" if self.fits else "may not all fit"
+        is_one = self.times == 1
+        verdict = "may not fit" if is_one else "may not all fit"
+        if self.fits:
+            verdict = f"{'fits' if is_one else 'fit'}, with any answers"
         if not self.fits and self.times <= self.at_half:
-            verdict += ", but do if half of the items come back"
+            verdict += f", but {'does' if is_one else 'do'} if half of the items come back"
         return (
-            f"{self.times} such {'query' if self.times == 1 else 'queries'} {verdict}. What is left admits "
+            f"{self.times} such {'query' if is_one else 'queries'} {verdict}. What is left admits "
             f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
         )
 

@@ -89,7 +89,8 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
     names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
     if len(query.keys) == 1 and names:
         name = next(iter(names))
-        is_noun = isinstance(strip_casts(query.keys[0]), Column)  # the name of an expression may be any word
+        is_column = isinstance(strip_casts(query.keys[0]), Column)  # the name of an expression may be any word
+        is_noun = is_column and "::" not in name and "(" not in name  # nor that of a cast without AS
         return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
     listed = " and ".join(names)
     return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")

@@ -237,7 +237,7 @@ def connect(conninfo: str) -> PGconn:
         wanted = connection.connect_poll()
     if wanted != pq.PollingStatus.OK:
         connection.finish()
-        hint = "See to it that it runs, and that the address is right."
+        hint = "Start it, or correct the address: catalog under [server] in the policy."
         raise UsageError("catalog-unreachable", "The PostgreSQL for catalogs does not answer.", hint=hint)
     connection.notice_handler = None
     _checked(connection, connection.prepare(_LOCKS, _LOCKED))

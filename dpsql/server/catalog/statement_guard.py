@@ -43,7 +43,8 @@ def check_statement(sql: str) -> bytes:
         raise CatalogError("0A000", "Only statements that read are supported.", hint="Send a SELECT.")
     names = {word.name for word in words}
     if any(_FUNCTIONS_WITH_EFFECTS.fullmatch(name) for name in names) or ("u" in names and "&" in names):
-        raise CatalogError("42501", "The statement calls a function with effects, or writes a name with escapes.")
+        reason = "The statement calls a function that may change something or wait, or writes a name with escapes."
+        raise CatalogError("42501", reason, hint="Leave the function out, or write the name without U&.")
     try:
         return _RENAMED.sub(lambda found: _NAMES[found[0]].ljust(len(found[0])), sql).encode()
     except UnicodeEncodeError:

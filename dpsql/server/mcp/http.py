@@ -169,7 +169,8 @@ class _Endpoint:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         access = self._dispatch.gateway.find_token(SURFACE, token.strip()) if scheme.lower() == "bearer" else None
         if access is None:
-            hint = "A curator makes a token: dpsql user token NAME LABEL --scope read --scope query"
+            command = "dpsql user token NAME LABEL --scope read --scope query"
+            hint = f"A curator makes a token, and sends SIGHUP to the server: {command}"
             raise Refusal("login-required", "Send Authorization: Bearer, with a valid token.", hint=hint)
         return access
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from dpsql.accounting.budget import BudgetVector
 from dpsql.answer_json import encode_balance, encode_interval, encode_notes, encode_receipt, encode_value
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.shortfall import describe_together
 from dpsql.plan.report.tables import columns_table, describe_plans, tables_table
+from dpsql.receipt import format_share
 from dpsql.server.mcp import guide
 from dpsql.server.messages import Last, Nothing, Statement
 
@@ -175,13 +178,25 @@ async def _history(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
     assert isinstance(arguments, Last)  # noqa: S101 - the tool declares it
     last = int(arguments.last)
 
-    def act(session: Session) -> list[dict[str, object]]:
-        table = session.history
-        return _rows(table.slice(max(0, table.num_rows - last)))
+    def act(session: Session) -> ToolAnswer:
+        table, balance = session.history, session.budget
+        found = _rows(table.slice(max(0, table.num_rows - last)))
+        lines = [_describe_entry(row, balance) for row in found]
+        return ToolAnswer("\n".join(lines) or "This account has asked nothing yet.", {"queries": found})
 
-    found = await caller.look(act)
-    lines = [f"{str(row['asked_at'])[:19]} {row['state']}: {row['query']}" for row in found]
-    return ToolAnswer("\n".join(lines) or "This account has asked nothing yet.", {"queries": found})
+    return await caller.look(act)
+
+
+def _describe_entry(row: Mapping[str, object], balance: Balance) -> str:
+    """Return a query of the history as one line, with what it used of the budget."""
+    charged = [row[f"{currency}_charged"] for currency in balance.certificate.currencies]
+    used = "not yet settled"
+    if None not in charged:
+        refundable, permanent = (Fraction(str(amount)) for amount in charged)
+        share = BudgetVector(refundable, permanent, certificate=balance.certificate).share_of(balance.limit)
+        used = f"used {format_share(Fraction(f'{float(share):.6g}'))} of the budget"  # the history has floats
+    query = " ".join(str(row["query"]).split())
+    return f"{str(row['asked_at'])[:19]} {row['state']}, {used}: {query}"
 
 
 def _read_statement(arguments: msgspec.Struct) -> Statement:

@@ -151,7 +151,10 @@ async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str
             name, password = _basic(given)
             address = "" if request.client is None else request.client.host
             return Access.with_password(await dispatch.login(name, password, address=address)), None
-    hint = "Send Authorization: Basic, or the Bearer token of POST /api/v1/token; tokens end when they are not used."
+    if scheme.lower() == "bearer":
+        hint = "Make one with POST /api/v1/token. One of dpsql user token is valid after SIGHUP to the server."
+        raise Refusal("login-required", "This token is unknown, was revoked or has expired.", hint=hint)
+    hint = "Send a name and password (HTTP Basic), or Authorization: Bearer with a token of POST /api/v1/token."
     raise Refusal("login-required", "Log in first.", hint=hint)
 
 

@@ -94,4 +94,6 @@ async def _watch_disconnect(request: Request, gone: threading.Event) -> None:
 def require_curator(user: User) -> None:
     """Raise `Refusal` for a user who is not a curator."""
     if not user.is_curator:
-        raise Refusal("curators-only", "This is for curators.", hint="Ask a curator; dpsql user add makes one.")
+        raise Refusal(
+            "curators-only", "This is for curators.", hint="Ask a curator, or make one: dpsql user add NAME --curator"
+        )

@@ -286,7 +286,7 @@ class Conversation:
                 await self._channel.flush()
                 await asyncio.sleep(0)
                 if self._execution.cancelled.done():
-                    hint = "Sending it again replays its answer free."
+                    hint = "If it is a private query, sending it again returns its answer, free."
                     raise WireError("57014", "The statement was cancelled.", hint=hint)
 
 

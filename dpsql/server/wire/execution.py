@@ -31,7 +31,7 @@ from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_co
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 from dpsql.server.wire.values import decode_value
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
+from dpsql.server.wire.views import View, add_view, expand_views, list_definitions, quote_name
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -201,7 +201,7 @@ class Execution:
         self._quota.check(self._router.user.name)
         result = await self._router.query(self._expand(source), bound, formats=formats, context=self._context(role))
         if result.notes:
-            self._receipt = "; ".join(result.notes)
+            self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
                 detail = result.details if self.transaction.settings.has_details else ""
                 first, *others = result.notes
@@ -237,7 +237,8 @@ class Execution:
         views = dict(self.transaction.settings.views)
         for name in command.names:
             if views.pop(name, None) is None and not command.if_exists:
-                raise WireError("42P01", "There is no view of this name.", hint="DROP VIEW IF EXISTS")
+                hint = f"DROP VIEW IF EXISTS {quote_name(name)}"
+                raise WireError("42P01", "There is no view of this name.", hint=hint)
         self.transaction.change(lambda settings: replace(settings, views=views), local=False)
         return CommandComplete("DROP VIEW")
 
@@ -301,7 +302,7 @@ class Execution:
         prepared = self._find_prepared(command.name)
         known = (await self.describe(prepared)).parameters
         if len(known) != len(command.values):
-            reason = f"This prepared statement takes {len(known)} values, and {len(command.values)} were passed."
+            reason = f"EXECUTE has the wrong number of values: {len(command.values)} instead of {len(known)}."
             raise WireError("42601", reason, hint="Pass one value for each parameter.")
         absolute = OIDS["timestamptz"]  # a literal of this type is converted; of others the parameter decides
         types = tuple(own if own == absolute else oid for oid, own in zip(known, command.types, strict=True))

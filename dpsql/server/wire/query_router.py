@@ -157,7 +157,8 @@ class ThreadRunner:
             if not task.done() and not has_begun:
                 task.cancel()
         reason = "The statement was cancelled." if cancelled.done() else "The statement took too long."
-        raise WireError("57014", reason, hint="It may be charged already; sending it again replays its answer free.")
+        hint = "If it is a private query that had begun, it is charged, and sending it again returns its answer, free."
+        raise WireError("57014", reason, hint=hint)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

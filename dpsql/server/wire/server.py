@@ -155,8 +155,8 @@ class Wire:
         """Count a connection; raise `WireError` for more than the policy allows to a user, or to all together."""
         settings = self._gateway.service.policy.server
         if self._user_counts[user.name] >= settings.connections_per_user:
-            reason = f"This user has {settings.connections_per_user} connections, and may have no more."
-            hint = "Close some. The curator may raise connections_per_user in [server] of the policy."
+            reason = f"This user has as many connections as are allowed: {settings.connections_per_user}."
+            hint = "Close one. The curator may raise connections_per_user in [server] of the policy."
             raise WireError("53300", reason, hint=hint, fatal=True)
         if not self._gateway.enter(SURFACE):
             reason = "The server has as many connections as max_connections allows."

@@ -127,7 +127,9 @@ def _check_value(name: str, value: str) -> None:
     normal = _PUNCTUATION.sub("", value.lower())  # asyncpg quotes what it sets in its first message
     if len(value) > _MAX_LENGTH or len(name) > _MAX_LENGTH:
         raise WireError("22023", "The value of a setting is too long.", hint=f"Set at most {_MAX_LENGTH} characters.")
-    if name in _READ_ONLY or (name.startswith("dpsql.") and name not in _OWN):
+    if name.startswith("dpsql.") and name not in _OWN | _READ_ONLY:
+        raise WireError("42704", "There is no such setting.", hint="SHOW ALL lists the settings.")
+    if name in _READ_ONLY:
         raise WireError("55P02", "This setting is read-only.", hint=f"SHOW {name}")
     if name == "client_encoding" and normal not in {"utf8", "unicode"}:
         raise WireError("0A000", "Only UTF-8 is supported.", hint="SET client_encoding TO 'UTF8'.")

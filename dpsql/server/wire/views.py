@@ -17,7 +17,7 @@ from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.words import Word, read_words
 
-__all__ = ["View", "add_view", "expand_views", "list_definitions"]
+__all__ = ["View", "add_view", "expand_views", "list_definitions", "quote_name"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
@@ -90,7 +90,7 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     used = [name for name in names if name in views and name not in own]
     if not used:
         return source
-    ctes = ", ".join(f"{_quote(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment
+    ctes = ", ".join(f"{quote_name(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment
     if first.upper == "WITH":
         following = words[start + 1] if start + 1 < len(words) else first
         at, inserted = (following if following.upper == "RECURSIVE" else first).end, f" {ctes},"
@@ -121,9 +121,9 @@ def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
     """
     unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
     return tuple(
-        f"CREATE TEMPORARY VIEW {_quote(name)} AS SELECT "
-        + ", ".join(f"NULL::{_find_type(column)} AS {_quote(column.name)}" for column in view.columns)
-        + f" {unread}; GRANT SELECT ON pg_temp.{_quote(name)} TO PUBLIC"
+        f"CREATE TEMPORARY VIEW {quote_name(name)} AS SELECT "
+        + ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in view.columns)
+        + f" {unread}; GRANT SELECT ON pg_temp.{quote_name(name)} TO PUBLIC"
         for name, view in views.items()
     )
 
@@ -140,5 +140,6 @@ def _cut_name(name: str) -> str:
     return name.encode()[:_MAX_NAME].decode(errors="ignore")
 
 
-def _quote(name: str) -> str:
+def quote_name(name: str) -> str:
+    """Return a name in quotes, as SQL reads it."""
     return '"' + name.replace('"', '""') + '"'

@@ -260,9 +260,7 @@ def _check_select(statement: Statement, tokens: list[Token]) -> None:
     if not tokens:
         raise Refusal("empty", "There is no statement.", hint="Write one, such as SHOW TABLES.")
     if tokens[0].token_type.name not in {"SELECT", "WITH"} and not _is_combined(tokens):
-        reason = (
-            "Only SELECT, EXPLAIN of a private one, SHOW TABLES, FUNCTIONS or BUDGET and DESCRIBE are statements here."
-        )
+        reason = "Only SELECT, EXPLAIN, SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET and DESCRIBE are statements here."
         raise Refusal(
             "not-a-query",
             reason,

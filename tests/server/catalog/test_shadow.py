@@ -193,6 +193,7 @@ def test_what_acts_or_looks_elsewhere_is_refused_and_leaves_no_trace(shadow: Cat
 
 
 def test_behind_the_first_wall_postgresql_refuses_too(shadow: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(shadow, "SELECT pg_sleep(9)").hint.startswith("Leave the function out")
     monkeypatch.setattr("dpsql.server.catalog.shadow.check_statement", str.encode)
     acting = "pg_sleep(9) pg_advisory_lock(1) lo_creat(1) pg_ls_dir('/') pg_read_file('/etc/passwd') nextval('a')"
     for call in [*acting.split(), "table_to_xml('reads', true, true, '')", "pg_notify('a', 'b')"]:

@@ -65,7 +65,7 @@ def test_a_token_does_what_its_scopes_say(served: Served) -> None:
     assert not call(served, "explain", token=free, sql=TOP).is_error
     refused = call(served, "query", token=free, sql=TOP)
     assert refused.structured_content["error"]["code"] == "token-scope"
-    assert "--scope query" in text_of(refused)
+    assert "LABEL --scope read --scope query" in text_of(refused)
     assert call(served, "tables", token=served.token("ana", "curate")).is_error
     assert served.charges() == 0
 

@@ -80,7 +80,9 @@ def test_the_history_and_the_price_know_what_was_asked(served: Served) -> None:
         sql="SELECT article FROM reads WHERE country = ? GROUP BY article TOP 1 PRIVATE",
         parameters=["DE"],
     )
-    (entry,) = call(served, "history", token=token, last=5).structured_content["queries"]
+    history = call(served, "history", token=token, last=5)
+    assert re.fullmatch(r"\S+ \S+ answered, used [0-9.]+ % of the budget: SELECT article FROM .*", text_of(history))
+    (entry,) = history.structured_content["queries"]
     assert entry["state"] == "answered"
     same = {
         "sql": "SELECT article FROM reads WHERE country = :land GROUP BY article TOP 1 PRIVATE",

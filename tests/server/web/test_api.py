@@ -221,6 +221,11 @@ def test_a_token_does_what_its_scopes_say_and_no_more(client: TestClient, world:
     assert status(made["query"], "POST", "/query", {"sql": COUNTS}) == 200
     assert status(made["read"], "DELETE", "/token") == 204
     assert status(made["read"], "GET", "/budget") == 401
+    unknown = client.get("/api/v1/budget", headers={"authorization": f"Bearer {made['read']}"}).json()
+    assert (unknown["code"], unknown["reason"]) == (
+        "login-required",
+        "This token is unknown, was revoked or has expired.",
+    )
 
 
 def test_a_token_without_named_scopes_has_those_of_an_analyst(client: TestClient) -> None:

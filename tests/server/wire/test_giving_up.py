@@ -88,8 +88,11 @@ def test_a_cancelled_statement_is_settled_and_replayed(served: Served, gate: Gat
 def test_a_time_limit_gives_up(served: Served) -> None:
     with psycopg.connect(served.conninfo(), autocommit=True) as connection:
         connection.execute("SET statement_timeout TO '200ms'")
-        with pytest.raises(psycopg.errors.QueryCanceled, match="too long"):
+        with pytest.raises(psycopg.errors.QueryCanceled, match="too long") as caught:
             connection.execute(TOP)
+        assert (caught.value.diag.message_hint or "").startswith(
+            "If it is a private query that had begun, it is charged"
+        )
 
 
 def test_a_private_statement_that_was_given_up_before_it_began_is_not_begun(served: Served, gate: Gate) -> None:

@@ -118,7 +118,9 @@ def test_whoever_says_nothing_is_hung_up_on(served: Served) -> None:
 
 def test_one_user_has_only_so_many_connections(served: Served) -> None:
     held = [psycopg.connect(served.conninfo("ben")) for _ in range(3)]
-    with pytest.raises(psycopg.OperationalError, match=r"(?s)has 3 connections.*connections_per_user"):
+    with pytest.raises(
+        psycopg.OperationalError, match=r"(?s)as many connections as are allowed: 3.*connections_per_user"
+    ):
         psycopg.connect(served.conninfo("ben"))
     for connection in held:
         connection.close()

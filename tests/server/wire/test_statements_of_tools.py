@@ -236,6 +236,9 @@ def test_a_view_ends_with_its_transaction_or_is_dropped(client: psycopg.Connecti
         with pytest.raises(psycopg.errors.DuplicateTable):
             client.execute("CREATE TEMP VIEW v AS SELECT 2")
         client.execute(statement)
+    with pytest.raises(psycopg.errors.UndefinedTable) as caught:
+        client.execute('DROP VIEW "not ""there"')
+    client.execute(caught.value.diag.message_hint or "")
     client.execute("DROP VIEW IF EXISTS v, w CASCADE")
     long = "é" * 31
     for statement in (f'CREATE TEMP VIEW "{long}ab" AS SELECT 1', 'CREATE TEMP VIEW "" AS SELECT 1'):

@@ -115,6 +115,12 @@ def test_settings_return_with_the_end_of_a_transaction(client: psycopg.Connectio
     assert shown(client, "application_name") == ""
 
 
+def test_a_setting_of_dpsql_that_there_is_not_is_refused(client: psycopg.Connection) -> None:
+    assert sqlstate(client, "SET dpsql.nothing TO 'x'") == "42704"
+    assert sqlstate(client, "SET dpsql.receipt TO 'x'") == "55P02"
+    assert "dpsql.details" in {row[0] for row in client.execute("SHOW ALL").fetchall()}
+
+
 def test_a_text_of_statements_succeeds_or_fails_as_one(client: psycopg.Connection) -> None:
     assert sqlstate(client, "SET application_name TO 'half'; SELECT nothing FROM countries") == "42703"
     assert shown(client, "application_name") == ""
@@ -269,4 +275,4 @@ def test_a_short_answer_is_explained_in_a_notice(client: psycopg.Connection) -> 
     assert said[1].startswith("answered 0 of 3; used ")
     assert said[2].startswith("warning: The condition on user_id leaves at most one user")
     shown = client.execute("SHOW dpsql.receipt").fetchone()
-    assert shown == ("; ".join(said),)
+    assert shown == (f"{said[0]} {said[1]}; {said[2]}",)

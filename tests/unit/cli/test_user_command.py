@@ -75,7 +75,8 @@ def test_a_token_is_printed_once_and_may_do_little_by_default(tmp_path: Path) ->
 def test_the_policy_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(POLICY)
     words = ["user", "add", "alice", "--policy", "policy.toml", "--password-stdin"]
-    assert dpsql_command(*words, cwd=tmp_path, stdin=WORDS.encode())[0] == 0
+    exit_code, printed, told = dpsql_command(*words, cwd=tmp_path, stdin=WORDS.encode())
+    assert (exit_code, b"SIGHUP" in printed, "SIGHUP" in told) == (0, False, True)
     assert Users.load(tmp_path / "people.toml").check("alice", WORDS)
 
 

@@ -97,6 +97,7 @@ def test_the_words_say_whether_the_planned_queries_fit() -> None:
         "3 such queries fit, with any answers. What is left admits 3 in the worst case, and 4 when half of the "
         "items come back."
     )
+    assert str(forecast(plan, three, times=1)).startswith("1 such query fits, with any answers. What")
     assert "may not all fit, but do if half" in str(forecast(plan, three, times=4))
     assert str(forecast(plan, three, times=5)).startswith("5 such queries may not all fit. What")
 

@@ -64,6 +64,11 @@ def test_a_key_is_called_by_what_its_name_identifies(name: str, noun: str) -> No
     assert answer.explanation.startswith(f"No {noun} stood out.")
 
 
+def test_a_key_that_only_a_cast_names_is_called_a_value() -> None:
+    answer = session_over(FLAT).sql("SELECT article::VARCHAR FROM reads GROUP BY 1 TOP 10 PRIVATE")
+    assert answer.explanation.startswith("No value of article::VARCHAR stood out.")
+
+
 def test_a_bound_is_spoken_of_where_counts_are_shown() -> None:
     text = (
         "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1, "

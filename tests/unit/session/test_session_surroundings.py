@@ -471,6 +471,7 @@ REFUSED = {
     "SELECT foo, [1] AS l FROM ({}) AS x": ("outer-select", '"foo"'),
     "SELECT n + $1 + foo::FLOAT FROM ({}) AS x": ("outer-select", '"foo"'),
     "SELECT foo_bar(n) FROM ({}) AS x": ("outer-select", "foo_bar"),
+    "SELECT fool(n) FROM ({}) AS x": ("outer-select", '"floor"? Hint: '),
     "SELECT article, SUM(n)::FLOAT FROM ({}) AS x": ("outer-select", "GROUP BY"),
     "SELECT n::NOTYPE FROM ({}) AS x": ("outer-select", "NOTYPE"),
     "SELECT [n, FROM ({}) AS x": ("syntax", ""),
