@@ -57,8 +57,10 @@ CLAUSES = {
         "each user in at most 5": " ALL PRIVATE WITH (max_groups_contributed = 5)",
     },
     "total of sums": {"private (aim 1.3)": " PRIVATE"},
-    "COUNT(*) top 10": {"private (aim 1.6)": " TOP 10 PRIVATE"},
-    "SUM top 10": {"private (aim 1.6)": " TOP 10 PRIVATE"},
+    **{
+        tile: {"private (aim 1.6)": " TOP 10 PRIVATE", "private, relay": " TOP 10 PRIVATE WITH (mechanism = relay)"}
+        for tile in ("COUNT(*) top 10", "SUM top 10")
+    },
 }
 
 

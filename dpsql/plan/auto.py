@@ -13,8 +13,8 @@ prediction replaces the data by fixed guesses:
 Below that k the relay answers where it can: its first leg is a limited domain, which ranks by counts and charges for
 what it returns, and its second leg finds by their weights groups that the first cannot see. Where it cannot, as with
 PER or `min_units`, the limited domain answers alone, and so it does where rows or sums are measured: to weigh these
-takes 2.7 times as long as to count users. The `population` of a policy decides nothing: population / k says too little
-of the k-th count of skewed data.
+takes about three times as long as to count users (`benchmarks run dashboard`). The `population` of a policy decides
+nothing: population / k says too little of the k-th count of skewed data.
 """
 
 from __future__ import annotations

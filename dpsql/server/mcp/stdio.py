@@ -45,7 +45,7 @@ class _SessionCaller:
         return await anyio.to_thread.run_sync(lambda: act(self.session), limiter=self.limiter)
 
     def require(self, scope: str) -> None:
-        """Allow everything: whoever starts the process can read the data."""
+        """Allow everything: the user who starts the process can read the data."""
 
     def show(self, error: Error) -> Error:
         return error

@@ -37,6 +37,7 @@ _TEXT: dict[str, object] = {"type": "string"}
 _BOOLEAN: dict[str, object] = {"type": "boolean"}
 _OBJECTS: dict[str, object] = {"type": "array", "items": {"type": "object"}}
 _TEXTS: dict[str, object] = {"type": "array", "items": _TEXT}
+_OBJECT_OR_NULL: dict[str, object] = {"type": ["object", "null"]}
 T = TypeVar("T")
 
 
@@ -236,7 +237,8 @@ _ALL = (
             "rows": {"type": "array", "items": {"type": "array"}},
             "row_count": {"type": "integer"},
             "truncated": _BOOLEAN,
-            "interval": {"type": ["object", "null"]},
+            "interval": _OBJECT_OR_NULL,
+            "total": _OBJECT_OR_NULL,
             "note": _TEXT,
             "explanation": _TEXT,
             "warnings": _TEXTS,
