@@ -23,7 +23,7 @@ GROUP = "dpsql.testing"  # entry points of other packages: the name of an engine
 _KITS = {
     "portable": "dpsql.testing.kits.portable:KIT",
     "postgres": "dpsql.testing.kits.postgres:create_kit",
-    "spark": "dpsql.testing.kits.spark:create_kit",
+    "spark": "dpsql.testing.kits.spark:KIT",
 }
 
 
