@@ -88,13 +88,13 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
     """Return the values as PostgreSQL reads them."""
     values = column.combine_chunks()
     if pa.types.is_date32(values.type):
-        return [_moment(days, 86_400_000_000, "DATE") for days in values.view(pa.int32()).to_pylist()]
+        return [_moment(days, 86_400_000_000, type_="DATE") for days in values.view(pa.int32()).to_pylist()]
     if pa.types.is_timestamp(values.type):
-        return [_moment(at, 1, "TIMESTAMP") for at in values.view(pa.int64()).to_pylist()]
+        return [_moment(at, 1, type_="TIMESTAMP") for at in values.view(pa.int64()).to_pylist()]
     return [None if value is None else str(value) for value in values.to_pylist()]
 
 
-def _moment(number: int | None, width: int, type_: str) -> str | None:
+def _moment(number: int | None, width: int, *, type_: str) -> str | None:
     """Return a date or time stamp, of which a month before our era is the year 1 BC, as PostgreSQL reads it."""
     if number is None or number in _ENDLESS:
         return None if number is None else _ENDLESS[number]
