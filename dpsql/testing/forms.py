@@ -80,7 +80,7 @@ def analyze_shapes(shapes: Sequence[str], catalog: Catalog) -> list[ShapeExpress
     found, written = [], list(texts)
     for at in range(0, len(written), _MAX_KEYS):
         found += _analyze(written[at : at + _MAX_KEYS], catalog)
-    unread = set(shapes) - {texts[form.text] for form in found}
+    unread = {*texts.values()} - {texts[form.text] for form in found}
     if unread:
         raise ValueError(f"The language refuses all expressions of {sorted(unread)}.")
     return found
