@@ -66,6 +66,7 @@ __all__ = [
 
 _REFUSED = {"engine-lacks", "type", "unknown-column"}  # what the dialect lacks, or the kit left out of the tables
 _FOLDER = Path(__file__).parent / "statements"
+_LONGEST = 300  # characters of an error
 NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the clock of all queries, in UTC
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _BOUNDS: dict[str, int | Mapping[str, int]] = {
@@ -264,5 +265,6 @@ def _summary(columns: list[list[object]]) -> tuple[list[object], int]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error in a line."""
-    return f"{error.code}: {error.reason}" if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+    """Return an error in a line, cut to what tells it from others."""
+    text = f"{error.code}: {error.reason}" if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:_LONGEST]
