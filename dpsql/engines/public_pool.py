@@ -44,6 +44,11 @@ class PublicEngines:
         """The time limit of a statement."""
         return self._seconds
 
+    @property
+    def most(self) -> int:
+        """The number of statements that run at a time."""
+        return self._most
+
     def open_first(self) -> None:
         """Open the first engine now; raises what opening it raises."""
         self._give_back(self._take(None), usable=True)

@@ -2,7 +2,7 @@
 
 The connection is PostgreSQL's own client's: the address may leave out what PGPASSWORD, a password file or a service
 says. Its settings apply to every statement: it is read-only, names of functions and operators are those of pg_catalog,
-clock and dates are UTC and ISO. A broken connection is replaced for the next statement.
+clock and dates are UTC and ISO. A broken connection is replaced before the next statement is charged.
 """
 
 from __future__ import annotations
@@ -110,9 +110,19 @@ class PostgresEngine(RemoteEngine):
         if self._connection is not None:
             self._connection.adbc_cancel()
 
+    def lives(self) -> bool:
+        """Return whether the server still answers on the connection."""
+        connection = self._connection
+        if connection is None or _lives(connection):
+            return connection is not None
+        with suppress(Exception):
+            connection.close()
+        return False
+
     def reconnect(self) -> bool:
-        """Leave the connection to the statement that does not end; the next statement opens another."""
+        """Leave the connection to a statement that does not end, and open another."""
         self._connection = None
+        self._connection = self._connect()
         return True
 
     def disconnect(self) -> None:
