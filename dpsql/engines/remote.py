@@ -186,6 +186,8 @@ class RemoteEngine(ABC):
                 again = self.reconnect()
             if not again:
                 raise engine_closed()
+            self._done = threading.Event()  # of no statement
+            self._done.set()
 
     def _still_lives(self) -> bool:
         """Return whether the connection answers in time; one that does not may hang for minutes."""

@@ -98,12 +98,13 @@ class PostgresEngine(RemoteEngine):
         try:
             return _answer(connection, statement)
         except Exception:
-            if not _lives(connection):
-                if self._connection is connection:  # and no other was made meanwhile, for the next statement
-                    self._connection = None
+            if self._connection is connection and not _lives(connection):
+                self._connection = None
+            raise
+        finally:
+            if self._connection is not connection:  # broken, or left to this statement
                 with suppress(Exception):
                     connection.close()
-            raise
 
     def cancel(self) -> None:
         """Ask the server to stop what runs."""
