@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineQueue", "QueueTerms", "round_to_grid"]
 
-_QUICK = 1.0  # seconds: an analyst whose last statement took longer leaves one place to the others
+# An analyst is slow whose last statement took so many times as long as the quickest last one, and so many seconds.
+_SLOW, _LEAST_SLOW = 4.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,17 @@ class _Place:
     began: float
     until: float = math.inf
 
-    def is_slow(self, now: float) -> bool:
-        """Return whether the statement has taken long; after its end, by the time of the grid alone."""
-        return min(now, self.until) - self.began > _QUICK
+    def measure(self, now: float) -> float:
+        """Return the seconds that the statement has taken; after its end, those until the time of the grid."""
+        return min(now, self.until) - self.began
 
 
 class EngineQueue:
     """Queue for `places`, one for each analyst, in which analysts take turns and at most `max_waiting` statements wait.
 
-    A free place goes to the next waiting analyst, and to the one of their threads that has waited longest. Of several
-    places one is kept for analysts whose last statement was quick, so that quick statements do not wait for slow ones.
+    A free place goes to the next waiting analyst, and to the one of their threads that has waited longest. Slow
+    analysts leave one of several places to the others, so that quick statements do not wait for slow ones: those whose
+    last statement took more than four times as long as the quickest last one of all analysts, and more than 0.2 s.
     With a grid, a place is handed on at 1, 2, 4, 8 ... times the grid after it was taken, whenever its statement ended:
     who waits, is refused or comes next depends on durations only as rounded so.
     """
@@ -58,7 +60,7 @@ class EngineQueue:
         self._held: list[_Place] = []
         self._running = Counter[str]()
         self._waiting: OrderedDict[str, deque[list[_Place]]] = OrderedDict()  # the next of the round first
-        self._slow = set[str]()  # analysts whose last statement was
+        self._last: dict[str, float] = {}  # seconds of the last statement of each analyst
 
     def resize(self, places: int, *, max_waiting: int) -> None:
         """Change the number of places, and of statements that may wait; those that hold one or wait go on."""
@@ -125,7 +127,7 @@ class EngineQueue:
         now = time.monotonic()
         for place in [each for each in self._held if each.until <= now]:
             self._held.remove(place)
-            (self._slow.add if place.is_slow(now) else self._slow.discard)(place.analyst)
+            self._last[place.analyst] = place.measure(now)
         is_granted = False
         while len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
             waiting = self._waiting[analyst]
@@ -142,10 +144,12 @@ class EngineQueue:
 
     def _find_next(self, now: float) -> str | None:
         """Return the next analyst who may have a free place."""
-        slow = sum(place.analyst in self._slow or place.is_slow(now) for place in self._held)
-        may_be_slow = self._places == 1 or slow < self._places - 1
+        limit = max(_LEAST_SLOW, _SLOW * min(self._last.values(), default=0.0))
+        slow = {analyst for analyst, seconds in self._last.items() if seconds > limit}
+        slow_places = sum(place.analyst in slow or place.measure(now) > limit for place in self._held)
+        leaves_one = self._places > 1 and slow_places >= self._places - 1
         for analyst in self._waiting:
-            if not self._running[analyst] and (may_be_slow or analyst not in self._slow):
+            if not self._running[analyst] and not (leaves_one and analyst in slow):
                 return analyst
         return None
 

@@ -66,6 +66,15 @@ def holding(queue: EngineQueue, *names: str) -> Iterator[list[Analyst]]:
             each.leave()
 
 
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        fake: Any = type("Time", (), {"monotonic": lambda _: self.now})()
+        monkeypatch.setattr(engine_queue, "time", fake)
+
+
 def is_at_rest(queue: EngineQueue) -> bool:
     queue._grant()
     return not queue._held and not queue._waiting and not queue._running
@@ -73,22 +82,22 @@ def is_at_rest(queue: EngineQueue) -> bool:
 
 def test_analysts_take_turns_at_every_place_however_many_statements_each_has_sent() -> None:
     queue, order = EngineQueue(2, max_waiting=20), list[str]()
-    threads = []
-
-    def run(name: str) -> None:
-        with queue.place(name, FREE):
-            order.append(name)
-            time.sleep(0.01)
-
-    with holding(queue, "first", "second"):
-        for name in ["greedy"] * 4 + ["ana", "ben"]:
-            threads.append(threading.Thread(target=run, args=(name,)))
-            threads[-1].start()
-            until(lambda: waiting(queue) == len(threads))
-    for thread in threads:
-        thread.join()
-    assert set(order[:3]) == {"greedy", "ana", "ben"}  # one each, before the second of the one who sent four
-    assert order.count("greedy") == 4
+    inside = [Analyst(queue, name) for name in ("first", "second")]
+    assert all(each.entered.wait(30) for each in inside)
+    outside = []
+    for name in ["greedy"] * 3 + ["ana", "ben"]:
+        outside.append((name, Analyst(queue, name)))
+        until(lambda: waiting(queue) == len(outside))
+    while outside:
+        inside.pop(0).leave()
+        until(lambda: any(each.entered.is_set() for _, each in outside))
+        for found in [each for each in outside if each[1].entered.is_set()]:
+            outside.remove(found)
+            order.append(found[0])
+            inside.append(found[1])
+    for each in inside:
+        each.leave()
+    assert order == ["greedy", "ana", "ben", "greedy", "greedy"]
     assert is_at_rest(queue)
 
 
@@ -104,33 +113,34 @@ def test_an_analyst_runs_one_statement_at_a_time_though_places_are_free() -> Non
     assert is_at_rest(queue)
 
 
-def test_a_quick_statement_does_not_wait_for_those_of_slow_analysts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_statement_does_not_wait_for_those_of_slow_analysts() -> None:
     queue = EngineQueue(3, max_waiting=20)
-    slow = ["s1", "s2", "s3", "s4"]
-    with monkeypatch.context() as patched:
-        patched.setattr(engine_queue, "_QUICK", -1.0)
-        for name in slow:  # each has taken long
-            with queue.place(name, FREE):
-                pass
+    queue._last = {"light": 0.3, **dict.fromkeys(("s1", "s2", "s3", "s4"), 1.3)}
     with holding(queue, "s1", "s2"):
         others = [Analyst(queue, name) for name in ("s3", "s4")]
         until(lambda: waiting(queue) == 2)  # though one place is free
-        for _ in range(3):
-            with queue.place("light", FREE):
+        for name in ("light", "light", "new"):
+            with queue.place(name, FREE):
                 assert not any(each.entered.is_set() for each in others)
     for each in others:
         assert each.entered.wait(30)
         each.leave()
-    assert queue._slow == set()  # their last statements were quick
     assert is_at_rest(queue)
 
 
+@pytest.mark.parametrize("last", [(1.3, 1.3, 1.3), (0.01, 0.15, 0.15), (0.3, 1.1, 1.1)])
+def test_analysts_of_whom_none_is_slow_leave_no_place_free(last: tuple[float, ...]) -> None:
+    queue = EngineQueue(3, max_waiting=20)
+    queue._last = dict(zip(("a", "b", "c"), last, strict=True))
+    with holding(queue, "a", "b", "c"):
+        assert waiting(queue) == 0
+
+
 def test_a_statement_that_runs_for_long_counts_as_slow_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = EngineQueue(2, max_waiting=20)
-    monkeypatch.setattr(engine_queue, "_QUICK", -1.0)
-    with queue.place("slow", FREE):
-        pass
+    clock, queue = Clock(monkeypatch), EngineQueue(2, max_waiting=20)
+    queue._last = {"light": 0.01, "slow": 5.0}
     with holding(queue, "unknown"):
+        clock.now += 0.3
         other = Analyst(queue, "slow")
         until(lambda: waiting(queue) == 1)
         with queue.place("light", FREE):
@@ -141,7 +151,7 @@ def test_a_statement_that_runs_for_long_counts_as_slow_before_it_ends(monkeypatc
 
 def test_one_place_is_for_all() -> None:
     queue = EngineQueue(1, max_waiting=20)
-    queue._slow.add("ana")
+    queue._last = {"light": 0.01, "ana": 5.0}
     with queue.place("ana", FREE), pytest.raises(Refusal), queue.place("ben", QueueTerms(seconds=0.01)):
         raise AssertionError
     assert is_at_rest(queue)
@@ -199,15 +209,6 @@ def test_more_and_fewer_places_hold_from_then_on() -> None:
     assert is_at_rest(queue)
 
 
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        fake: Any = type("Time", (), {"monotonic": lambda _: self.now})()
-        monkeypatch.setattr(engine_queue, "time", fake)
-
-
 @pytest.mark.parametrize(("taken", "point"), [(0.01, 0.25), (0.2, 0.25), (0.26, 0.5), (3.9, 4.0)])
 def test_a_place_of_several_is_handed_on_at_a_time_of_its_grid(
     taken: float, point: float, monkeypatch: pytest.MonkeyPatch
@@ -236,16 +237,16 @@ def test_a_place_of_several_is_handed_on_at_a_time_of_its_grid(
     assert is_at_rest(queue)
 
 
-def test_with_a_grid_who_is_slow_is_found_out_at_a_time_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_grid_the_time_of_a_statement_is_one_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, queue = Clock(monkeypatch), EngineQueue(2, max_waiting=9)
     with queue.place("ana", QueueTerms(900)):
-        clock.now += 0.95  # 1.8 s on the grid
+        clock.now += 0.95
     clock.now = 101.7
     queue._grant()
-    assert queue._slow == set()
+    assert queue._last == {}
     clock.now = 101.9
     queue._grant()
-    assert queue._slow == {"ana"}
+    assert queue._last == {"ana": pytest.approx(1.8)}
 
 
 def test_many_threads_lose_no_place() -> None:
