@@ -7,10 +7,10 @@ a database file, PostgreSQL (of the test extra, on this machine) its own table. 
 over all rows, a *light* one over 20,000 of them, and none was asked before. Each engine has a process of its own.
 
 *Light, alone* is asked by one analyst, one after the other. *Light, 16 analysts* is asked by twelve, each every two
-seconds, while four others ask heavy questions without a pause: with the default of `connections`, and with one, which
-is how earlier versions worked. *Heavy, 4 at once* are asked by four analysts at the same moment, and told against the
-same four of one analyst one after the other, so that 1 is what a single connection would take. The plain heavy query is
-sent to the engine itself, over one connection and over four.
+seconds, while four others ask heavy questions without a pause, after each had one answer: with the default of
+`connections`, and with one, which is how earlier versions worked. *Heavy, 4 at once* are asked by four analysts at the
+same moment, and told against the same four of one analyst one after the other, so that 1 is what a single connection
+would take. The plain heavy query is sent to the engine itself, over one connection and over four.
 """
 
 from __future__ import annotations
@@ -108,13 +108,17 @@ def _at_once(runs: list[Callable[[], object]]) -> float:
 
 def _crowd(ask: Callable[[str, str], None], seconds: float) -> Samples:
     """Return the seconds of light questions, while other analysts ask heavy ones without a pause."""
-    ends, taken = threading.Event(), list[float]()
+    begins, ends, taken = threading.Barrier(ANALYSTS + 1), threading.Event(), list[float]()
 
     def heavy(number: int) -> None:
+        ask(f"heavy {number}", "events")
+        begins.wait()
         while not ends.is_set():
             ask(f"heavy {number}", "events")
 
     def light(number: int) -> None:
+        ask(f"light {number}", "light")
+        begins.wait()
         ends.wait(EVERY * number / ANALYSTS)
         while not ends.is_set():
             began = time.monotonic()
@@ -124,6 +128,7 @@ def _crowd(ask: Callable[[str, str], None], seconds: float) -> Samples:
     acts = [partial(heavy if number < HEAVY else light, number) for number in range(ANALYSTS)]
     with ThreadPoolExecutor(ANALYSTS) as threads:
         going = [threads.submit(act) for act in acts]
+        begins.wait()
         time.sleep(seconds)
         ends.set()
         for each in going:

@@ -97,8 +97,8 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
 
     given = find_source(database, policy)
     of_duckdb = given is None or given.path is not None
-    size = policy.engine.count_connections(of_duckdb=of_duckdb)
     is_apart = of_duckdb and policy.engine.isolates(isolation)
+    size = policy.engine.count_connections(of_duckdb=of_duckdb, is_apart=is_apart)
     settings = policy.engine.for_worker(size) if is_apart else policy.engine
     member = replace(policy, engine=settings)
     first = open_engine(database, member, isolation=isolation)

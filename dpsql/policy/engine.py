@@ -16,7 +16,9 @@ ISOLATIONS = ("in_process", "process")
 _MEMORY = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})? ?[KMGT]i?B")
 _LONGEST_LIMIT = 86_400  # seconds
 _MAX_CONNECTIONS = 64
-_CONNECTIONS, _CONNECTIONS_OF_DUCKDB = 4, 2  # by default; DuckDB has all processors at work for one statement
+# By default. DuckDB has all processors at work for one statement, so there is one for slow statements and others for
+# quick ones. Workers are fewer, since each has a part of the memory.
+_CONNECTIONS, _CURSORS, _WORKERS = 4, 3, 2
 _SHARE = 0.2  # of the machine's memory, for an engine of public tables, where the policy sets no limit
 _MEGABYTES = {"K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
 _LEAST_MEGABYTES = 256  # that an engine of public tables gets, where the policy gives as much
@@ -31,7 +33,7 @@ class EngineSettings:
     longer than `time_limit` seconds fails, and is charged in full like every failure. A statement over public tables
     alone, which is free, is stopped after `public_time_limit` seconds (30 by default). With `answer_grid_ms`, results
     that depend on rows are returned only 1, 2, 4, 8 ... times so many milliseconds after the start. A server runs up to
-    `connections` statements at a time (4 by default, and 2 of DuckDB's), and lets `max_waiting` others wait.
+    `connections` statements at a time, and lets `max_waiting` others wait (100 by default).
 
     >>> EngineSettings(isolation="process", time_limit=60).isolation
     'process'
@@ -77,9 +79,9 @@ class EngineSettings:
         memory = _machine_share(_SHARE) if self.memory_limit is None else _divide(self.memory_limit, 4)
         return replace(self, memory_limit=memory, threads=threads, time_limit=self.public_time_limit)
 
-    def count_connections(self, *, of_duckdb: bool) -> int:
-        """Return how many statements a server runs at a time in an engine."""
-        return self.connections or (_CONNECTIONS_OF_DUCKDB if of_duckdb else _CONNECTIONS)
+    def count_connections(self, *, of_duckdb: bool, is_apart: bool = False) -> int:
+        """Return how many statements a server runs at a time; those of DuckDB may be in processes of their own."""
+        return self.connections or ((_WORKERS if is_apart else _CURSORS) if of_duckdb else _CONNECTIONS)
 
     def for_worker(self, count: int) -> EngineSettings:
         """Return the settings of one of so many processes that together have the memory of these."""

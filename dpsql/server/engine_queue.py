@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineQueue", "QueueTerms", "round_to_grid"]
 
-# An analyst is slow whose last statement took so many times as long as the quickest last one, and so many seconds.
-_SLOW, _LEAST_SLOW = 4.0, 0.2
+# An analyst is slow of whose last statements even the quickest took so many times as long as that of the quickest
+# analyst, and so many seconds: one of several is not delayed by what else the machine does.
+_SLOW, _LEAST_SLOW, _REMEMBERED = 4.0, 0.2, 3
+_RECENT = 60.0  # seconds since the end of a last statement beside which others are slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class EngineQueue:
     """Queue for `places`, one for each analyst, in which analysts take turns and at most `max_waiting` statements wait.
 
     A free place goes to the next waiting analyst, and to the one of their threads that has waited longest. Slow
-    analysts leave one of several places to the others, so that quick statements do not wait for slow ones: those whose
-    last statement took more than four times as long as the quickest last one of all analysts, and more than 0.2 s.
+    analysts have at most half of several places, so that quick statements do not wait for slow ones: those whose last
+    three statements took more than four times as long as the quickest of others in this minute, and more than 0.2 s.
     With a grid, a place is handed on at 1, 2, 4, 8 ... times the grid after it was taken, whenever its statement ended:
     who waits, is refused or comes next depends on durations only as rounded so.
     """
@@ -60,7 +62,7 @@ class EngineQueue:
         self._held: list[_Place] = []
         self._running = Counter[str]()
         self._waiting: OrderedDict[str, deque[list[_Place]]] = OrderedDict()  # the next of the round first
-        self._last: dict[str, float] = {}  # seconds of the last statement of each analyst
+        self._last: dict[str, deque[_Place]] = {}  # of each analyst, those whose time has come
 
     def resize(self, places: int, *, max_waiting: int) -> None:
         """Change the number of places, and of statements that may wait; those that hold one or wait go on."""
@@ -127,7 +129,7 @@ class EngineQueue:
         now = time.monotonic()
         for place in [each for each in self._held if each.until <= now]:
             self._held.remove(place)
-            self._last[place.analyst] = place.measure(now)
+            self._last.setdefault(place.analyst, deque(maxlen=_REMEMBERED)).append(place)
         is_granted = False
         while len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
             waiting = self._waiting[analyst]
@@ -144,12 +146,14 @@ class EngineQueue:
 
     def _find_next(self, now: float) -> str | None:
         """Return the next analyst who may have a free place."""
-        limit = max(_LEAST_SLOW, _SLOW * min(self._last.values(), default=0.0))
-        slow = {analyst for analyst, seconds in self._last.items() if seconds > limit}
+        usual = {analyst: min(place.measure(now) for place in last) for analyst, last in self._last.items()}
+        recent = [usual[analyst] for analyst, last in self._last.items() if now - last[-1].until <= _RECENT]
+        limit = max(_LEAST_SLOW, _SLOW * min(recent, default=math.inf))
+        slow = {analyst for analyst, seconds in usual.items() if seconds > limit}
         slow_places = sum(place.analyst in slow or place.measure(now) > limit for place in self._held)
-        leaves_one = self._places > 1 and slow_places >= self._places - 1
+        may_be_slow = slow_places < max(1, self._places // 2)
         for analyst in self._waiting:
-            if not self._running[analyst] and not (leaves_one and analyst in slow):
+            if not self._running[analyst] and (may_be_slow or analyst not in slow):
                 return analyst
         return None
 

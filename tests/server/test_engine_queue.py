@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from dpsql.errors import EngineError, Refusal
 from dpsql.server import engine_queue
-from dpsql.server.engine_queue import EngineQueue, QueueTerms, round_to_grid
+from dpsql.server.engine_queue import EngineQueue, QueueTerms, _Place, round_to_grid
 
 FREE = QueueTerms()
 
@@ -85,7 +86,7 @@ def test_analysts_take_turns_at_every_place_however_many_statements_each_has_sen
     inside = [Analyst(queue, name) for name in ("first", "second")]
     assert all(each.entered.wait(30) for each in inside)
     outside = []
-    for name in ["greedy"] * 3 + ["ana", "ben"]:
+    for name in ["greedy"] * 2 + ["ana", "ben"]:
         outside.append((name, Analyst(queue, name)))
         until(lambda: waiting(queue) == len(outside))
     while outside:
@@ -97,7 +98,7 @@ def test_analysts_take_turns_at_every_place_however_many_statements_each_has_sen
             inside.append(found[1])
     for each in inside:
         each.leave()
-    assert order == ["greedy", "ana", "ben", "greedy", "greedy"]
+    assert order == ["greedy", "ana", "ben", "greedy"]
     assert is_at_rest(queue)
 
 
@@ -113,12 +114,18 @@ def test_an_analyst_runs_one_statement_at_a_time_though_places_are_free() -> Non
     assert is_at_rest(queue)
 
 
+def remember(queue: EngineQueue, **seconds: float) -> None:
+    """Let the queue remember one statement of each analyst, which ended just now."""
+    now = engine_queue.time.monotonic()
+    queue._last = {name: deque([_Place(name, now - taken, now)]) for name, taken in seconds.items()}
+
+
 def test_a_quick_statement_does_not_wait_for_those_of_slow_analysts() -> None:
-    queue = EngineQueue(3, max_waiting=20)
-    queue._last = {"light": 0.3, **dict.fromkeys(("s1", "s2", "s3", "s4"), 1.3)}
+    queue = EngineQueue(4, max_waiting=20)
+    remember(queue, light=0.3, s1=1.3, s2=1.3, s3=1.3, s4=1.3)
     with holding(queue, "s1", "s2"):
         others = [Analyst(queue, name) for name in ("s3", "s4")]
-        until(lambda: waiting(queue) == 2)  # though one place is free
+        until(lambda: waiting(queue) == 2)  # though two places are free
         for name in ("light", "light", "new"):
             with queue.place(name, FREE):
                 assert not any(each.entered.is_set() for each in others)
@@ -131,14 +138,36 @@ def test_a_quick_statement_does_not_wait_for_those_of_slow_analysts() -> None:
 @pytest.mark.parametrize("last", [(1.3, 1.3, 1.3), (0.01, 0.15, 0.15), (0.3, 1.1, 1.1)])
 def test_analysts_of_whom_none_is_slow_leave_no_place_free(last: tuple[float, ...]) -> None:
     queue = EngineQueue(3, max_waiting=20)
-    queue._last = dict(zip(("a", "b", "c"), last, strict=True))
+    remember(queue, **dict(zip(("a", "b", "c"), last, strict=True)))
     with holding(queue, "a", "b", "c"):
         assert waiting(queue) == 0
 
 
+def test_slow_analysts_have_all_places_once_the_quick_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, queue = Clock(monkeypatch), EngineQueue(2, max_waiting=20)
+    remember(queue, light=0.01, s1=1.0, s2=1.0)
+    with holding(queue, "s1"):
+        other = Analyst(queue, "s2")
+        until(lambda: waiting(queue) == 1)
+        for last in (queue._last["s1"], queue._last["s2"]):
+            last.append(_Place("", clock.now + 60, clock.now + 61))
+        clock.now += 61
+        queue.resize(2, max_waiting=20)
+        assert other.entered.wait(30)
+        other.leave()
+
+
+def test_one_delayed_statement_makes_nobody_slow() -> None:
+    queue = EngineQueue(2, max_waiting=20)
+    remember(queue, light=0.01, slow=1.0, other=0.01)
+    queue._last["light"].append(_Place("light", 0.0, 9.0))
+    with holding(queue, "slow", "light"):
+        pass
+
+
 def test_a_statement_that_runs_for_long_counts_as_slow_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, queue = Clock(monkeypatch), EngineQueue(2, max_waiting=20)
-    queue._last = {"light": 0.01, "slow": 5.0}
+    remember(queue, light=0.01, slow=5.0)
     with holding(queue, "unknown"):
         clock.now += 0.3
         other = Analyst(queue, "slow")
@@ -151,7 +180,7 @@ def test_a_statement_that_runs_for_long_counts_as_slow_before_it_ends(monkeypatc
 
 def test_one_place_is_for_all() -> None:
     queue = EngineQueue(1, max_waiting=20)
-    queue._last = {"light": 0.01, "ana": 5.0}
+    remember(queue, light=0.01, ana=5.0)
     with queue.place("ana", FREE), pytest.raises(Refusal), queue.place("ben", QueueTerms(seconds=0.01)):
         raise AssertionError
     assert is_at_rest(queue)
@@ -246,7 +275,7 @@ def test_with_a_grid_the_time_of_a_statement_is_one_of_the_grid(monkeypatch: pyt
     assert queue._last == {}
     clock.now = 101.9
     queue._grant()
-    assert queue._last == {"ana": pytest.approx(1.8)}
+    assert [place.measure(clock.now) for place in queue._last["ana"]] == [pytest.approx(1.8)]
 
 
 def test_many_threads_lose_no_place() -> None:
