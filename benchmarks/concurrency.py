@@ -1,6 +1,6 @@
 """Many analysts at once: a light question while others ask heavy ones, and four heavy ones at the same time.
 
-    python -m benchmarks run concurrency [--rows 3000000] [--engines duckdb postgres] [--seconds 60]
+    python -m benchmarks run concurrency [--rows 1000000] [--engines duckdb postgres] [--seconds 60]
 
 The service behind `dpsql serve` runs in this process, with its ledger on the disk of the temporary folder; DuckDB reads
 a database file, PostgreSQL (of the test extra, on this machine) its own table. A *heavy* question is a private top 10
@@ -48,7 +48,7 @@ Samples = tuple[float, ...]
 
 def options(parser: ArgumentParser) -> None:
     """Add the sizes, the engines and the time that each workload of several analysts takes."""
-    parser.add_argument("--rows", type=int, nargs="+", default=[3_000_000])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--engines", nargs="+", default=list(SOURCES), choices=SOURCES, metavar="ENGINE")
     parser.add_argument("--seconds", type=float, default=60.0)
 

@@ -93,7 +93,7 @@ class EnginePool:
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether all values but NULL are distinct in a column."""
-        with self._use(None) as member:
+        with self._hold(None) as member:
             return member.unique(name, column)
 
     def accepts_pattern(self, pattern: str) -> bool:
@@ -134,11 +134,8 @@ class EnginePool:
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT, in the member of the caller's turn or in one that is free."""
-        member: Engine | None = getattr(self._turn, "member", None)
-        if member is None:
-            with self._use(stop) as taken:
-                return taken.execute(statement, stop=stop)
-        return member.execute(statement) if stop is None else member.execute(statement, stop=stop)
+        with self._hold(stop) as member:
+            return member.execute(statement) if stop is None else member.execute(statement, stop=stop)
 
     def close(self) -> None:
         """Close all members, once no statement is running; closing twice is closing once."""
@@ -154,6 +151,16 @@ class EnginePool:
                 closing.callback(self._patterns.close)
             for member in members:
                 closing.callback(member.close)
+
+    @contextmanager
+    def _hold(self, stop: Stop | None) -> Iterator[Engine]:
+        """Hold the member of the caller's turn during the body, or one that is free."""
+        member: Engine | None = getattr(self._turn, "member", None)
+        if member is not None:
+            yield member
+            return
+        with self._use(stop) as taken:
+            yield taken
 
     @contextmanager
     def _use(self, stop: Stop | None) -> Iterator[Engine]:

@@ -22,6 +22,7 @@ from dpsql.curator import read_spending
 from dpsql.engines import Statement, open_exact, remote
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.pool import EnginePool
+from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.open_engine import open_pool
 from dpsql.server.service import Service
@@ -202,6 +203,28 @@ def test_a_connection_that_hangs_holds_no_other_up(
                 os.kill(pid, signal.SIGCONT)
 
 
+def test_an_idle_connection_that_hangs_is_replaced(
+    schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_TOUCH", 0.2)
+    found, _ = open_pool(None, policy_of(schema, tmp_path, connections=1))
+    with closing(found):
+        (stopped,) = run(found, "SELECT pg_backend_pid() AS pid").column("pid").to_pylist()
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with found.turn():
+                assert run(found, "SELECT pg_backend_pid() AS pid").column("pid").to_pylist() != [stopped]
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+def test_with_a_grid_no_statement_waits_until_a_connection_is_open(schema: str, tmp_path: Path) -> None:
+    for grid, count in ((None, 1), (100, 4)):
+        found, _ = open_pool(None, policy_of(schema, tmp_path, answer_grid_ms=grid))
+        with closing(found):
+            assert found._count == count
+
+
 def test_where_no_further_connection_opens_statements_share_those_that_are_open(schema: str, tmp_path: Path) -> None:
     role = fresh_schema()
     server().run(
@@ -214,6 +237,23 @@ def test_where_no_further_connection_opens_statements_share_those_that_are_open(
         tables = list(threads.map(lambda number: run(found, f"SELECT {number} AS n"), range(8)))
         assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
         assert found._count == 1
+
+
+def test_what_is_asked_in_a_turn_is_asked_of_its_connection(schema: str, tmp_path: Path) -> None:
+    found, size = open_pool(None, policy_of(schema, tmp_path, connections=1))
+    with closing(found), found.turn():
+        assert size == 1
+        assert found.unique(f"{schema}.light", "user_id")
+        assert not found.unique(f"{schema}.light", "article")
+        assert run(found, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_an_engine_may_allow_fewer_connections(schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresEngine, "max_connections", 2)
+    found, size = open_pool(None, policy_of(schema, tmp_path))
+    with closing(found):
+        found.open_all()
+        assert size == found._count == 2
 
 
 def test_a_closed_pool_answers_nothing(schema: str, tmp_path: Path) -> None:

@@ -114,11 +114,13 @@ class PostgresEngine(RemoteEngine):
     def lives(self) -> bool:
         """Return whether the server still answers on the connection."""
         connection = self._connection
-        if connection is None or _lives(connection):
-            return connection is not None
-        with suppress(Exception):
-            connection.close()
-        return False
+        if connection is None:
+            return False
+        answers = _lives(connection)
+        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
+            with suppress(Exception):
+                connection.close()
+        return answers
 
     def reconnect(self) -> bool:
         """Leave the connection to a statement that does not end, and open another."""

@@ -357,6 +357,7 @@ def test_a_cancelled_statement_takes_no_other_session_with_it(lent: Any) -> None
         while not runs(lent):
             assert not going.done()
             time.sleep(0.01)
+        assert lent.sparkContext._jsc.sc().getSchedulingMode().toString() == "FAIR"
         second.cancel()
         assert going.result(120) == [(4_285_714,)]
         going = threads.submit(rows, first, counting.format(10**13))
