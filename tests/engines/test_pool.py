@@ -24,7 +24,7 @@ from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.pool import EnginePool
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.open_engine import open_pool
+from dpsql.open_engine import open_engine, open_pool, public_engines
 from dpsql.server.service import Service
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -232,11 +232,19 @@ def test_where_no_further_connection_opens_statements_share_those_that_are_open(
         f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"',
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
     )
-    found, _ = open_pool(None, policy_of(schema, tmp_path, role=role))
+    policy = policy_of(schema, tmp_path, role=role)
+    found, _ = open_pool(None, policy)
     with closing(found), ThreadPoolExecutor(4) as threads:
         tables = list(threads.map(lambda number: run(found, f"SELECT {number} AS n"), range(8)))
         assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
         assert found._count == 1
+    first = open_engine(None, policy)
+    server().run(f'ALTER ROLE "{role}" CONNECTION LIMIT 2')
+    public = public_engines(None, policy, engine=first)
+    assert public is not None
+    with closing(first), closing(public), ThreadPoolExecutor(4) as threads:
+        tables = list(threads.map(lambda number: run(public, f"SELECT {number} AS n"), range(8)))
+        assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
 
 
 def test_what_is_asked_in_a_turn_is_asked_of_its_connection(schema: str, tmp_path: Path) -> None:
