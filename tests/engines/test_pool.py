@@ -238,6 +238,7 @@ def test_where_no_further_connection_opens_statements_share_those_that_are_open(
         tables = list(threads.map(lambda number: run(found, f"SELECT {number} AS n"), range(8)))
         assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
         assert found._count == 1
+    until(lambda: not server().rows(f"SELECT 1 FROM pg_stat_activity WHERE usename = '{role}'"))
     first = open_engine(None, policy)
     server().run(f'ALTER ROLE "{role}" CONNECTION LIMIT 2')
     public = public_engines(None, policy, engine=first)
