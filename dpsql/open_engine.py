@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
     from dpsql.engines import AttachedTable, CsvFile, Engine, ResultEvaluator
     from dpsql.engines.lakes.folder import Folder
+    from dpsql.engines.pool import EnginePool
     from dpsql.engines.public_pool import PublicEngines
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["list_sources", "open_engine", "open_evaluator", "open_url", "public_engines", "report_confinement"]
+__all__ = ["list_sources", "open_engine", "open_evaluator", "open_pool", "open_url", "public_engines"]
+__all__ += ["report_confinement"]
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
+_PUBLIC_DUCKDBS = 2  # that statements over public tables have, each with a part of the memory
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
 _ENGINES = {
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
@@ -82,6 +85,43 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
         raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
 
 
+def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | None = None) -> tuple[EnginePool, int]:
+    """Return an engine that runs several statements at a time, as `connections` of the policy says, and how many.
+
+    In this process these are cursors of one DuckDB, which share its memory and threads; with isolation each has a
+    process of its own and a part of the memory. Other engines are connected to several times.
+    Raises as `open_engine` does.
+    """
+    from dpsql.engines.duckdb.engine import DuckDBEngine
+    from dpsql.engines.pool import EnginePool
+
+    given = find_source(database, policy)
+    of_duckdb = given is None or given.path is not None
+    is_apart = of_duckdb and policy.engine.isolates(isolation)
+    size = policy.engine.count_connections(of_duckdb=of_duckdb, is_apart=is_apart)
+    settings = policy.engine.for_worker(size) if is_apart else policy.engine
+    member = replace(policy, engine=settings)
+    first = open_engine(database, member, isolation=isolation)
+    size = min(size, getattr(first, "max_connections", None) or size)
+    open_member = lambda: open_engine(database, member, isolation=isolation)  # noqa: E731
+    if isinstance(first, DuckDBEngine):
+        open_member = first.open_cursor
+    open_patterns: Callable[[], Engine] | None = None
+    if is_apart:
+        from dpsql.engines.duckdb.worker.engine import open_pattern_worker
+
+        open_patterns = open_pattern_worker
+    try:
+        names = tuple(policy.tables)
+        pool = EnginePool(first, open_member, size=size, names=names, open_patterns=open_patterns)
+        if settings.answer_grid_ms is not None:  # whether a statement has to wait for that depends on others
+            pool.open_all()
+    except BaseException:
+        first.close()
+        raise
+    return pool, size
+
+
 def public_engines(
     database: object, policy: Policy, *, engine: Engine, isolation: str | None = None
 ) -> PublicEngines | None:
@@ -105,6 +145,7 @@ def public_engines(
     engines = PublicEngines(
         lambda: open_engine(database, limited, isolation=isolation, materialized=False),
         seconds=settings.public_time_limit,
+        most=_PUBLIC_DUCKDBS if engine.dialect.name == "DuckDB" else settings.count_connections(of_duckdb=False),
         loaded=loaded,
     )
     if is_open and engine.dialect.name == "DuckDB":  # while its owner has no statement under way on it

@@ -33,6 +33,7 @@ SUITES = (
     "memory",
     "large",
     "engines",
+    "concurrency",
     "cluster",
     "timing",
     # what it costs in accuracy, and what a budget buys

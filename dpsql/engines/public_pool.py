@@ -44,6 +44,11 @@ class PublicEngines:
         """The time limit of a statement."""
         return self._seconds
 
+    @property
+    def most(self) -> int:
+        """The number of statements that run at a time."""
+        return self._most
+
     def open_first(self) -> None:
         """Open the first engine now; raises what opening it raises."""
         self._give_back(self._take(None), usable=True)
@@ -83,9 +88,31 @@ class PublicEngines:
             engine.close()
 
     def _take(self, stop: Stop | None) -> Engine:
-        """Return an engine that is free, or a new one; wait where all are busy."""
+        """Return an engine that is free, or a new one; wait where all are busy, or where no further one opens."""
+        engine = self._wait(stop, most=self._most)
+        if engine is not None:
+            return engine
+        try:
+            self._check_files()
+            return self._open()
+        except EngineError as error:
+            self._forget()
+            if error.code == "source-changed":
+                raise
+            failure = error
+        except BaseException:
+            self._forget()
+            raise
+        engine = self._wait(stop, most=1)
+        if engine is None:
+            self._forget()
+            raise failure
+        return engine
+
+    def _wait(self, stop: Stop | None, *, most: int) -> Engine | None:
+        """Return a free engine, once there is one; None, counted as one, where fewer than `most` are open."""
         with self._changed:
-            while not self._free and self._count >= self._most and not self._closed:
+            while not self._free and self._count >= most and not self._closed:
                 if stop is not None and stop():
                     raise statement_stopped()
                 self._changed.wait(LOOK)
@@ -94,12 +121,7 @@ class PublicEngines:
             if self._free:
                 return self._free.pop()
             self._count += 1
-        try:
-            self._check_files()
-            return self._open()
-        except BaseException:
-            self._forget()
-            raise
+            return None
 
     def _check_files(self) -> None:
         if file_versions(self._loaded) != self._versions:

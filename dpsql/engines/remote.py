@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteEngine", "table_missing"]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
+_TOUCH = 5.0  # seconds in which a connection has to say that it lives
 _LAST_WAIT = 10.0  # seconds that a statement has to end after a cancel
 
 
@@ -54,6 +55,7 @@ class RemoteEngine(ABC):
 
     isolation = "remote"
     reads_files = False  # whether tables of the policy may have a `source`, for engines that entry points open
+    max_connections: int | None = None  # that a process can have open to the engine; None for no bound
 
     def __init__(
         self,
@@ -86,11 +88,15 @@ class RemoteEngine(ABC):
     def cancel(self) -> None:  # noqa: B027 - an engine without one waits until its statement ends
         """Stop the statement that runs, if there is one; called from another thread, and may raise anything."""
 
+    def lives(self) -> bool:
+        """Return whether what `fetch` uses still answers; called before budget is reserved, and may raise anything."""
+        return True
+
     def reconnect(self) -> bool:
         """Leave what `fetch` uses to a statement that does not end, open it again, and return whether that was done.
 
-        Called between two statements; may raise anything. An engine that has no such method runs nothing until the
-        statement ends.
+        Called between two statements, also where `lives` returned False; may raise anything. An engine that has no
+        such method runs nothing until the statement ends.
         """
         return False
 
@@ -154,7 +160,7 @@ class RemoteEngine(ABC):
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body; raise `engine-closed` if it is closed, or busy and cannot be opened again."""
         with holding(self._lock, stop):
-            self._require_ready()
+            self._require_ready(touch=True)
             yield
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
@@ -174,15 +180,27 @@ class RemoteEngine(ABC):
                 with suppress(Exception):
                     self.disconnect()
 
-    def _require_ready(self) -> None:
+    def _require_ready(self, *, touch: bool = False) -> None:
         if self._closed:
             raise engine_closed()
-        if not self._done.is_set():
+        if not self._done.is_set() or (touch and not self._still_lives()):
             again = False
             with suppress(Exception):
                 again = self.reconnect()
             if not again:
                 raise engine_closed()
+            self._done = threading.Event()  # of no statement
+            self._done.set()
+
+    def _still_lives(self) -> bool:
+        """Return whether the connection answers in time; one that does not may hang for minutes."""
+        if type(self).lives is RemoteEngine.lives:
+            return True
+        outcome: list[bool] = []
+        task = BackgroundTask(lambda: outcome.append(self.lives()), name="dpsql-touch")
+        task.start()
+        task.done.wait(_TOUCH)
+        return outcome == [True]
 
     def _answer(self, statement: Statement, stop: Stop | None = None) -> pa.Table:
         with self._lock:

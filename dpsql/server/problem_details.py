@@ -12,6 +12,7 @@ _STATUS = {
     "analyst-disabled": HTTPStatus.FORBIDDEN,
     "closed": HTTPStatus.SERVICE_UNAVAILABLE,
     "curators-only": HTTPStatus.FORBIDDEN,
+    "engine-busy": HTTPStatus.SERVICE_UNAVAILABLE,
     "foreign-origin": HTTPStatus.FORBIDDEN,
     "form-expired": HTTPStatus.FORBIDDEN,
     "ledger-grant": HTTPStatus.CONFLICT,

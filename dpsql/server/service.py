@@ -15,10 +15,11 @@ from dpsql.connect import open_session
 from dpsql.curator import check_engine, read_spending
 from dpsql.engines.adapter_errors import refuse_adapter_debug
 from dpsql.errors import EngineError, PolicyError, UsageError
-from dpsql.open_engine import open_engine, open_evaluator, public_engines
+from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
+from dpsql.server.engine_queue import EngineQueue, QueueTerms
 from dpsql.server.fair_queue import FairQueue, ProcessorShare
-from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic, TimingGate
+from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
-_PUBLIC_PLACES, _EVALUATOR_PLACES = 2, 2  # public statements and outer SELECTs that run at a time
+_EVALUATOR_PLACES = 2  # outer SELECTs that run at a time
 _STATEMENTS_OF_ONE = 3  # statements of an analyst that run at a time; of descriptions, one
 _UNLIMITED = 1 << 30
 
@@ -41,8 +42,8 @@ _UNLIMITED = 1 << 30
 class Service:
     """One policy over one data set, for many analysts; threads may share it.
 
-    Private statements run one at a time. Analysts take turns at the private engine, at that of public tables, and at
-    descriptions. The number of sessions is limited by the analysts of the policy.
+    Analysts take turns at the connections of the private engine, at the engines of public tables, and at descriptions.
+    The number of sessions is limited by the analysts of the policy.
     """
 
     def __init__(self, database: str | Path | None, policy: Policy, *, isolation: str | None = None) -> None:
@@ -54,10 +55,11 @@ class Service:
         self._stopping = threading.Event()
         self._retiring: list[threading.Thread] = []
         self._statements = FairQueue(_UNLIMITED, each=_STATEMENTS_OF_ONE)
-        self._private = FairQueue(1)  # under the policy that was in force when a statement began
+        self._private = EngineQueue(1, max_waiting=1)  # whatever policy was in force when a statement began
         self._descriptions = FairQueue(_UNLIMITED)
         self._share = ProcessorShare()
         self._resources = self._open_resources(policy)
+        self._resources.set_places()
 
     @property
     def policy(self) -> Policy:
@@ -172,6 +174,7 @@ class Service:
             if is_closed:
                 renewed.close()
                 raise _service_stopping()
+            renewed.set_places()
             thread = threading.Thread(target=self._retire, args=(former,), name="dpsql-retire")
             self._retiring = [one for one in self._retiring if one.is_alive()] + [thread]
             thread.start()
@@ -207,7 +210,7 @@ class _Resources:
     """Engines and sessions that are open under one policy."""
 
     def __init__(
-        self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: FairQueue
+        self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: EngineQueue
     ) -> None:
         """Open the data of a policy, and check that tables and ledger fit it."""
         from dpsql.plan.registration import build_catalog
@@ -218,9 +221,8 @@ class _Resources:
             hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
             raise PolicyError("policy-ledger", reason, hint=hint, place=policy.where("ledger"))
         self.policy = policy
-        self._gate = TimingGate(policy.engine.answer_grid_ms)
         self._private_queue = private
-        self._public_queue, self._evaluator_queue = FairQueue(_PUBLIC_PLACES), FairQueue(_EVALUATOR_PLACES)
+        self._evaluator_queue = FairQueue(_EVALUATOR_PLACES)
         self._sessions: dict[str, Session] = {}
         self._session_locks: dict[str, threading.Lock] = {}
         self._changed = threading.Condition()
@@ -228,16 +230,21 @@ class _Resources:
         self._is_closing = self._is_closed = False
         self._check: Check | None = None
         with ExitStack() as stack:
-            self._engine = open_engine(database, policy, isolation=isolation)
+            self._engine, self._places = open_pool(database, policy, isolation=isolation)
             stack.callback(self._engine.close)
             self.catalog = build_catalog(self._engine, policy)
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:
                 stack.callback(self._public.close)
+                self._public_queue = EngineQueue(self._public.most, max_waiting=policy.engine.max_waiting)
             self._evaluator = open_evaluator(self._engine, policy, served=True)
             stack.callback(self._evaluator.close)
             read_spending(policy)
             self._stack = stack.pop_all()
+
+    def set_places(self) -> None:
+        """Let the queue for the private engine have the places of this policy."""
+        self._private_queue.resize(self._places, max_waiting=self.policy.engine.max_waiting)
 
     @contextmanager
     def use(self) -> Iterator[bool]:
@@ -264,11 +271,12 @@ class _Resources:
             if self._is_closed:
                 raise _service_stopping()
             if analyst not in self._sessions:
-                engine = SharedEngine(self._engine, self._gate, queue=self._private_queue, analyst=analyst)
+                settings = self.policy.engine
+                engine = SharedEngine(self._engine, self._private_queue, settings=settings, analyst=analyst)
                 evaluator = SharedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
                 public = None
                 if self._public is not None:
-                    public = SharedPublic(self._public, self._public_queue, analyst=analyst)
+                    public = SharedPublic(self._public, self._public_queue, settings=settings, analyst=analyst)
                 session = open_session(engine, self.policy, analyst=analyst, public=public, evaluator=evaluator)
                 self._sessions[analyst] = session
             return self._sessions[analyst]
@@ -280,7 +288,7 @@ class _Resources:
     def check(self) -> Check:
         """Return the report of the policy, checked against the data at the first call."""
         if self._check is None:
-            with self._gate.enter():
+            with self._private_queue.place("", QueueTerms(self.policy.engine.answer_grid_ms)):
                 self._check = check_engine(self._engine, self.policy, tables=self.policy.tables)
         return self._check
 

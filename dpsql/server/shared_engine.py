@@ -1,18 +1,21 @@
 """Engines shared by many sessions, without revealing to one analyst how long another's statement ran.
 
-Sessions delay their own answers to a time of the policy's grid. That is not enough for a shared engine that runs one
-statement at a time: the next session in line would learn when the previous statement ended.
+Sessions delay their own answers to a time of the policy's grid. That is not enough for a shared engine: the next
+session in line would learn when the previous statement ended. The queue therefore hands places on at times of the grid.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dpsql.engines import find_data_version, read_confinement, take_turn
+from dpsql.engines.public_pool import within
+from dpsql.server.engine_queue import EngineQueue, QueueTerms
 from dpsql.server.fair_queue import FairQueue
 
 if TYPE_CHECKING:
@@ -23,59 +26,24 @@ if TYPE_CHECKING:
     from dpsql.dialects import Dialect
     from dpsql.engines import Column, Engine, Exact, PublicStatements, ResultEvaluator, Statement
     from dpsql.engines.base import Stop
+    from dpsql.policy import EngineSettings
 
-__all__ = ["SharedEngine", "SharedEvaluator", "SharedPublic", "TimingGate", "round_to_grid"]
+__all__ = ["SharedEngine", "SharedEvaluator", "SharedPublic"]
 
-
-class TimingGate:
-    """Gate of an engine: with a grid, the next session enters at a time of the grid; without one, at once.
-
-    A session leaves as soon as its statement ends, as it delays its own answer.
-    """
-
-    def __init__(self, grid_ms: int | None) -> None:
-        self._grid = None if grid_ms is None else grid_ms / 1000
-        self._lock = threading.Lock()
-        self._free_at = 0.0
-
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """Run the body, which depends on no row, while no statement runs."""
-        if self._grid is None:
-            yield
-            return
-        with self._lock:
-            time.sleep(max(0.0, self._free_at - time.monotonic()))
-            yield
-
-    @contextmanager
-    def run_statement(self) -> Iterator[None]:
-        """Run a statement in the body, and admit the next session at a time of the grid."""
-        with self.enter():
-            began = time.monotonic()
-            try:
-                yield
-            finally:
-                if self._grid is not None:
-                    self._free_at = began + round_to_grid(self._grid, time.monotonic() - began)
-
-
-def round_to_grid(grid: float, seconds: float) -> float:
-    """Return the least of 1, 2, 4, 8 ... times `grid` that is at least `seconds`."""
-    step = grid
-    while step < seconds:
-        step *= 2
-    return step
+_WAIT = 0.5  # of the time limit: a statement that begins has at least the rest
 
 
 class SharedEngine:
-    """One session's view of a shared engine: it cannot close it, and analysts take turns."""
+    """One session's view of a shared engine: it cannot close it, and analysts take turns.
 
-    def __init__(self, engine: Engine, gate: TimingGate, *, queue: FairQueue | None = None, analyst: str = "") -> None:
-        self._engine = engine
-        self._gate = gate
-        self._queue = FairQueue(1) if queue is None else queue
-        self._analyst = analyst
+    The time limit of a statement counts from the start of its wait. One that has waited for half of it is refused.
+    """
+
+    def __init__(self, engine: Engine, queue: EngineQueue, *, settings: EngineSettings, analyst: str) -> None:
+        limit = settings.time_limit
+        self._engine, self._queue, self._analyst = engine, queue, analyst
+        self._limit = math.inf if limit is None else limit
+        self._terms = QueueTerms(settings.answer_grid_ms, None if limit is None else _WAIT * limit)
         self._turn = threading.local()
 
     @property
@@ -112,28 +80,33 @@ class SharedEngine:
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether the values of a column are distinct."""
-        with self._gate.enter():
+        with self.turn():
             return self._engine.unique(name, column)
 
     def accepts_pattern(self, pattern: str) -> bool:
-        """Return whether the engine compiles this regular expression."""
-        with self._gate.enter():
-            return self._engine.accepts_pattern(pattern)
+        """Return whether the engine compiles this regular expression; waits for no statement."""
+        return self._engine.accepts_pattern(pattern)
 
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
-        """Wait for this analyst's turn, and run the body in it."""
-        with self._queue.place(self._analyst, stop=stop), self._gate.run_statement(), take_turn(self._engine, stop):
-            self._turn.has_begun = True
+        """Wait for this analyst's turn, and run the body in it; raise `engine-busy` if that takes too long."""
+        deadline = time.monotonic() + self._limit
+        with self._queue.place(self._analyst, self._terms, stop=stop), take_turn(self._engine, stop):
+            self._turn.deadline = deadline
             try:
                 yield
             finally:
-                self._turn.has_begun = False
+                self._turn.deadline = None
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
-        """Run one SELECT, in the turn of the caller or in one of its own."""
-        with nullcontext() if getattr(self._turn, "has_begun", False) else self.turn():
-            return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
+        """Run one SELECT, in the turn of the caller or in one of its own; it fails at the time limit."""
+        deadline: float | None = getattr(self._turn, "deadline", None)
+        if deadline is None:
+            with self.turn(stop):
+                return self.execute(statement, stop=stop)
+        if not math.isinf(deadline):
+            stop = within(deadline - time.monotonic(), stop)
+        return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
 
     def close(self) -> None:
         """Do nothing: the service closes the engine."""
@@ -142,12 +115,13 @@ class SharedEngine:
 class SharedPublic:
     """One session's view of the shared engine of public tables; analysts take turns."""
 
-    def __init__(self, public: PublicStatements, queue: FairQueue, *, analyst: str) -> None:
+    def __init__(self, public: PublicStatements, queue: EngineQueue, *, settings: EngineSettings, analyst: str) -> None:
         self._public, self._queue, self._analyst = public, queue, analyst
+        self._terms = QueueTerms(seconds=settings.public_time_limit)
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT over public tables, in this analyst's turn."""
-        with self._queue.place(self._analyst, stop=stop):
+        with self._queue.place(self._analyst, self._terms, stop=stop):
             return self._public.execute(statement, stop=stop)
 
     def close(self) -> None:

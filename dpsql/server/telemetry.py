@@ -24,7 +24,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from dpsql.server.shared_engine import round_to_grid
+from dpsql.server.engine_queue import round_to_grid
 
 __all__ = ["PRIVATE", "Refused", "Telemetry"]
 

@@ -44,8 +44,9 @@ def test_functions_take_at_most_6_parameters() -> None:
         count = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs) - method
         if count > 6:
             wide.append(label.split(":")[0] + " " + node.name)
-    # Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the keys of the file
-    modules = ("limits", "model", "model", "server", "tables")
+    # EngineSettings(...), Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the
+    # keys of the file
+    modules = ("engine", "limits", "model", "model", "server", "tables")
     clauses = ["dpsql/sql/render/clauses.py select"]  # a parameter for each clause of SELECT
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")] + [
         "dpsql/cli/ledger.py grant"

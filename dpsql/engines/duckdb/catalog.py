@@ -22,6 +22,7 @@ from dpsql.errors import EngineError, UsageError
 
 __all__ = [
     "attach",
+    "check_cursor",
     "compiles",
     "connect_bare",
     "connect_sealed",
@@ -274,11 +275,19 @@ def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folde
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
+    for name, value in {**_TOTALITY, **_DEPTH}.items():  # for further cursors, which `check_cursor` looks at
+        _trouble(connection, f"SET GLOBAL {name} = {str(value).lower()}")
     make_total(connection)
     make_quiet(connection)
     _see_to(connection, _DEPTH)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
+
+
+def check_cursor(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Raise `EngineError` unless a cursor of a locked instance has the settings that statements rely on."""
+    make_total(cursor)
+    _see_to(cursor, _DEPTH)
 
 
 def make_total(connection: duckdb.DuckDBPyConnection) -> None:

@@ -137,6 +137,23 @@ class DuckDBEngine:
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
             return cls(cursor, tables, sealed=False, holds=holds.pop_all(), time_limit=time_limit)
 
+    def open_cursor(self) -> DuckDBEngine:
+        """Return an engine on a further cursor of this sealed instance, whose memory and threads both share.
+
+        Close it first: this one has the files. Raises `EngineError`.
+        """
+        with ExitStack() as holds:
+            cursor = holds.enter_context(self._connection.cursor())
+            catalog.check_cursor(cursor)
+            return type(self)(
+                cursor,
+                self._tables,
+                sealed=self._sealed,
+                holds=holds.pop_all(),
+                time_limit=self._time_limit,
+                versions=self._versions,
+            )
+
     @property
     def sealed(self) -> bool:
         """Whether this engine was opened, not borrowed."""

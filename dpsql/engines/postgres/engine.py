@@ -2,7 +2,7 @@
 
 The connection is PostgreSQL's own client's: the address may leave out what PGPASSWORD, a password file or a service
 says. Its settings apply to every statement: it is read-only, names of functions and operators are those of pg_catalog,
-clock and dates are UTC and ISO. A broken connection is replaced for the next statement.
+clock and dates are UTC and ISO. A broken connection is replaced before the next statement is charged.
 """
 
 from __future__ import annotations
@@ -98,21 +98,34 @@ class PostgresEngine(RemoteEngine):
         try:
             return _answer(connection, statement)
         except Exception:
-            if not _lives(connection):
-                if self._connection is connection:  # and no other was made meanwhile, for the next statement
-                    self._connection = None
+            if self._connection is connection and not _lives(connection):
+                self._connection = None
+            raise
+        finally:
+            if self._connection is not connection:  # broken, or left to this statement
                 with suppress(Exception):
                     connection.close()
-            raise
 
     def cancel(self) -> None:
         """Ask the server to stop what runs."""
         if self._connection is not None:
             self._connection.adbc_cancel()
 
+    def lives(self) -> bool:
+        """Return whether the server still answers on the connection."""
+        connection = self._connection
+        if connection is None:
+            return False
+        answers = _lives(connection)
+        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
+            with suppress(Exception):
+                connection.close()
+        return answers
+
     def reconnect(self) -> bool:
-        """Leave the connection to the statement that does not end; the next statement opens another."""
+        """Leave the connection to a statement that does not end, and open another."""
         self._connection = None
+        self._connection = self._connect()
         return True
 
     def disconnect(self) -> None:

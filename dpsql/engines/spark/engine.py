@@ -6,6 +6,7 @@ lost machines.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkEngine"]
 
+_POOLS = itertools.count(1)  # of Spark's scheduler, which shares the executors among them
+
 
 class SparkEngine(RemoteEngine):
     """Engine on a Spark session; the tables stay there."""
@@ -33,6 +36,7 @@ class SparkEngine(RemoteEngine):
         super().__init__(SPARK, known, time_limit=time_limit, sealed=owned)
         self._session = session
         self._owned = owned
+        self._pool = f"dpsql-{next(_POOLS)}"
 
     @classmethod
     def open(
@@ -71,10 +75,12 @@ class SparkEngine(RemoteEngine):
         """Send one SELECT and return its answer."""
         named = {f"p{at}": value for at, value in enumerate(statement.parameters, start=1)}
         with quiet():
+            if hasattr(self._session, "_jsparkSession"):  # else this session's tasks would wait for those of another
+                self._session.sparkContext.setLocalProperty("spark.scheduler.pool", self._pool)
             return self._session.sql(statement.sql, args=named).toArrow()
 
     def cancel(self) -> None:
-        """Stop the running statement of this session, which runs one at a time."""
+        """Stop the running statement of this session, and of no other."""
         with quiet():
             self._session.interruptAll()
 

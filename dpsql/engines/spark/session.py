@@ -48,6 +48,7 @@ PINNED: Mapping[str, str] = {
 _LEGACY = "spark.sql.legacy."  # settings that bring back what earlier versions did otherwise
 _OURS = {
     "spark.app.name": "dpsql",
+    "spark.scheduler.mode": "FAIR",  # else a statement waits for all tasks of an earlier one
     "spark.ui.enabled": "false",  # its pages show exact numbers of rows to everybody who reaches the port
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",

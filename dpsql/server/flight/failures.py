@@ -25,7 +25,7 @@ _Owner = TypeVar("_Owner", bound="_Faulty")
 _LONGEST = 1_500  # characters: headers of HTTP/2 carry it, and clients bound those
 _UNREADABLE = frozenset("character empty escape literal multiple number outer-select syntax".split())
 _ENTRANCE = frozenset(["flight-login"])
-_BUSY = frozenset(["closed", "server-busy", "too-many-statements"])
+_BUSY = frozenset(["closed", "engine-busy", "server-busy", "too-many-statements"])
 
 
 class _Unprintable(Exception):

@@ -28,6 +28,7 @@ _STATES_BY_CODE: Mapping[str, str] = {
     "closed": "57P01",
     "cte": "42712",
     "empty": "42601",
+    "engine-busy": "53000",
     "function-arguments": "22023",
     "key-not-selected": "42803",
     "literal": "22P02",

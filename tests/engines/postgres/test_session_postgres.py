@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,18 +122,34 @@ def test_an_answer_is_stored_in_the_ledger_and_repeated_for_nothing(folder: Path
         assert session.budget.rho.spent == spent
 
 
+ENDED = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+    "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+)
+
+
 def test_a_failing_statement_is_charged_in_full_and_the_next_is_answered(session: Session, schema: str) -> None:
     session.sql(spelled(FRESH, schema))
     price = session.budget.rho.spent
-    server().rows(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-        "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    )
-    with pytest.raises(dpsql.EngineError) as caught:
-        session.sql(spelled(FRESH, schema))
+    with server().session() as holder, ThreadPoolExecutor(1) as threads, holder.transaction():
+        holder.execute(f'LOCK TABLE "{schema}".reads IN ACCESS EXCLUSIVE MODE')
+        going = threads.submit(session.sql, spelled(FRESH, schema))
+        while not server().rows("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            time.sleep(0.01)
+        server().rows(f"{ENDED} AND wait_event_type = 'Lock'")
+        with pytest.raises(dpsql.EngineError) as caught:
+            going.result(60)
     assert caught.value.code == "engine-failed"
     assert session.budget.rho.spent == 2 * price
     assert len(session.sql(spelled(FRESH, schema))) == 3
+
+
+def test_a_connection_that_broke_between_two_statements_charges_none_for_it(session: Session, schema: str) -> None:
+    session.sql(spelled(FRESH, schema))
+    price = session.budget.rho.spent
+    server().rows(ENDED)
+    assert len(session.sql(spelled(FRESH, schema))) == 3
+    assert session.budget.rho.spent == 2 * price
 
 
 def test_explain_and_describe_show_what_is_asked_and_what_there_is(session: Session, schema: str) -> None:

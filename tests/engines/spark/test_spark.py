@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +341,31 @@ def test_a_starter_policy_names_the_tables_of_spark(tmp_path: Path) -> None:
     assert decision.unit.column.name == "editor_id"
     assert f'[source]\nurl = "{url}"' in starter.text
     assert starter.first_query is not None
+
+
+def test_a_cancelled_statement_takes_no_other_session_with_it(lent: Any) -> None:
+    """A server has several sessions on one cluster, one for each statement that runs."""
+    options = {**OPTIONS, "spark.sql.warehouse.dir": str(folder())}
+    first, second = (SparkEngine.open(URL, {}, options=options) for _ in range(2))
+    counting = "SELECT count(*) AS n FROM range({}) WHERE id % 7 = 3"
+
+    def runs(session: Any) -> bool:
+        return bool(session.sparkContext.statusTracker().getActiveJobsIds())
+
+    with ThreadPoolExecutor(1) as threads:
+        going = threads.submit(rows, first, counting.format(30_000_000))
+        while not runs(lent):
+            assert not going.done()
+            time.sleep(0.01)
+        assert lent.sparkContext._jsc.sc().getSchedulingMode().toString() == "FAIR"
+        second.cancel()
+        assert going.result(120) == [(4_285_714,)]
+        going = threads.submit(rows, first, counting.format(10**13))
+        while not runs(lent):
+            time.sleep(0.01)
+        first.cancel()
+        with pytest.raises(EngineError):
+            going.result(120)
+    assert rows(second, "SELECT 1 AS one") == [(1,)]
+    for engine in (first, second):
+        engine.close()

@@ -27,6 +27,7 @@ SEEN_TO_RUN = [
     "bounded",
     "budget_by",
     "cold_start",
+    "concurrency",
     "dashboard",
     "counts_total",
     "engines",

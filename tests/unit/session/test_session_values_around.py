@@ -18,7 +18,9 @@ from dpsql.engines import RecordingEngine, find_data_version, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import LedgerError, UsageError
 from dpsql.plan import build_statement
-from dpsql.server.shared_engine import SharedEngine, TimingGate
+from dpsql.policy import EngineSettings
+from dpsql.server.engine_queue import EngineQueue
+from dpsql.server.shared_engine import SharedEngine
 from dpsql.session import Session
 
 SQL = "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 2 PRIVATE"
@@ -112,7 +114,12 @@ def test_engines_around_others_know_the_version_of_their_files(tmp_path: Path) -
     version = find_data_version(engine, "reads")
     assert version is not None
     assert find_data_version(RecordingEngine(engine), "reads") == version
-    assert find_data_version(SharedEngine(engine, TimingGate(None)), "reads") == version
+    assert (
+        find_data_version(
+            SharedEngine(engine, EngineQueue(1, max_waiting=1), settings=EngineSettings(), analyst=""), "reads"
+        )
+        == version
+    )
     engine.close()
     with duckdb.connect(str(path)) as connection:
         assert find_data_version(DuckDBEngine.borrow(connection, {"reads": None}), "reads") is None

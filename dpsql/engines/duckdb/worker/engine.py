@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["WorkerEngine"]
+__all__ = ["WorkerEngine", "open_pattern_worker"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | AttachedTable | None]
 Tables = Mapping[str, Registered]
@@ -166,7 +166,7 @@ class WorkerEngine:
                     self._lock.release()
         with self._idle:
             if self._patterns is None:
-                self._patterns = WorkerEngine.open(None, {}, memory_limit="512MB", threads=1, time_limit=10)
+                self._patterns = open_pattern_worker()
             return self._patterns.accepts_pattern(pattern)
 
     @contextmanager
@@ -271,6 +271,11 @@ class WorkerEngine:
         if self._worker is not None:
             self._worker.end()
             self._worker = None
+
+
+def open_pattern_worker() -> WorkerEngine:
+    """Return an engine without data that compiles regular expressions."""
+    return WorkerEngine.open(None, {}, memory_limit="512MB", threads=1, time_limit=10)
 
 
 def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables, tuple[str, ...]]:

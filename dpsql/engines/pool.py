@@ -1,0 +1,250 @@
+"""Several engines over the same tables, so that statements of several analysts run at the same time.
+
+Each member has a connection, a cursor or a process of its own: a statement that fails, is stopped or does not end
+affects no other. A member that can run nothing any more is replaced before the next statement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from dpsql.engines.base import (
+    LOOK,
+    Unchanging,
+    engine_closed,
+    find_data_version,
+    read_confinement,
+    statement_stopped,
+    take_turn,
+)
+from dpsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from dpsql.dialects import Dialect
+    from dpsql.engines.base import Column, Engine, Exact, Statement, Stop
+
+__all__ = ["EnginePool"]
+
+
+class EnginePool:
+    """Engine that runs up to `size` SELECTs at a time, each in a member of its own; threads may share it.
+
+    `first` describes the tables, whose `names` are those of the policy. `open_member` opens another engine over the
+    same tables when one is needed. `open_patterns` opens one that has no data and compiles regular expressions, so that
+    these never depend on what the members are doing; without it `first` does.
+    """
+
+    def __init__(
+        self,
+        first: Engine,
+        open_member: Callable[[], Engine],
+        *,
+        size: int,
+        names: tuple[str, ...],
+        open_patterns: Callable[[], Engine] | None = None,
+    ) -> None:
+        self._first, self._open, self._size, self._names = first, open_member, size, names
+        self._open_patterns = open_patterns
+        self._patterns: Engine | None = None
+        self._idle = threading.Lock()
+        self._changed = threading.Condition()
+        self._free = [first]
+        self._count = 1  # of members that are open or being opened
+        self._closed = False
+        # with several members, their files must be the same, so no other version may be opened from now on
+        found = {name: find_data_version(first, name) for name in names} if size > 1 else {}
+        self._versions = {name: version for name, version in found.items() if version is not None}
+        self._turn = threading.local()
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL in which its statements are written."""
+        return self._first.dialect
+
+    @property
+    def sealed(self) -> bool:
+        """Whether dpsql opened the engines."""
+        return self._first.sealed
+
+    @property
+    def isolation(self) -> str:
+        """The kind of isolation of the data."""
+        return self._first.isolation
+
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures that confine the processes of the data."""
+        return read_confinement(self._first)
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return the identifier of a table."""
+        return self._first.relation(name)
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return the columns of a table, as they were when the pool opened."""
+        return self._first.columns(name)
+
+    def data_version(self, name: str) -> str | None:
+        """Return the version of the files of a table, which is that of all members; None where rows may change."""
+        return find_data_version(self._first, name)
+
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether all values but NULL are distinct in a column."""
+        with self._hold(None) as member:
+            return member.unique(name, column)
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return whether the engine compiles this regular expression; waits for no statement."""
+        with self._idle:
+            if self._patterns is None and self._open_patterns is not None:
+                self._patterns = self._open_patterns()
+        return (
+            self._first.accepts_pattern(pattern) if self._patterns is None else self._patterns.accepts_pattern(pattern)
+        )
+
+    def open_all(self) -> None:
+        """Open all members now, so that no statement waits for that; raises what opening them raises."""
+        while True:
+            with self._changed:
+                if self._count >= self._size or self._closed:
+                    return
+                self._count += 1
+            try:
+                member = self._open_member()
+            except BaseException:
+                self._forget()
+                raise
+            self._give_back(member, usable=True)
+
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Keep a member for the body, in which this thread's statements run in it; wait while all are busy.
+
+        Raises `engine-closed` if none can run, and `statement-stopped` if `stop` returns True during the wait.
+        """
+        with self._use(stop) as member:
+            self._turn.member = member
+            try:
+                yield
+            finally:
+                self._turn.member = None
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT, in the member of the caller's turn or in one that is free."""
+        with self._hold(stop) as member:
+            return member.execute(statement) if stop is None else member.execute(statement, stop=stop)
+
+    def close(self) -> None:
+        """Close all members, once no statement is running; closing twice is closing once."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            while len(self._free) < self._count:
+                self._changed.wait()
+            members, self._free, self._count = self._free, [], 0
+        with ExitStack() as closing:
+            closing.callback(self._first.close)  # last: others may use what it holds
+            if self._patterns is not None:
+                closing.callback(self._patterns.close)
+            for member in members:
+                closing.callback(member.close)
+
+    @contextmanager
+    def _hold(self, stop: Stop | None) -> Iterator[Engine]:
+        """Hold the member of the caller's turn during the body, or one that is free."""
+        member: Engine | None = getattr(self._turn, "member", None)
+        if member is not None:
+            yield member
+            return
+        with self._use(stop) as taken:
+            yield taken
+
+    @contextmanager
+    def _use(self, stop: Stop | None) -> Iterator[Engine]:
+        """Hold a member that is ready during the body; one on which it failed is made ready again, or discarded."""
+        member, turn = self._enter(stop)
+        has_failed = True
+        try:
+            with turn:
+                yield member
+            has_failed = False
+        finally:
+            self._give_back(member, usable=not has_failed or _is_ready(member))
+
+    def _enter(self, stop: Stop | None) -> tuple[Engine, ExitStack]:
+        """Return a member and its turn; replace members that can run nothing."""
+        while True:
+            member, is_last_resort = self._take(stop)
+            turn = ExitStack()
+            try:
+                turn.enter_context(take_turn(member, stop))
+            except UsageError:
+                self._give_back(member, usable=False)
+                if is_last_resort:
+                    raise
+            except BaseException:
+                self._give_back(member, usable=True)
+                raise
+            else:
+                return member, turn
+
+    def _take(self, stop: Stop | None) -> tuple[Engine, bool]:
+        """Return a member that is free, or a new one; say whether there is no other to try."""
+        member = self._wait(stop, may_open=True)
+        if member is not None:
+            return member, False
+        with suppress(Exception):  # its words are not for analysts
+            return self._open_member(), True
+        self._forget()
+        member = self._wait(stop, may_open=False)
+        return (self._first, True) if member is None else (member, False)
+
+    def _wait(self, stop: Stop | None, *, may_open: bool) -> Engine | None:
+        """Return a free member, once there is one; None, counted as a member, where one may be opened or none is."""
+        with self._changed:
+            while not self._closed and not self._free and self._count >= (self._size if may_open else 1):
+                self._changed.wait(None if stop is None else LOOK)
+                if stop is not None and stop():
+                    raise statement_stopped()
+            if self._closed:
+                raise engine_closed()
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            return None
+
+    def _open_member(self) -> Engine:
+        """Return another engine; raise `engine_closed` where its tables or files are not those of the first."""
+        member = self._open()
+        same = all(member.relation(name) == self._first.relation(name) for name in self._names)
+        if same and isinstance(self._first, Unchanging):
+            same = all(member.columns(name) == self._first.columns(name) for name in self._names)
+        if same and all(find_data_version(member, name) == version for name, version in self._versions.items()):
+            return member
+        member.close()
+        raise engine_closed()
+
+    def _give_back(self, member: Engine, *, usable: bool) -> None:
+        if not usable:
+            self._forget()
+            if member is not self._first:
+                member.close()
+            return
+        with self._changed:
+            self._free.append(member)
+            self._changed.notify()
+
+    def _forget(self) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+
+def _is_ready(member: Engine) -> bool:
+    """Return whether a member can run statements, after it has replaced what broke."""
+    with suppress(UsageError), take_turn(member):
+        return True
+    return False
