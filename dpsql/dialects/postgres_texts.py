@@ -61,6 +61,7 @@ TEXTS: Mapping[str, str] = {
     "like_escape TEXT TEXT TEXT": _like("{2}"),
     "ilike_escape TEXT TEXT TEXT": _ilike("{2}"),
     "md5 TEXT": "md5({0})",
+    "keyed_hash TEXT": 'hashtextextended({0} COLLATE "C", {1})',
     "sha256 TEXT": "encode(sha256(convert_to({0}, 'UTF8')), 'hex')",
     "lower TEXT": _folded("{0}", "lower"),
     "upper TEXT": _folded("{0}", "upper"),
