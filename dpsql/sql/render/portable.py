@@ -9,6 +9,7 @@ become one text, from which each of them could be read again, and its digest is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -48,6 +49,7 @@ _OF_LITERAL = frozenset(
     ["date_part", "date_trunc", "date_diff", "date_sub"]
 )  # a constant argument selects the form of these
 _BY_LITERAL = frozenset(["round", "strftime"])  # these may have a form for some values of their last operand alone
+_COMPUTED = re.compile(r"c\d+")  # the names of what subqueries compute
 _WITHOUT_COMMA = frozenset(["BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP"])  # as engines print them
 
 
@@ -92,11 +94,10 @@ class PortableWriter(Writer):
                 return self.expression(expression.argument)
             case Cast(argument=argument, type=type_):
                 return self._form("cast", (argument,), type_=type_, families=(*_words([argument]), _word(type_)))
-            case Collate(argument=argument, type=type_):
-                return self._form("canonical", (argument,), type_=type_)
-            case Column(type=type_):
-                self.read.add(expression.relation)
-                return self._in_form("column", Writer.expression(self, expression), type_=type_)
+            case Collate():
+                return self._collate(expression)
+            case Column():
+                return self._column(expression)
             case Literal(value=float() as value) if isnan(value) and "NaN" in self.dialect.lacks:
                 raise self._lacking("NaN")
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
@@ -164,6 +165,26 @@ class PortableWriter(Writer):
     def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
         """Return the operands as they are: every form of a dialect says by itself how text is compared."""
         return operands
+
+    def _collate(self, expression: Collate) -> str:
+        """Return text as the engine compares it by its bytes."""
+        argument = expression.argument
+        if isinstance(argument, Column) and self._compares_by_bytes(argument):
+            return self.expression(argument)
+        return self._form("canonical", (argument,), type_=expression.type)
+
+    def _column(self, column: Column) -> str:
+        self.read.add(column.relation)
+        text = self._in_form("column", Writer.expression(self, column), type_=column.type)
+        return text if self._compares_by_bytes(column) else self._in_form("collated", text, type_=column.type)
+
+    def _compares_by_bytes(self, column: Column) -> bool:
+        """Say whether the engine compares a column by its bytes: one that is stored without a collation.
+
+        What a subquery computes, c1 and so on, has a collation that the engine chose.
+        """
+        is_stored = _COMPUTED.fullmatch(column.name) is None
+        return "collated TEXT" in self.dialect.forms and is_stored and not column.type.collations
 
     def _among(self, test: In | InQuery | Exists) -> str:
         """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
