@@ -240,7 +240,7 @@ def _check_statement(opened: OpenEngine) -> Iterator[str]:
     """Check that a bounded statement keeps the groups of the least draws."""
     for columns in ("article", "big", "article, big"):
         text = f"SELECT {columns} FROM likes GROUP BY ALL TOP 9 PRIVATE"
-        answer = answer_query(SuiteQuery("bounded", text, "all", Bound(KEPT, SALTS)), opened)
+        answer = answer_query(SuiteQuery("bounded", text, "all", bound=Bound(KEPT, SALTS)), opened)
         if answer is None:
             continue
         by_unit: dict[object, list[tuple[object, Group]]] = {}
