@@ -11,18 +11,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import combinations, pairwise
 from math import sqrt
 from statistics import NormalDist
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
 from dpsql.engines import Statement
+from dpsql.errors import Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.types import Type
 from dpsql.sql.render.clauses import alias, not_null, select, subquery
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contribution_bounding import DRAW, UNIT, Bound
@@ -41,16 +45,17 @@ from dpsql.testing.queries import (
 )
 from dpsql.testing.tables import TABLES
 
-__all__ = ["check_draws", "draw_by_digest", "has_keyed_hash", "read_draws"]
+__all__ = ["check_draws", "draw_by_digest", "has_keyed_hash"]
 
 GROUPS, KEPT = 24, 5
-_OTHER_SALTS = (0x0123456789ABCDEF, 0xFEDCBA9876543210)
+_SALTS = (SALTS, (0x0123456789ABCDEF, SALTS[1]), (SALTS[0], 0xFEDCBA9876543210))  # each of the two is another once
+_CROSSED = {"likes": ("article", "big"), "visits": ("page",)}
 _KEYS_OF_SUITE = ("article", "country, n", "flag, article, small", "price", "day", "big", "amount", "moment")
 _FOLDED = 2**32 + 1  # its multiples are one number where 64 bits are folded to 32
 _UNLIKELY = 1e-6
 
 Group = tuple[object, ...]
-Draws = Mapping[tuple[object, Group], object]
+Rows = list[tuple[object, Group, object]]  # unit, group and draw
 
 
 @cache
@@ -75,20 +80,22 @@ def has_keyed_hash(opened: OpenEngine) -> bool:
 
 def check_draws(kit: Kit, *, units: int = 400) -> list[str]:
     """Return what is wrong with the draws of an engine, each in a line."""
-    table = _cross_table(units)
-    part = {name: each.take(list(range(each.num_rows - 1, -1, -7))) for name, each in table.items()}
-    with _opened(kit, table) as opened, _opened(kit, part) as fewer:
-        if read_draws(opened, "likes", "article") is None:
-            return []
-        found = list(_check_statement(opened))
-        for name, columns in (("likes", "article"), ("likes", "big"), ("visits", "page")):
-            problems = *_check_cross(opened, name, columns), *_check_alone(opened, fewer, name=name, columns=columns)
-            found += [f"{name}({columns}): {problem}" for problem in problems]
-    suite = open_kit(kit)
-    return [
-        *found,
-        *(f"reads({columns}): {each}" for columns in _KEYS_OF_SUITE for each in _check_values(suite, columns)),
-    ]
+    tables = _cross_tables(units)
+    part = {name: table.take(list(range(table.num_rows - 1, -1, -7))) for name, table in tables.items()}
+    found: list[str] = []
+    with _opened(kit, tables) as opened, _opened(kit, part) as fewer:
+        for name, keys in _CROSSED.items():
+            draws, alone = (
+                _read_draws(opened, name, keys, salts=_SALTS),
+                _read_draws(fewer, name, keys, salts=_SALTS[:1]),
+            )
+            for columns in draws:
+                problems = *_check_cross(draws[columns]), *_check_alone(draws[columns][0], alone[columns][0])
+                found += [f"{name}({columns}): {problem}" for problem in problems]
+            found += _check_statements(opened, name, draws)
+    for columns, (rows,) in _read_draws(open_kit(kit), "reads", _KEYS_OF_SUITE, salts=_SALTS[:1]).items():
+        found += [f"reads({columns}): {problem}" for problem in _check_values(rows)]
+    return found
 
 
 @contextmanager
@@ -98,43 +105,62 @@ def _opened(kit: Kit, tables: Mapping[str, pa.Table]) -> Iterator[OpenEngine]:
         yield opened
 
 
-@lru_cache(64)
-def read_draws(
-    opened: OpenEngine, table: str, columns: str, *, salts: tuple[int, int] = SALTS
-) -> tuple[tuple[object, Group, object], ...] | None:
-    """Return unit, group and draw of each row of a table of the suite; None if the engine cannot draw these groups."""
-    statement = _write_draws(opened, table, columns, salts=salts)
-    if statement is None:
-        return None
-    unit, *keys, draws = (column[1:] for column in list_columns(run_statement(opened.engine, statement)))
-    return tuple(zip(unit, zip(*keys, strict=True), draws, strict=True))
+def _read_draws(
+    opened: OpenEngine, table: str, keys: Sequence[str], *, salts: Sequence[tuple[int, int]]
+) -> dict[str, list[Rows]]:
+    """Return unit, group and draw of each row of a table, for each of the keys that the engine can draw by, and salts.
 
-
-def _write_draws(opened: OpenEngine, table: str, columns: str, *, salts: tuple[int, int]) -> Statement | None:
-    from dpsql.errors import Unsupported
-
-    text = f"SELECT {columns} FROM {table} GROUP BY ALL TOP 9 PRIVATE"
-    query = analyze(text, opened.catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    One statement has them all.
+    """
+    columns = list(dict.fromkeys(column for each in keys for column in each.split(", ")))
+    query = analyze(
+        f"SELECT {', '.join(columns)} FROM {table} GROUP BY ALL TOP 9 PRIVATE",
+        opened.catalog,
+        accepts_pattern=accepts_pattern,
+        clock=lambda: NOON,
+    )
     if not isinstance(query, PrivateQuery):
-        raise TypeError(text)
-    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys = (*map(canonicalize, query.keys), canonicalize(query.unit))
-    types = {name: key.type for name, key in zip((*names, UNIT), keys, strict=True)}
+        raise TypeError(table)
+    types = {name: key.type for name, key in zip((*columns, UNIT), (*query.keys, query.unit), strict=True)}
+    written = dict(zip((*columns, UNIT), map(canonicalize, (*query.keys, query.unit)), strict=True))
+    keys = [each for each in keys if _can_draw(opened, types, [written[name] for name in (*each.split(", "), UNIT)])]
+    if not keys:
+        return {}
     writer = writer_for(query.dialect, types)
+    listed = dict.fromkeys([UNIT, *(column for each in keys for column in each.split(", "))])
+    rows = writer.select(
+        [alias(writer.expression(written[name]), name) for name in listed],
+        query.body,
+        where=subquery(not_null(writer.expression(written[UNIT]))),
+    )
+    draws = [
+        alias(writer.draw(each.split(", "), UNIT, salts=salt), f"{DRAW}_{at}_{number}")
+        for at, each in enumerate(keys)
+        for number, salt in enumerate(salts)
+    ]
+    sql = writer.finished(select([*listed, *draws], subquery(rows)))
+    found = list_columns(run_statement(opened.engine, Statement(sql, tuple(writer.parameters))))
+    read = dict(zip(listed, (column[1:] for column in found), strict=False))
+    drawn = iter(column[1:] for column in found[len(listed) :])
+    groups = {each: list(zip(*(read[name] for name in each.split(", ")), strict=True)) for each in keys}
+    return {each: [list(zip(read[UNIT], groups[each], next(drawn), strict=True)) for _ in salts] for each in keys}
+
+
+def _can_draw(opened: OpenEngine, types: Mapping[str, Type], expressions: Sequence[Expression]) -> bool:
+    """Return whether the engine has the forms of the keys and of the draw."""
+    writer = writer_for(opened.catalog.dialect, types)
     try:
-        unit = writer.expression(keys[-1])
-        listed = (alias(writer.expression(key), name) for key, name in zip(keys, (*names, UNIT), strict=True))
-        rows = writer.select(list(listed), query.body, where=subquery(not_null(unit)))
-        draw = writer.draw(names, UNIT, salts=salts)
-        sql = writer.finished(select([UNIT, *names, alias(draw, DRAW)], subquery(rows)))
+        for each in expressions:
+            writer.expression(each)
+        writer.draw(list(types)[:1], UNIT, salts=SALTS)
     except Unsupported as error:
         if error.code != "engine-lacks":
             raise
-        return None
-    return Statement(sql, tuple(writer.parameters))
+        return False
+    return True
 
 
-def _cross_table(units: int) -> Mapping[str, pa.Table]:
+def _cross_tables(units: int) -> Mapping[str, pa.Table]:
     """Return tables in which each unit has every group; their names, numbers and units differ in few bits."""
     pairs = [(unit, group) for unit in range(units) for group in range(GROUPS)]
     numbered = [unit if unit % 2 else unit * _FOLDED for unit, _ in pairs]
@@ -145,29 +171,32 @@ def _cross_table(units: int) -> Mapping[str, pa.Table]:
     return {"likes": pa.table(likes), "visits": pa.table({"member": members, "page": articles})}
 
 
-def _check_cross(opened: OpenEngine, name: str, columns: str) -> Iterator[str]:
-    """Check draws of a table in which every unit has every group, under three pairs of salts."""
-    salts = (SALTS, (_OTHER_SALTS[0], SALTS[1]), (SALTS[0], _OTHER_SALTS[1]))
-    tables = [_rank_rows(opened, name, columns, salts=each) for each in salts]
-    yield from _test_ranks([ranks for ranks, _ in tables])
-    for (one, _), (two, _) in combinations(tables, 2):
+def _check_cross(tables: Sequence[Rows]) -> Iterator[str]:
+    """Check draws of a table in which every unit has every group, under several pairs of salts."""
+    ranked = [_rank_rows(rows) for rows in tables]
+    yield from _test_ranks([ranks for ranks, _ in ranked])
+    for (one, _), (two, _) in combinations(ranked, 2):
         same = sum(ours[0] == theirs[0] for ours, theirs in zip(one, two, strict=True))
         if (found := _deviation(same, len(one), 1 / GROUPS)) > _limit(1):
             yield f"the first groups under different salts agree in {same} of {len(one)} units ({found:.1f} sigma)"
-    for _, numbers in tables:
+    for _, numbers in ranked:
         yield from _test_structure(numbers)
 
 
-def _rank_rows(
-    opened: OpenEngine, name: str, columns: str, *, salts: tuple[int, int]
-) -> tuple[list[list[object]], list[list[int]]]:
+def _rank_rows(rows: Rows) -> tuple[list[list[object]], list[list[int]]]:
     """Return each unit's groups in the order of their draws, and its draws as numbers in the order of the groups."""
-    by_unit: dict[object, list[tuple[object, Group]]] = {}
-    for unit, group, draw in read_draws(opened, name, columns, salts=salts) or ():
-        by_unit.setdefault(unit, []).append((draw, group))
+    by_unit = _collect(rows)
     ordered = [[group for _, group in sorted(by_unit[unit])] for unit in sorted(by_unit, key=str)]
     by_group = (sorted(by_unit[unit], key=lambda each: str(each[1])) for unit in sorted(by_unit, key=str))
     return [list(each) for each in ordered], [[_number(draw) for draw, _ in each] for each in by_group]
+
+
+def _collect(rows: Rows) -> dict[object, list[tuple[Any, Group]]]:
+    """Return draw and group of each unit's rows."""
+    by_unit: dict[object, list[tuple[Any, Group]]] = {}
+    for unit, group, draw in rows:
+        by_unit.setdefault(unit, []).append((draw, group))
+    return by_unit
 
 
 def _number(draw: object) -> int:
@@ -213,20 +242,16 @@ def _test_structure(numbers: list[list[int]]) -> Iterator[str]:
                 return
 
 
-def _check_alone(opened: OpenEngine, fewer: OpenEngine, *, name: str, columns: str) -> Iterator[str]:
+def _check_alone(rows: Rows, fewer: Rows) -> Iterator[str]:
     """Check that rows have the draws that they have among others, in another order."""
-    among = {(unit, group): draw for unit, group, draw in read_draws(opened, name, columns) or ()}
-    alone = read_draws(fewer, name, columns) or ()
-    changed = sum(among[unit, group] != draw for unit, group, draw in alone)
+    among = {(unit, group): draw for unit, group, draw in rows}
+    changed = sum(among[unit, group] != draw for unit, group, draw in fewer)
     if changed:
-        yield f"{changed} of {len(alone)} draws depend on other rows"
+        yield f"{changed} of {len(fewer)} draws depend on other rows"
 
 
-def _check_values(opened: OpenEngine, columns: str) -> Iterator[str]:
+def _check_values(rows: Rows) -> Iterator[str]:
     """Check that equal groups of a unit have one draw, and different ones different draws, NULL among them."""
-    rows = read_draws(opened, "reads", columns)
-    if rows is None:
-        return
     groups: dict[tuple[object, Group], set[object]] = {}
     for unit, group, draw in rows:
         groups.setdefault((unit, group), set()).add(draw)
@@ -236,20 +261,15 @@ def _check_values(opened: OpenEngine, columns: str) -> Iterator[str]:
         yield "different groups have one draw"
 
 
-def _check_statement(opened: OpenEngine) -> Iterator[str]:
-    """Check that a bounded statement keeps the groups of the least draws."""
-    for columns in ("article", "big", "article, big"):
-        text = f"SELECT {columns} FROM likes GROUP BY ALL TOP 9 PRIVATE"
+def _check_statements(opened: OpenEngine, name: str, draws: Mapping[str, Sequence[Rows]]) -> Iterator[str]:
+    """Check that bounded statements keep the groups of the least draws."""
+    for columns, (rows, *_) in draws.items():
+        text = f"SELECT {columns} FROM {name} GROUP BY ALL TOP 9 PRIVATE"
         answer = answer_query(SuiteQuery("bounded", text, "all", bound=Bound(KEPT, SALTS)), opened)
-        if answer is None:
-            continue
-        by_unit: dict[object, list[tuple[object, Group]]] = {}
-        for unit, group, draw in read_draws(opened, "likes", columns) or ():
-            by_unit.setdefault(unit, []).append((draw, group))
-        kept = Counter(group for each in by_unit.values() for _, group in sorted(each)[:KEPT])
-        *keys, counts = (column[1:] for column in list_columns(answer))
+        kept = Counter(group for each in _collect(rows).values() for _, group in sorted(each)[:KEPT])
+        *keys, counts = ((),) if answer is None else (column[1:] for column in list_columns(answer))
         if dict(zip(zip(*keys, strict=True), counts, strict=True)) != kept:
-            yield f"likes({columns}): the groups of the least draws are not those that are kept"
+            yield f"{name}({columns}): the groups of the least draws are not those that are kept"
 
 
 def _chi_squared(statistic: float, freedom: int) -> float:
