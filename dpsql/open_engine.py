@@ -191,8 +191,11 @@ def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
 
 def open_url(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
     """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
+    from dpsql.engines.adapter_errors import show_adapter_errors
+
     try:
-        return _find_opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)
+        with show_adapter_errors():
+            return _find_opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)
     except Error:
         raise
     except ImportError as error:
@@ -215,15 +218,16 @@ def _find_opener(source: DataSource, sources: Sources) -> _Open:
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
         return cast("_Open", found)
-    if any(file is not None for file in sources.values()):
-        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
-        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
     others = entry_points(group=GROUP)
     if source.scheme not in others.names:
         known = ", ".join(sorted({*_ENGINES, "duckdb", *others.names}))
         reason = f'There is no engine for addresses that begin with "{source.scheme}:".'
         raise PolicyError("policy-source", reason, hint=f"Known here: {known}.", place="source.url")
-    return cast("_Open", others[source.scheme].load())
+    opener = others[source.scheme].load()
+    if any(file is not None for file in sources.values()) and not getattr(opener, "reads_files", False):
+        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
+    return cast("_Open", opener)
 
 
 def _is_engine(value: object) -> TypeGuard[Engine]:

@@ -366,7 +366,9 @@ def mcp(
     An assistant starts this command itself; it ends when the assistant closes its input.
     """
     from dpsql.connect import connect
+    from dpsql.engines.adapter_errors import refuse_adapter_debug
 
+    refuse_adapter_debug()
     try:
         from dpsql.server.mcp import run_stdio
     except ImportError as error:

@@ -1,7 +1,8 @@
 """Common part of engines outside this process: one statement at a time, sealed answers, no error texts of theirs.
 
 An engine is a class below this one that says how a statement is sent, how a running one is stopped, and what there is
-to close; `docs/how-to/engines.md` shows two. Code that runs in this process can use its connection, the curator's.
+to close; `docs/how-to/write-an-adapter.md` shows some. Code that runs in this process can use its connection, which is
+the curator's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, find_family
+from dpsql.engines.adapter_errors import show_adapter_errors
 from dpsql.engines.arrow_types import conformed
 from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import (
@@ -51,6 +53,7 @@ class RemoteEngine(ABC):
     """
 
     isolation = "remote"
+    reads_files = False  # whether tables of the policy may have a `source`, for engines that entry points open
 
     def __init__(
         self,
@@ -212,7 +215,8 @@ class RemoteEngine(ABC):
         return outcome[0] if outcome else None
 
     def _carry_out(self, statement: Statement, *, outcome: list[pa.Table]) -> None:
-        outcome.append(conformed(self.fetch(statement), statement.types))
+        with show_adapter_errors():
+            outcome.append(conformed(self.fetch(statement), statement.types))
 
 
 def table_missing(name: str, *, engine: str) -> EngineError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.connect import open_session
 from dpsql.curator import check_engine, read_spending
+from dpsql.engines.adapter_errors import refuse_adapter_debug
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_engine, open_evaluator, public_engines
 from dpsql.policy import Policy
@@ -211,6 +212,7 @@ class _Resources:
         """Open the data of a policy, and check that tables and ledger fit it."""
         from dpsql.plan.registration import build_catalog
 
+        refuse_adapter_debug()
         if policy.ledger is None:
             reason = "A server needs a ledger, so that spending outlives it and counts over all analysts."
             hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'

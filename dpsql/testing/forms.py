@@ -18,7 +18,7 @@ from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.total import make_total
-from dpsql.testing.queries import NOON, OpenEngine, accepts_pattern, run_statement
+from dpsql.testing.queries import NOON, OpenEngine, accepts_pattern, describe_error, run_statement
 from dpsql.testing.shapes import expand_shape
 from dpsql.testing.tables import LEFTS, VALUES
 
@@ -34,7 +34,6 @@ __all__ = [
 
 _MAX_KEYS = 14  # of 16, of which two tell the rows apart
 _TOGETHER = 40  # expressions in one statement
-_LONGEST = 400  # characters of an error
 _NAMED = re.compile(r"\b([lr])\.(\w+)")
 
 
@@ -80,7 +79,7 @@ def analyze_shapes(shapes: Sequence[str], catalog: Catalog) -> list[ShapeExpress
     found, written = [], list(texts)
     for at in range(0, len(written), _MAX_KEYS):
         found += _analyze(written[at : at + _MAX_KEYS], catalog)
-    unread = set(shapes) - {texts[form.text] for form in found}
+    unread = {*texts.values()} - {texts[form.text] for form in found}
     if unread:
         raise ValueError(f"The language refuses all expressions of {sorted(unread)}.")
     return found
@@ -160,7 +159,7 @@ def _compare(
         found = run_statement(tested.engine, _statement(expressions, tested, dialect=dialect))
     except Exception as error:  # noqa: BLE001 - reported, whatever it is
         if len(expressions) == 1:
-            yield expressions[0], f"{type(error).__name__}: {error}"[:_LONGEST]
+            yield expressions[0], describe_error(error)
             return
         half = len(expressions) // 2
         columns = [range(2 + half), [0, 1, *range(2 + half, 2 + len(expressions))]]

@@ -170,19 +170,20 @@ SHAPES = {
 def expand_shape(shape: str, stored: Mapping[str, str]) -> Iterator[str]:
     """Yield the expressions of a shape over columns of the rows l and r, whose types are `stored`, by name.
 
-    Columns of TINYINT and unsigned integers are left out where the engine stores them as another type.
+    Columns that the engine does not store are left out, and those of TINYINT and unsigned integers that it stores as
+    another type.
     """
     holes = [*dict.fromkeys(hole.group(1) for hole in _HOLE.finditer(shape) if hole.group(1) in _COLUMNS)]
     for columns in product(*(_COLUMNS[hole] for hole in holes)):
-        if any(_NATURAL.get(column, stored[column]) != stored[column] for column in columns):
+        if any(_NATURAL.get(column, stored.get(column, "")) != stored.get(column) for column in columns):
             continue
         text = shape
         for hole, column in zip(holes, columns, strict=True):
             text = text.replace(f"{{{hole}}}", f"l.{column}").replace(f"{{{hole}2}}", f"r.{column}")
         first = columns[0] if columns else ""
-        for other in _partners(text, first):
+        for other in _partners(text, first, stored=stored):
             yield text.replace("{same}", f"r.{first}").replace("{other}", f"r.{other}")
 
 
-def _partners(text: str, column: str) -> Iterable[str]:
-    return [other for other in _OTHERS if other != column] if "{other}" in text else [""]
+def _partners(text: str, column: str, *, stored: Mapping[str, str]) -> Iterable[str]:
+    return [other for other in _OTHERS if other != column and other in stored] if "{other}" in text else [""]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
+from dpsql.errors import Error, UsageError
 from dpsql.testing.draw_hash import check_draws, draw_by_digest, has_keyed_hash
-from dpsql.testing.draws import BOUNDS, find_draw_faults
+from dpsql.testing.draws import can_draw, find_draw_faults
 from dpsql.testing.forms import analyze_shapes, find_differences, sample_expressions, track_forms, write_expressions
 from dpsql.testing.kit import DUCKDB, Kit
 from dpsql.testing.kits.portable import KIT as PORTABLE
@@ -22,51 +25,91 @@ from dpsql.testing.queries import (
 )
 from dpsql.testing.shapes import SHAPES
 
-__all__ = ["CHECKS", "Result", "compare_forms", "compare_neighbours", "compare_statements", "draw_groups", "list_parts"]
+__all__ = [
+    "Result",
+    "compare_forms",
+    "compare_neighbours",
+    "compare_statements",
+    "draw_groups",
+    "list_parts",
+    "run_checks",
+]
 
 _GENERATED = 25  # random queries beside those of the suite
 _NOT_EXPRESSIONS = frozenset(
     "avg avg_sorted canonical count count_distinct count_star cume_dist dense_rank draw first_value gather in_query "
     "keyed_hash lag lead lookup max md5 min mix ntile order percent_rank rank row_number signbit sum sum_sorted".split()
 )  # forms of aggregates, windows and of the rewriter, used by statements
+COVERAGE = "coverage"
 _MAY_BE_MISSING = {"DECIMAL", "TIMESTAMP", "DATE", "BOOLEAN"}  # types that not every engine has
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one part of the suite: how many cases were compared, which were refused, and what differed, by case."""
+    """Result of one part of the suite: its cases, those compared, those refused, and what differed, by case."""
 
     check: str
     part: str
+    cases: int
     compared: int
     refused: tuple[str, ...] = ()
     faults: tuple[tuple[str, str], ...] = ()
 
+    def summary(self) -> str:
+        """Return the numbers of cases, in words."""
+        if self.part == COVERAGE:
+            return f"{self.cases - len(self.faults):,} of {self.cases:,} forms used"
+        answered = self.cases - len(self.refused)
+        words = [f"{answered:,} of {self.cases:,} answered"]
+        words += [f"{self.compared:,} compared"] if self.compared < answered else []
+        words += [f"{len(self.faults):,} differ"] if self.faults else []
+        return ", ".join(words)
+
     def describe(self) -> str:
-        """Return the faults, a line each."""
-        return "\n".join(f"{case}: {fault}" for case, fault in self.faults)
+        """Return the faults, a line each; several cases with the same fault share a line."""
+        cases: dict[str, list[str]] = {}
+        for case, fault in self.faults:
+            cases.setdefault(fault, []).append(case)
+        return "\n".join(
+            f"{first}{f' and {len(rest)} more' if rest else ''}: {fault}" for fault, (first, *rest) in cases.items()
+        )
 
 
 def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result]:
-    """Compare the answers to the statements of each file, or to those with these names, with DuckDB's."""
+    """Compare the answers to the statements of each file, or to those with these names, with DuckDB's.
+
+    Of a slow engine's statements a sample is compared; what it refuses is found for all.
+    """
+    opened = open_kit(kit)
     sampled = {query.name for query in load_queries()[:: kit.every]}
     for part in dict.fromkeys(query.part for query in load_queries()):
         queries = [query for query in load_queries() if query.part == part and (query.name in names or not names)]
-        refused, faults, compared = [], [], 0
+        if not queries:
+            continue
+        refused: list[str] = []
+        faults: list[tuple[str, str]] = []
+        compared = 0
         for query in queries:
             try:
-                if rewrite_query(query, open_kit(kit).catalog) is None:
+                if rewrite_query(query, opened.catalog) is None:
                     refused.append(query.name)
                     continue
-                if query.name not in sampled and query.name not in names:
-                    continue
+            except Error as error:
+                faults.append((query.name, describe_error(error)))
+                continue
+            if query.name in sampled:
                 compared += 1
-                difference = _compare_statement(query, kit)
-            except Exception as error:  # noqa: BLE001 - one failure is to hide no other
-                difference = describe_error(error)
-            if difference:
-                faults.append((query.name, difference))
-        yield Result("statements", part, compared, tuple(refused), tuple(faults))
+                faults += _attempt(query.name, partial(_compare_statement, query, kit))
+        yield Result("statements", part, len(queries), compared, tuple(refused), tuple(faults))
+
+
+def _attempt(case: str, check: Callable[[], str]) -> list[tuple[str, str]]:
+    """Return the fault of a case, if there is one; an exception is a fault, and hides no other case."""
+    try:
+        fault = check()
+    except Exception as error:  # noqa: BLE001 - of the adapter
+        fault = describe_error(error)
+    return [(case, fault)] if fault else []
 
 
 def _compare_statement(query: SuiteQuery, kit: Kit) -> str:
@@ -84,26 +127,28 @@ def _compare_statement(query: SuiteQuery, kit: Kit) -> str:
 def compare_forms(kit: Kit, parts: Collection[str] = ()) -> Iterator[Result]:
     """Compare the values of all expressions of each kind that the dialect can write, or of these kinds, with DuckDB's.
 
-    Without `parts`, the last result is of the forms that no expression and no statement of the suite uses.
+    The part "coverage" is of the forms that no expression and no statement of the suite uses.
     """
     tested, reference = open_kit(kit), open_kit(kit, DUCKDB)
     dialect = tested.catalog.dialect
     used: set[str] = set()
     for part, shapes in SHAPES.items():
-        if parts and part not in parts:
+        if parts and not {part, COVERAGE} & {*parts}:
             continue
         expressions = analyze_shapes(shapes, reference.catalog)
         written = write_expressions(expressions, dialect)
         used = used.union(*written.values())
+        if parts and part not in parts:
+            continue
         chosen = sample_expressions(written, kit.every)
         sample = [each for each in expressions if each.text in chosen]
         differences = find_differences(sample, tested=tested, reference=reference, dialect=dialect, reach=kit.reach)
         faults = [(_label(each.text, written[each.text]), difference) for each, difference in differences]
         refused = [each.text for each in expressions if each.text not in written]
-        yield Result("forms", part, len(sample), tuple(refused), tuple(faults))
-    if not parts:
-        unused = _find_unused(kit, used)
-        yield Result("forms", "unused", len(dialect.forms), (), tuple((f'"{form}"', "never used") for form in unused))
+        yield Result("forms", part, len(expressions), len(sample), tuple(refused), tuple(faults))
+    if not parts or COVERAGE in parts:
+        faults = [(f'"{form}"', "never used") for form in _find_unused(kit, used)]
+        yield Result("forms", COVERAGE, len(dialect.forms), len(dialect.forms), (), tuple(faults))
 
 
 def _label(text: str, forms: Collection[str]) -> str:
@@ -128,28 +173,30 @@ def _find_unused(kit: Kit, used: Collection[str]) -> list[str]:
 
 def draw_groups(kit: Kit, _parts: Collection[str] = ()) -> Iterator[Result]:
     """Compare the groups that units keep under a bound with those of a reference in Python, and test the draws."""
-    hashes = tuple(("hash", fault) for fault in check_draws(kit))
-    faults = find_draw_faults(draw_by_digest(open_kit(kit)))
-    if faults is None:
-        yield Result("draws", "draws", 0, ("bounds",), hashes)
-    else:
-        yield Result("draws", "draws", len(BOUNDS), (), (*(("bounds", fault) for fault in faults), *hashes))
+    opened = draw_by_digest(open_kit(kit))
+    if not can_draw(opened) and not has_keyed_hash(opened):
+        yield Result("draws", "draws", 1, 0, ("bounds",))
+        return
+    faults = _attempt("hash", lambda: "; ".join(check_draws(kit)))
+    if can_draw(opened):
+        faults += _attempt("bounds", lambda: "; ".join(find_draw_faults(opened)))
+    yield Result("draws", "draws", 1, 1, (), tuple(faults))
 
 
 def compare_neighbours(kit: Kit, _parts: Collection[str] = ()) -> Iterator[Result]:
     """Check that a unit changes counts by at most what it has alone, for private statements and for random ones."""
     queries = [query for query in load_queries() if " PRIVATE" in query.text] + generate_queries(_GENERATED)
-    sample = queries[:: kit.share]
-    faults = [
-        (f"{query.name}, {among.name} unit", excess)
-        for among in open_neighbours(kit)
-        for query in sample
-        if (excess := find_excess(query, among, kit=kit))
-    ]
-    yield Result("neighbours", "neighbours", len(sample), (), tuple(faults))
+    pairs = open_neighbours(kit)
+    refused = tuple(query.name for query in queries if rewrite_query(query, pairs[0].together.catalog) is None)
+    sample = [query for query in queries if query.name not in refused][:: kit.share]
+    faults: list[tuple[str, str]] = []
+    for among in pairs:
+        for query in sample:
+            faults += _attempt(f"{query.name}, {among.name} unit", partial(find_excess, query, among, kit=kit))
+    yield Result("neighbours", "neighbours", len(queries), len(sample), refused, tuple(faults))
 
 
-CHECKS: dict[str, Callable[[Kit, Collection[str]], Iterator[Result]]] = {
+_CHECKS: dict[str, Callable[[Kit, Collection[str]], Iterator[Result]]] = {
     "statements": compare_statements,
     "forms": compare_forms,
     "draws": draw_groups,
@@ -160,4 +207,24 @@ CHECKS: dict[str, Callable[[Kit, Collection[str]], Iterator[Result]]] = {
 def list_parts() -> dict[str, tuple[str, ...]]:
     """Return the parts of each check, in their order."""
     files = tuple(dict.fromkeys(query.part for query in load_queries()))
-    return {"statements": files, "forms": tuple(SHAPES), "draws": ("draws",), "neighbours": ("neighbours",)}
+    return {"statements": files, "forms": (*SHAPES, COVERAGE), "draws": (), "neighbours": ()}
+
+
+def run_checks(kit: Kit, only: Collection[str] = ()) -> Iterator[Result]:
+    """Run all checks, or the checks, parts and statements with these names, and yield a result for each part."""
+    parts, queries = list_parts(), {query.name: query for query in load_queries()}
+    unknown = sorted({*only} - {*parts, *chain(*parts.values()), *queries})
+    if unknown:
+        known = ", ".join(chain(parts, *parts.values()))
+        reason = f"The suite has no check, part or statement {unknown[0]}."
+        raise UsageError("suite-part", reason, hint=f"Name a statement, or one of {known}.")
+    for check, run in _CHECKS.items():
+        chosen = {part for part in parts[check] if part in only}
+        if check in only or not only:
+            yield from run(kit, ())
+        elif check == "statements":
+            named = {name for name, query in queries.items() if name in only or query.part in chosen}
+            if named:  # a statement that is named is never left out
+                yield from run(kit if chosen else kit.sample(1), named)
+        elif chosen:
+            yield from run(kit, chosen)

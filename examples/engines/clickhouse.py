@@ -1,4 +1,4 @@
-"""ClickHouse, in this process by chdb, as an engine of dpsql; docs/how-to/engines.md walks through it."""
+"""ClickHouse, in this process by chdb, as an engine of dpsql; docs/how-to/write-an-adapter.md walks through it."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""SQLite, by ADBC, as an engine of dpsql: the smallest there is; docs/how-to/engines.md says what it does without."""
+"""SQLite, by ADBC, as an engine of dpsql: the smallest; docs/how-to/write-an-adapter.md says what it does without."""
 
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, urlencode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 from importlib.metadata import EntryPoint, EntryPoints
@@ -257,27 +256,6 @@ def test_clickhouse_stops_at_the_time_limit() -> None:
     assert caught.value.code == "engine-failed"
     assert open_exact(engine.execute(Statement("SELECT 1 AS n"))).num_rows == 1
     engine.close()
-
-
-def test_the_python_of_the_page_on_engines_runs(tmp_path: Path) -> None:
-    """Run docs/how-to/engines.md: a session over ClickHouse, and an engine by SQLAlchemy."""
-    page = (EXAMPLES.parents[1] / "docs" / "how-to" / "engines.md").read_text()
-    first, second = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    exec(compile(first, "engines.md", "exec"), {})
-    scope: dict[str, Any] = {"__name__": "engines"}
-    exec(compile(second, "engines.md", "exec"), scope)
-    with sqlite3.connect(tmp_path / "events.sqlite") as database:
-        database.execute("CREATE TABLE reads (user_id BIGINT, article TEXT, day DATE)")
-        rows = [(at // 2, f"a{at % 4}", "2026-01-31") for at in range(12_000)]
-        database.executemany("INSERT INTO reads VALUES (?, ?, ?)", rows)
-    database.close()
-    columns = Column("user_id", "BIGINT"), Column("article", "VARCHAR"), Column("day", "DATE")
-    engine = scope["Alchemy"](f"sqlite:///{tmp_path}/events.sqlite", {"reads": Registered(("reads",), columns)})
-    with dpsql.connect(engine, policy=policy_of(None), ledger=":memory:") as session:
-        asked = "SELECT article, day FROM reads WHERE article <> 'a3' AND day > '2026-01-01' GROUP BY ALL TOP 2 PRIVATE"
-        found = session.sql(asked).fetchall()
-        assert {str(day) for _, day in found} == {"2026-01-31"}
-        assert len(session.sql(asked.replace("2026-01-01", "2027-01-01")).fetchall()) == 0
 
 
 class Deaf(RemoteEngine):

@@ -29,7 +29,7 @@ _PLAIN += (
 )
 _PLAIN += "xor try_strptime signbit count sum avg min max row_number rank dense_rank percent_rank cume_dist ntile lag "
 _PLAIN += "lead first_value"
-_RAISING = "abs round greatest_common_divisor least_common_multiple date_diff date_sub last_day dayname monthname "
+_RAISING = "abs round greatest_common_divisor least_common_multiple last_day dayname monthname "
 _RAISING += "strftime time_bucket epoch_ms epoch_us epoch_ns regexp_extract"
 _ADDED = "list_aggregate(list_sort(list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.engine_kits import KITS, kit_of
 
+from dpsql.testing.neighbours import find_excess, open_neighbours
+from dpsql.testing.queries import load_queries
 from dpsql.testing.suite import compare_neighbours
 
 
@@ -13,3 +17,11 @@ def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
     (result,) = compare_neighbours(kit_of(engine))
     assert result.compared
     assert not result.faults, result.describe()
+
+
+def test_counts_that_others_move_are_caught() -> None:
+    kit = kit_of("portable")
+    (query,) = (query for query in load_queries() if query.name == "bound_one")
+    among = open_neighbours(kit)[0]
+    assert find_excess(query, among, kit=kit) == ""
+    assert "with the unit" in find_excess(query, replace(among, without=among.alone), kit=kit)
