@@ -22,6 +22,7 @@ __all__ = ["DUCKDB_KIT", "KITS", "Kit", "kit_of", "with_tables"]
 Tables = Mapping[str, pa.Table]
 _MODULES = {
     "clickhouse": "support.engine_kit_clickhouse",
+    "datafusion": "support.engine_kit_datafusion",
     "portable": "support.engine_kit_portable",
     "postgres": "support.engine_kit_postgres",
     "spark": "support.engine_kit_spark",
