@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from dpsql.dialects.base import Dialect
-from dpsql.dialects.datafusion_numbers import EVEN_NAN, NUMBERS
+from dpsql.dialects.datafusion_numbers import EVEN_NAN, NAN, NUMBERS
 from dpsql.dialects.datafusion_text import TEXTS
 from dpsql.dialects.datafusion_time import TIMES
 from dpsql.dialects.standard import STANDARD
@@ -26,7 +26,7 @@ def _windows() -> dict[str, str]:
     forms = {name: f"{name.upper()}()" for name in _RANKED}
     for name in ("lag", "lead"):
         forms |= {name: f"{name.upper()}({{0}})", f"{name}/2": f"{name.upper()}({{0}}, {{1}})"}
-    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile": "CAST(NTILE({0}) AS BIGINT)"}
+    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile": "NTILE({0})"}
 
 
 def _choices() -> dict[str, str]:
@@ -34,8 +34,20 @@ def _choices() -> dict[str, str]:
     for name, word in (("greatest", "max"), ("least", "min")):
         forms |= {f"{name} {family}": f"{name}({{*}})" for family in _COMPARED}
         forms |= {f"{word} {family}": f"{word.upper()}({{0}})" for family in _COMPARED}
-        forms |= {f"{word} {family}": f"{word.upper()}({EVEN_NAN})" for family in ("DOUBLE", "FLOAT")}
+    number = "CASE WHEN NOT isnan({0}) THEN {0} + 0 END"  # MIN and MAX of DataFusion lose NaN, or what is beside it
+    some = f"CASE WHEN bool_or(isnan({{0}})) THEN {NAN} END"
+    for family in ("DOUBLE", "FLOAT"):
+        forms[f"max {family}"] = f"CAST(COALESCE({some}, MAX({number})) AS {{type}})"
+        forms[f"min {family}"] = f"CAST(COALESCE(MIN({number}), {some}) AS {{type}})"
     return forms
+
+
+def _among(value: str, found: str) -> str:
+    """Return the form of IN (SELECT ...): DataFusion's own gives FALSE for NULL where it is part of a condition."""
+    has_null = "(SELECT COUNT(*) FROM {1} AS dpsql_found WHERE c1 IS NULL) > 0"
+    has_row = "(SELECT COUNT(*) FROM {1} AS dpsql_found) > 0"
+    unsure = f"{has_null} OR ({{0}} IS NULL AND {has_row})"
+    return f"(CASE WHEN {value} IN {found} THEN TRUE WHEN {unsure} THEN NULL ELSE FALSE END)"
 
 
 DATAFUSION = Dialect(
@@ -52,6 +64,9 @@ DATAFUSION = Dialect(
             "is_not_distinct DOUBLE": f"({EVEN_NAN} IS NOT DISTINCT FROM {_OTHER})",
             "is_true": "({0} IS TRUE)",
             "is_false": "({0} IS FALSE)",
+            **{f"in {family}": "({0} IN ({1*}))" for family in _COMPARED},
+            **{f"in_query {family}": _among("{0}", "{1}") for family in _COMPARED},
+            "in_query DOUBLE": _among(EVEN_NAN, f"(SELECT {EVEN_NAN.replace('{0}', 'c1')} FROM {{1}} AS dpsql_found)"),
             "order DOUBLE": EVEN_NAN,
             "lookup": "array_element(make_array({1*}), {0})",
             **_choices(),
@@ -62,7 +77,7 @@ DATAFUSION = Dialect(
         }
     ),
     parameter="$p{n}",
-    lacks=frozenset(["SEMI", "ANTI"]),
+    lacks=frozenset(["SEMI", "ANTI", "IN", "//", "condition as value", "min OVER", "max OVER"]),
     types=MappingProxyType(
         {
             "TIMESTAMP": "TIMESTAMP(6)",

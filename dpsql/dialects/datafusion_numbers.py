@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["EVEN_NAN", "NUMBERS"]
+__all__ = ["EVEN_NAN", "NAN", "NUMBERS"]
 
-_NAN, _INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
-EVEN_NAN = f"nanvl(CAST({{0}} AS DOUBLE) + 0e0, {_NAN})"  # one zero and one NaN, the greatest of all
+NAN, _INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
+EVEN_NAN = f"nanvl(CAST({{0}} AS DOUBLE) + 0e0, {NAN})"  # one zero and one NaN, the greatest of all
 _WIDE = "CAST({0} AS DECIMAL(20, 0))"
 _NEGATIVE = f"TRY_CAST(-{_WIDE} AS {{type}})"
+_WHOLE = "({0} - {0} % 1)"
 _DIGITS = range(-9, 16)
 
 
@@ -67,13 +68,13 @@ _FUNCTIONS: Mapping[str, str] = {
     **{f"{name} INTEGER": "{0}" for name in ("trunc", "round")},
     **{f"{name} DOUBLE": f"{name}({{0}})" for name in ("floor", "ceil", "round")},
     "trunc DOUBLE": "(CASE WHEN {0} < 0e0 THEN ceil({0}) ELSE floor({0}) END)",
-    **{
-        f"{name} DECIMAL": f"CAST({name}(CAST({{0}} AS DECIMAL(28, {{scale}}))) AS {{type}})"
-        for name in ("floor", "ceil", "trunc", "round")
-    },
+    "floor DECIMAL": f"CAST({_WHOLE} - (CASE WHEN {{0}} % 1 < 0 THEN 1 ELSE 0 END) AS {{type}})",
+    "ceil DECIMAL": f"CAST({_WHOLE} + (CASE WHEN {{0}} % 1 > 0 THEN 1 ELSE 0 END) AS {{type}})",
+    "trunc DECIMAL": f"CAST({_WHOLE} AS {{type}})",
+    "round DECIMAL": "CAST(round({0}) AS {type})",
     "round DECIMAL INTEGER": "CAST(round({0}, LEAST({1}, {scale})) AS {type})",
     **{f"round.{digits} DOUBLE": _rounded(digits) for digits in _DIGITS},
-    "sqrt DOUBLE": f"sqrt(CASE WHEN {{0}} < 0e0 THEN {_NAN} ELSE {{0}} END)",
+    "sqrt DOUBLE": f"sqrt(CASE WHEN {{0}} < 0e0 THEN {NAN} ELSE {{0}} END)",
 }
 _AGGREGATES: Mapping[str, str] = {
     "sum INTEGER": "SUM(CAST({0} AS DECIMAL(20, 0)))",

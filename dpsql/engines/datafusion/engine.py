@@ -35,7 +35,7 @@ PINNED: Mapping[str, str] = {
     "datafusion.execution.time_zone": "UTC",
     "datafusion.optimizer.enable_dynamic_filter_pushdown": "false",  # they skip blocks by values found in others
     "datafusion.optimizer.skip_failed_rules": "false",
-    "datafusion.sql_parser.default_null_ordering": "nulls_max",
+    "datafusion.sql_parser.default_null_ordering": "nulls_last",
     "datafusion.sql_parser.dialect": "generic",
     "datafusion.sql_parser.enable_ident_normalization": "true",
     "datafusion.sql_parser.parse_float_as_decimal": "false",

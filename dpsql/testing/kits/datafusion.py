@@ -1,4 +1,4 @@
-"""DataFusion as the tests of conformance use it: tables in Parquet that a session in this process reads."""
+"""DataFusion in this process, over Parquet files in a temporary folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from support.engine_kits import Kit
-from support.engine_tables import fitted
 
 from dpsql.engines import Engine
 from dpsql.engines.datafusion.engine import DataFusionEngine
+from dpsql.testing.kit import Kit
+from dpsql.testing.tables import fit_table
 
-__all__ = ["KIT", "laid"]
+__all__ = ["KIT", "write_tables"]
 
 
 @cache
@@ -27,8 +27,8 @@ def _folder() -> Path:
     return made
 
 
-def laid(tables: Mapping[str, pa.Table]) -> dict[str, Path]:
-    """Return where the tables stand, by name, each a file of blocks of few rows."""
+def write_tables(tables: Mapping[str, pa.Table]) -> dict[str, Path]:
+    """Write each table to a Parquet file of small row groups, and return the files by name."""
     place = Path(tempfile.mkdtemp(dir=_folder()))
     for name, table in tables.items():
         pq.write_table(table, place / f"{name}.parquet", row_group_size=64)
@@ -37,11 +37,11 @@ def laid(tables: Mapping[str, pa.Table]) -> dict[str, Path]:
 
 def _open(tables: Mapping[str, pa.Table]) -> Engine:
     options = {"datafusion.execution.target_partitions": "2"}
-    return DataFusionEngine.open("datafusion:", laid(tables), options=options)
+    return DataFusionEngine.open("datafusion:", write_tables(tables), options=options)
 
 
 def _fit(table: pa.Table) -> pa.Table:
-    return fitted(table, infinite=False)
+    return fit_table(table, infinite=False)
 
 
 KIT = Kit("datafusion", _open, _fit)
