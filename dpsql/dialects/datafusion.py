@@ -57,7 +57,7 @@ DATAFUSION = Dialect(
         {
             **STANDARD,
             **{f"{sign} DOUBLE": f"({EVEN_NAN} {sign} {_OTHER})" for sign in _SIGNS},
-            **{f"{sign} FLOAT": f"({EVEN_NAN} {sign} {_OTHER})" for sign in _SIGNS},
+            "= FLOAT": f"({EVEN_NAN} = {_OTHER})",
             "is_distinct": "({0} IS DISTINCT FROM {1})",
             "is_not_distinct": "({0} IS NOT DISTINCT FROM {1})",
             "is_distinct DOUBLE": f"({EVEN_NAN} IS DISTINCT FROM {_OTHER})",
@@ -77,7 +77,7 @@ DATAFUSION = Dialect(
         }
     ),
     parameter="$p{n}",
-    lacks=frozenset(["SEMI", "ANTI", "IN", "//", "condition as value", "min OVER", "max OVER"]),
+    lacks=frozenset(["SEMI", "ANTI", "IN", "//", "condition as value", "correlated IN", "min OVER", "max OVER"]),
     types=MappingProxyType(
         {
             "TIMESTAMP": "TIMESTAMP(6)",

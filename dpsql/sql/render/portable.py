@@ -168,8 +168,13 @@ class PortableWriter(Writer):
             equal = (self.expression(Call("=", (test.argument, choice), BOOLEAN)) for choice in test.choices)
             return f"({' OR '.join(equal)})"
         if isinstance(test, InQuery) and "IN" in self.dialect.lacks:
-            form = self._found("in_query", _words([test.argument]))
-            return self._marked(form, (self.expression(test.argument), f"({self._select(test.source)})"))
+            form, argument = self._found("in_query", _words([test.argument])), self.expression(test.argument)
+            outer, self.read = self.read, set()
+            source = self._select(test.source)
+            if self.read and "correlated IN" in self.dialect.lacks:
+                raise self._lacking("IN over a subquery that names the row outside")
+            self.read |= outer
+            return self._marked(form, (argument, f"({source})"))
         return Writer._among(self, test)  # noqa: SLF001 - as above
 
     def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
