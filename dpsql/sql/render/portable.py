@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
-from math import isnan
+from math import isinf, isnan
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
@@ -94,6 +94,8 @@ class PortableWriter(Writer):
                 return self._in_form("column", Writer.expression(self, expression), type_=type_)
             case Literal(value=float() as value) if isnan(value) and "NaN" in self.dialect.lacks:
                 raise self._lacking("NaN")
+            case Literal(value=float() as value) if isinf(value) and "infinity" in self.dialect.lacks:
+                raise self._lacking("infinity")
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
             case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
