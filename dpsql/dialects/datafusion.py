@@ -19,6 +19,7 @@ __all__ = ["DATAFUSION"]
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DATE", "TIMESTAMP", "TEXT")
 _OTHER = EVEN_NAN.replace("{0}", "{1}")
+_FOUND = f"(SELECT {EVEN_NAN.replace('{0}', 'c1')} FROM {{1}} AS dpsql_found)"  # noqa: S608 - a form, of no one's text
 _RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 
@@ -30,10 +31,12 @@ def _windows() -> dict[str, str]:
 
 
 def _choices() -> dict[str, str]:
-    forms = {}
+    forms: dict[str, str] = {}
     for name, word in (("greatest", "max"), ("least", "min")):
         forms |= {f"{name} {family}": f"{name}({{*}})" for family in _COMPARED}
         forms |= {f"{word} {family}": f"{word.upper()}({{0}})" for family in _COMPARED}
+        first = f"{{1}} IS NULL OR {EVEN_NAN} {'>' if word == 'max' else '<'}= {_OTHER}"  # of equal ones the first
+        forms[f"{name} DOUBLE DOUBLE"] = f"(CASE WHEN {first} THEN {{0}} ELSE {{1}} END)"
     number = "CASE WHEN NOT isnan({0}) THEN {0} + 0 END"  # MIN and MAX of DataFusion lose NaN, or what is beside it
     some = f"CASE WHEN bool_or(isnan({{0}})) THEN {NAN} END"
     for family in ("DOUBLE", "FLOAT"):
@@ -66,7 +69,7 @@ DATAFUSION = Dialect(
             "is_false": "({0} IS FALSE)",
             **{f"in {family}": "({0} IN ({1*}))" for family in _COMPARED},
             **{f"in_query {family}": _among("{0}", "{1}") for family in _COMPARED},
-            "in_query DOUBLE": _among(EVEN_NAN, f"(SELECT {EVEN_NAN.replace('{0}', 'c1')} FROM {{1}} AS dpsql_found)"),
+            "in_query DOUBLE": _among(EVEN_NAN, _FOUND),
             "order DOUBLE": EVEN_NAN,
             "lookup": "array_element(make_array({1*}), {0})",
             **_choices(),

@@ -36,8 +36,7 @@ _SIGN = "(CASE WHEN {0} IS NULL THEN NULL WHEN isnan({0}) OR {0} = 0e0 THEN 0 WH
 _ARITHMETIC: Mapping[str, str] = {
     **{f"{sign} INTEGER INTEGER": _fitting(sign) for sign in ("+", "-", "*")},
     "// INTEGER INTEGER": f"(CASE WHEN {{1}} = -1 THEN {_NEGATIVE} ELSE {{0}} / NULLIF(NULLIF({{1}}, 0), -1) END)",
-    "% INTEGER INTEGER": "(CASE WHEN {1} = -1 THEN 0 * NULLIF({0}, {least}) "
-    "ELSE {0} % NULLIF(NULLIF({1}, 0), -1) END)",
+    "% INTEGER INTEGER": "(CASE WHEN {1} = -1 THEN 0 * NULLIF({0}, {least}) ELSE {0} % NULLIF(NULLIF({1}, 0), -1) END)",
     **{
         f"{sign} {first} {second}": _exact(sign, "NULLIF({1}, 0)" if sign == "%" else "{1}")
         for sign in ("+", "-", "*", "%")

@@ -6,6 +6,7 @@ a date are those of the like day in the years 1770 to 2169, which have time stam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 __all__ = ["TIMES"]
@@ -111,7 +112,7 @@ def _second(form: str) -> str:
 
 
 def _truncated() -> dict[str, str]:
-    forms = {}
+    forms: dict[str, str] = {}
     for unit, width in _CLOCKED.items():
         start = f"({_MOMENT} - {_remainder(_MOMENT, width)})"
         forms[f"date_trunc.{unit} DATE"] = _midnight(_DAYS)
@@ -125,7 +126,7 @@ def _truncated() -> dict[str, str]:
 
 def _apart() -> dict[str, str]:
     """Return the forms of DATE_DIFF, which counts boundaries, and of DATE_SUB, which counts whole units."""
-    forms = {}
+    forms: dict[str, str] = {}
     for family, days in (("DATE", _DAYS), ("TIMESTAMP", _OF_MOMENT)):
         month = f"({_year(days)} * 12 + {_part('month', days)})"
         counted = {"day": days, "month": month, "quarter": f"(({month} - 1) / 3)", "year": _year(days)}
@@ -189,15 +190,60 @@ def _clock() -> str:
     return f"{time} || {fraction}"
 
 
+_FORMATS = (
+    "%Y %m %d %j %b %B %a %A %Y-%m %Y-%m-%d %Y/%m/%d %Y%m%d %Y%m %d/%m/%Y %m/%d/%Y %d.%m.%Y %m-%d %H %M %S".split()
+)
+_FORMATS += ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
+
+
+def _name(names: str, position: str) -> str:
+    return f"array_element(make_array({names}), {position})"
+
+
+def _shortened(name: str) -> str:
+    return f"substr({name}, 1, 3)"
+
+
+def _formatted() -> dict[str, str]:
+    """Return the forms of STRFTIME, put together of what each sign of a format stands for."""
+    forms: dict[str, str] = {}
+    for family, days in (("DATE", _DAYS), ("TIMESTAMP", _OF_MOMENT)):
+        year, month = _year(days), _part("month", days)
+        weekday = _name(_WEEKDAYS, f"{_part('dow', days)} + 1")
+        clock = ("hour", "minute", "second")
+        signs = {
+            "Y": f"(CASE WHEN {year} BETWEEN 0 AND 9999 THEN {_padded(year, 4)} ELSE CAST({year} AS VARCHAR) END)",
+            "m": _padded(month, 2),
+            "d": _padded(_part("day", days), 2),
+            "j": _padded(_part("doy", days), 3),
+            "B": _name(_MONTHS, month),
+            "b": _shortened(_name(_MONTHS, month)),
+            "A": weekday,
+            "a": _shortened(weekday),
+            **{
+                sign: _padded(_CLOCK[part], 2) if family == "TIMESTAMP" else "'00'"
+                for sign, part in zip("HMS", clock, strict=True)
+            },
+        }
+        for layout in _FORMATS:
+            words = re.split(r"%(\w)", layout)
+            parts = [signs[word] if at % 2 else f"'{word}'" for at, word in enumerate(words) if word]
+            fits = "{0} IS NOT NULL"
+            if family == "DATE" and any(sign in layout for sign in ("%H", "%M", "%S")):
+                fits = f"{days} BETWEEN -106751991 AND 106751991"  # days that have a time stamp
+            forms[f"strftime.{layout} {family}"] = f"(CASE WHEN {fits} THEN {' || '.join(parts)} END)"
+    return forms
+
+
 _FINITE = "(CASE WHEN {0} IS NOT NULL THEN TRUE END)"
 
 
 def _of_days() -> dict[str, str]:
-    forms = {}
+    forms: dict[str, str] = {}
     for family, days in (("DATE", _DAYS), ("TIMESTAMP", _OF_MOMENT)):
         forms |= {f"date_part.{part} {family}": form for part, form in _parts(days).items()}
-        forms[f"dayname {family}"] = f"array_element(make_array({_WEEKDAYS}), {_part('dow', days)} + 1)"
-        forms[f"monthname {family}"] = f"array_element(make_array({_MONTHS}), {_part('month', days)})"
+        forms[f"dayname {family}"] = _name(_WEEKDAYS, f"{_part('dow', days)} + 1")
+        forms[f"monthname {family}"] = _name(_MONTHS, _part("month", days))
         in_next = f"({days} - {_part('day', days)} + 32)"  # a day of the month after
         forms[f"last_day {family}"] = _as_date(f"({in_next} - {_part('day', in_next)})")
         forms[f"isfinite {family}"] = _FINITE
@@ -211,6 +257,7 @@ TIMES: Mapping[str, str] = {
     **{f"date_part.{part} TIMESTAMP": form for part, form in _CLOCK.items()},
     **_truncated(),
     **_apart(),
+    **_formatted(),
     **_moved("+"),
     **_moved("-"),
     "- DATE DATE": f"({_DAYS} - {_second(_DAYS)})",

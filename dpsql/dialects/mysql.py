@@ -35,7 +35,6 @@ def _choices() -> dict[str, str]:
         for family in _COMPUTED:
             both = f"COALESCE({name.upper()}({{0}}, {{1}}), {{0}}, {{1}})"
             forms[f"{name} {family} {family}"] = both
-            forms[f"{name} {family}"] = "{0}"
     return {**forms, **{f"{end} {family}": f"{end.upper()}({{0}})" for end in ("min", "max") for family in _COMPUTED}}
 
 
@@ -69,7 +68,7 @@ def _dialect(name: str, collation: str) -> Dialect:
                 "REAL": "DOUBLE",
             }
         ),
-        lacks=frozenset(["SEMI", "ANTI", "FULL", "NaN", "infinity"]),
+        lacks=frozenset(["SEMI", "ANTI", "FULL", "NaN", "infinity", "ordinal NULLS"]),
     )
 
 

@@ -42,7 +42,9 @@ def _product() -> str:
 
 
 _REST = f"MOD({_WIDE}, NULLIF({_other(_WIDE)}, 0))"
-_ROUNDED = "(CASE WHEN abs({0} - TRUNCATE({0}, 0)) >= 0.5e0 THEN TRUNCATE({0}, 0) + SIGN({0}) ELSE TRUNCATE({0}, 0) END)"
+_ROUNDED = (
+    "(CASE WHEN abs({0} - TRUNCATE({0}, 0)) >= 0.5e0 THEN TRUNCATE({0}, 0) + SIGN({0}) ELSE TRUNCATE({0}, 0) END)"
+)
 _FITS = "ROUND({0}) >= -9223372036854775808e0 AND ROUND({0}) < 9223372036854775808e0"
 _FROM_DOUBLE = f"(CASE WHEN {_FITS} THEN CAST(ROUND({{0}}) AS SIGNED) END)"  # to DECIMAL, digits would be lost
 _BITS = {"&": "&", "|": "|", "xor": "^"}
@@ -70,7 +72,7 @@ NUMBERS: Mapping[str, str] = {
     "~ INTEGER": f"CAST({{least}} + {{greatest}} - {_WIDE} AS SIGNED)",
     "sign DOUBLE": "SIGN({0})",
     "isnan DOUBLE": "(CASE WHEN {0} IS NOT NULL THEN FALSE END)",
-    "isnan FLOAT": "(CASE WHEN {0} IS NOT NULL THEN FALSE END)",
+    "signbit DOUBLE": "({0} < 0)",  # zero has no sign here
     "isinf DOUBLE": "(CASE WHEN {0} IS NOT NULL THEN FALSE END)",
     "isfinite DOUBLE": "(CASE WHEN {0} IS NOT NULL THEN TRUE END)",
     "floor DOUBLE": "(floor({0}) + 0e0)",  # as a sum all of its digits are sent

@@ -115,7 +115,7 @@ def _moved(sign: str) -> dict[str, str]:
 
 
 def _truncated() -> dict[str, str]:
-    forms = {}
+    forms: dict[str, str] = {}
     for unit, start in _STARTS.items():
         forms |= _both(f"date_trunc.{unit}", f"CAST({start.replace('{0}', 'CAST({0} AS DATE)')} AS DATETIME(6))")
     for unit, width in _MICROS.items():
@@ -127,7 +127,7 @@ def _truncated() -> dict[str, str]:
 
 def _apart() -> dict[str, str]:
     counted = {"day": "TO_DAYS({0})", "month": _MONTH, "quarter": f"({_MONTH} DIV 3)", "year": "YEAR({0})"}
-    forms = {}
+    forms: dict[str, str] = {}
     for unit, form in counted.items():
         forms |= _both(f"date_diff.{unit}", f"({_other(form)} - {form})")
     forms |= _both("date_diff.week", "((TO_DAYS({1}) - TO_DAYS({0})) DIV 7)")
@@ -160,7 +160,11 @@ TIMES: Mapping[str, str] = {
     **_both("monthname", "DATE_FORMAT({0}, '%M')"),
     **_both("isfinite", _FINITE),
     **_both("isinf", _FINITE.replace("TRUE", "FALSE")),
-    **{name: form for ours, own in _FORMATS.items() for name, form in _both(f"strftime.{ours}", f"DATE_FORMAT({{0}}, '{own}')").items()},
+    **{
+        name: form
+        for ours, own in _FORMATS.items()
+        for name, form in _both(f"strftime.{ours}", f"DATE_FORMAT({{0}}, '{own}')").items()
+    },
     "epoch_us TIMESTAMP": _SINCE,
     "epoch_us DATE": f"TIMESTAMPDIFF(MICROSECOND, CAST('1970-01-01' AS DATETIME(6)), {_STAMP})",
     "epoch_ms TIMESTAMP": f"({_SINCE} DIV 1000 + MOD({_SINCE}, 1000) DIV 500)",

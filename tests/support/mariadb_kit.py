@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import itertools
 import os
 import pwd
 import shutil
@@ -18,9 +17,8 @@ from typing import Any
 import pymysql
 import pytest
 
-__all__ = ["MariaDB", "fresh_database", "server"]
+__all__ = ["MariaDB", "server"]
 
-_NUMBERS = itertools.count(1)
 _START = 60.0
 _SETTINGS = ("--skip-networking", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0")
 _SETTINGS += ("--innodb-buffer-pool-size=32M", "--performance-schema=OFF", "--character-set-server=utf8mb4")
@@ -73,10 +71,3 @@ def server() -> MariaDB:
     folder = Path(tempfile.mkdtemp(prefix="dpsql-mariadb-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return MariaDB(folder)
-
-
-def fresh_database() -> str:
-    """Return the name of a new database, under whose collation letters of either case are equal."""
-    name = f"kit_{next(_NUMBERS)}"
-    server().run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
-    return name

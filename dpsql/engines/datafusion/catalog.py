@@ -107,7 +107,10 @@ def _groups(source: Path | Folder, *, place: str) -> dict[tuple[str | None, ...]
     for file in files:
         groups.setdefault(file.values, []).append(file.path)
     if len(groups) > _MOST_PARTITIONS:
-        reason, hint = f"The folder has more than {_MOST_PARTITIONS} partitions.", "Leave [source] out: DuckDB reads it."
+        reason, hint = (
+            f"The folder has more than {_MOST_PARTITIONS} partitions.",
+            "Leave [source] out: DuckDB reads it.",
+        )
         raise EngineError("source-files", reason, hint=hint, place=place)
     return groups
 
@@ -130,7 +133,9 @@ def _register(
     for at, (values, files) in enumerate(groups.items()):
         part = f"{name}/{at}"
         context.register_parquet(_quoted(part), links.add(files))
-        fixed = (f"CAST({_text(value)} AS VARCHAR) AS {_quoted(key)}" for key, value in zip(partitions, values, strict=True))
+        fixed = (
+            f"CAST({_text(value)} AS VARCHAR) AS {_quoted(key)}" for key, value in zip(partitions, values, strict=True)
+        )
         stored = [field.name for field in context.table(_quoted(part)).schema() if field.name not in partitions]
         selects.append(f"SELECT {', '.join([*map(_quoted, stored), *fixed])} FROM {_quoted(part)}")  # noqa: S608 - quoted
     whole = context.sql(" UNION ALL ".join(selects))

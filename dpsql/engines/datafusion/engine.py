@@ -62,7 +62,8 @@ class DataFusionEngine(RemoteEngine):
         super().__init__(DATAFUSION, tables, time_limit=time_limit)
         self._context = context
         self._links = links
-        self._reading = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+        options = SQLOptions().with_allow_ddl(False)  # noqa: FBT003 - as it is there
+        self._reading = options.with_allow_dml(False).with_allow_statements(False)  # noqa: FBT003 - as above
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[list[pa.RecordBatch]]] | None = None
 
     @classmethod

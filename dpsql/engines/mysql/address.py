@@ -25,7 +25,7 @@ def read_address(url: str) -> dict[str, Any]:
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     database = unquote(parts.path.removeprefix("/"))
     hint = "Write it as mysql://user@host:3306/database, or mysql://user@/database?unix_socket=/run/mysqld/mysqld.sock."
-    if parts.scheme not in {"mysql", "mariadb"} or not database or "/" in database or parts.fragment:
+    if "://" not in url or not database or "/" in database or parts.fragment:
         raise PolicyError("policy-source", "The address names no database.", hint=hint, place="source.url")
     for name in parameters:
         if name not in _PARAMETERS:

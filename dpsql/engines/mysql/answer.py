@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,6 @@ __all__ = ["build_table"]
 _INTEGERS = frozenset([1, 2, 3, 8, 9, 13])  # TINY, SHORT, LONG, LONGLONG, INT24, YEAR
 _DOUBLES = frozenset([4, 5])
 _DECIMALS = frozenset([0, 246])
-_WIDTH = 38
 
 
 def build_table(cursor: Cursor) -> pa.Table:
@@ -25,11 +25,11 @@ def build_table(cursor: Cursor) -> pa.Table:
 
 
 def _array(values: tuple[Any, ...], field: tuple[Any, ...]) -> pa.Array:
-    kind, scale = field[1], field[5]
+    kind = field[1]
     if kind not in _INTEGERS | _DOUBLES | _DECIMALS:
         has_bytes = any(isinstance(value, bytes) for value in values)
         return pa.array(values, pa.binary() if has_bytes else pa.string())
     texts = pa.array([None if value is None else str(value) for value in values], pa.string())
     if kind in _DECIMALS:
-        return texts.cast(pa.decimal128(_WIDTH, min(scale, _WIDTH)))
+        return pa.array([None if value is None else Decimal(value) for value in values])
     return texts.cast(pa.int64() if kind in _INTEGERS else pa.float64())

@@ -45,11 +45,15 @@ def find_table(
     relation = (before, after) if dot else (database, name)
     rows: list[tuple[str, str, str, str | None]] = []
     with suppress(Exception), connection.cursor() as cursor:
-        cursor.execute(_COLUMNS.replace("%s", "{}").format(*(f"_utf8mb4 X'{part.encode().hex()}'" for part in relation)))
+        cursor.execute(
+            _COLUMNS.replace("%s", "{}").format(*(f"_utf8mb4 X'{part.encode().hex()}'" for part in relation))
+        )
         rows = list(cursor.fetchall())
     if not rows or source is not None:
         raise table_missing(name, engine="The database")
-    columns = (Column(column, _type(kind.lower(), whole.lower()), collation or "") for column, kind, whole, collation in rows)
+    columns = (
+        Column(column, _type(kind.lower(), whole.lower()), collation or "") for column, kind, whole, collation in rows
+    )
     return Registered(relation, tuple(columns))
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pymysql.connections import Connection
 
-    Session = Connection[Any]
 
 __all__ = ["MySQLEngine"]
 
@@ -50,6 +49,7 @@ _OPTIONAL = frozenset(["max_sort_length"])
 _PINNED = frozenset([*_SETTINGS, *_OLD_NAMES.values(), "max_statement_time", "max_execution_time"])
 _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _NAME = re.compile(r"[a-z_0-9]+")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
 _MARIADB, _MYSQL = (10, 6), (8, 0, 31)  # the first that have all that statements use
 Sources = Mapping[str, Path | CsvFile | Folder | None]
@@ -60,7 +60,7 @@ class MySQLEngine(RemoteEngine):
 
     def __init__(
         self,
-        connect: Callable[[], Session],
+        connect: Callable[[], Connection[Any]],
         tables: Mapping[str, Registered],
         *,
         dialect: Dialect,
@@ -68,7 +68,7 @@ class MySQLEngine(RemoteEngine):
     ) -> None:
         super().__init__(dialect, tables, time_limit=time_limit)
         self._connect = connect
-        self._connection: Session | None = None
+        self._connection: Connection[Any] | None = None
 
     @classmethod
     def open(
@@ -82,7 +82,7 @@ class MySQLEngine(RemoteEngine):
         _check(options)
         address = read_address(url)
 
-        def connect() -> Session:
+        def connect() -> Connection[Any]:
             return _connect(address, options, time_limit=time_limit)
 
         with ExitStack() as holds:
@@ -147,10 +147,10 @@ def _check(options: Mapping[str, str]) -> None:
             raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
 
 
-def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_limit: float | None) -> Session:
+def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_limit: float | None) -> Connection[Any]:
     import pymysql
 
-    connection: Session | None = None
+    connection: Connection[Any] | None = None
     with suppress(Exception):
         connection = pymysql.connect(**address, charset="utf8mb4", autocommit=True, conv={}, local_infile=False)
     if connection is None:
@@ -159,7 +159,9 @@ def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_lim
     with ExitStack() as holds:
         holds.callback(connection.close)
         for name, value in options.items():
-            if not _NAME.fullmatch(name) or not _set(connection, name, _literal(value)):
+            if not _NAME.fullmatch(name) or not _set(
+                connection, name, value if _NUMBER.fullmatch(value) else _literal(value)
+            ):
                 hint = "Name a variable of the session, such as join_buffer_size, and a value that it takes."
                 reason = "The server does not take this variable."
                 raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
@@ -168,7 +170,7 @@ def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_lim
     return connection
 
 
-def _pin(connection: Session, *, time_limit: float | None) -> None:
+def _pin(connection: Connection[Any], *, time_limit: float | None) -> None:
     """Set what the forms of the dialect need, and the time limit of the server. Raises `EngineError`."""
     is_mariadb = "MariaDB" in connection.get_server_info()
     if _version(connection) < (_MARIADB if is_mariadb else _MYSQL):
@@ -180,19 +182,21 @@ def _pin(connection: Session, *, time_limit: float | None) -> None:
     )
     if time_limit is not None:
         seconds = time_limit + _GRACE
-        limit = ("max_statement_time", f"{seconds:.3f}") if is_mariadb else ("max_execution_time", f"{seconds * 1e3:.0f}")
+        limit = (
+            ("max_statement_time", f"{seconds:.3f}") if is_mariadb else ("max_execution_time", f"{seconds * 1e3:.0f}")
+        )
         done = done and _set(connection, *limit)
     if not done:
         hint = "Connect to a server of MariaDB or MySQL, not to another that speaks their protocol."
         raise EngineError("engine-version", "The server does not take a setting.", hint=hint, place="source.url")
 
 
-def _version(connection: Session) -> tuple[int, ...]:
+def _version(connection: Connection[Any]) -> tuple[int, ...]:
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", connection.get_server_info().removeprefix("5.5.5-"))
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _set(connection: Session, name: str, value: str) -> bool:
+def _set(connection: Connection[Any], name: str, value: str) -> bool:
     with suppress(Exception):
         connection.query(f"SET SESSION {name} = {value}")
         return True
@@ -217,7 +221,7 @@ def _literal(value: object) -> str:
     return f"_utf8mb4 X'{str(value).encode().hex()}'"
 
 
-def _answer(connection: Session, statement: Statement) -> pa.Table:
+def _answer(connection: Connection[Any], statement: Statement) -> pa.Table:
     from dpsql.engines.mysql.answer import build_table
 
     if statement.parameters:
@@ -228,7 +232,7 @@ def _answer(connection: Session, statement: Statement) -> pa.Table:
         return build_table(cursor)
 
 
-def _is_alive(connection: Session) -> bool:
+def _is_alive(connection: Connection[Any]) -> bool:
     """Say whether a connection still answers."""
     with suppress(Exception):
         connection.query("DO 1")

@@ -92,10 +92,8 @@ class PortableWriter(Writer):
             case Column(type=type_):
                 self.read.add(expression.relation)
                 return self._in_form("column", Writer.expression(self, expression), type_=type_)
-            case Literal(value=float() as value) if isnan(value) and "NaN" in self.dialect.lacks:
-                raise self._lacking("NaN")
-            case Literal(value=float() as value) if isinf(value) and "infinity" in self.dialect.lacks:
-                raise self._lacking("infinity")
+            case Literal(value=float() as value) if (word := _not_finite(value)) in self.dialect.lacks:
+                raise self._lacking(word)
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
             case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
@@ -304,6 +302,11 @@ def _ends(type_: Type) -> dict[str, Decimal]:
         "{below}": _CONTEXT.subtract(least, step),
         "{above}": _CONTEXT.add(greatest, step),
     }
+
+
+def _not_finite(value: float) -> str:
+    """Return the word by which dialects lack a DOUBLE that is not finite; nothing for others."""
+    return "NaN" if isnan(value) else "infinity" if isinf(value) else ""
 
 
 def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     from sqlglot.errors import ErrorLevel, UnsupportedError
 
     tree = parse_one(sql, read="duckdb")
-    if "condition as value" in dialect.lacks and _has_condition_as_value(tree):
+    if "condition as value" in dialect.lacks and _has_condition_as_value(cast("Node", tree)):
         reason = f"{dialect.name} takes EXISTS and IN (SELECT ...) in WHERE alone."
         raise Unsupported("engine-lacks", reason, hint="Join the other table instead.")
     for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
@@ -71,6 +71,8 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
             node.replace(exp.Var(this=own))
         case exp.NullSafeEQ() | exp.NullSafeNEQ():  # which binds less than AND in some engines
             node.replace(exp.Paren(this=node.copy()))
+        case exp.Ordered(this=exp.Literal() as position) if "ordinal NULLS" in dialect.lacks:
+            position.replace(exp.column(f"c{position.name}"))  # as the writer names its outputs
         case exp.IntDiv() if "//" in dialect.lacks:
             node.replace(exp.Div(this=node.this, expression=node.expression))
         case exp.CTE():
