@@ -31,8 +31,21 @@ class Dialect:
     A constant that selects the form, as in date_part, follows a point: "date_part.year DATE"; "round.2 DOUBLE" is for 2
     digits. "like_backslash TEXT" is for every LIKE; in its pattern a backslash escapes %, _ and itself.
 
-    Three forms are optional: "column TEXT" reads a column that may hold values outside its type (reading it twice must
-    equal reading it once), "literal TEXT" gives a bound value its type, and "order TEXT" is the sort key of ORDER BY.
+    Some forms are optional: "column TEXT" reads a column that may hold values outside its type, and "collated TEXT" one
+    that the engine would not compare by its bytes, or that a subquery computes (reading either twice must equal reading
+    it once). With "collated TEXT" the engine names the `collation` of all columns but those that it compares by their
+    bytes, which are then read without this form and "canonical TEXT". "literal TEXT" gives a bound value its type, and
+    "order TEXT" is the sort key of ORDER BY.
+
+    A unit's groups are drawn by two more: "keyed_hash TEXT", of a value {0} under the salt {1}, a BIGINT, and "mix", of
+    two such hashes. "keyed_hash INTEGER" and the like are for other types, which else are hashed as text; "keyed_hash"
+    alone is for all. A hash is anything that sorts, NULL for NULL alone, and a function of its operands: equal values
+    have equal ones. "mix" is a hash of both, not a sum or XOR, and of {0} and {1} not that of {1} and {0}. An engine
+    without them draws by "draw TEXT", a digest, or else by "md5 TEXT".
+
+    "gather" is the list of columns by which a SELECT brings the rows of a unit together, before its pairs are made
+    distinct and sorted; {0} is the unit.
+
     `types` has the types whose names differ from sqlglot's. `parameter` is the text of parameter number {n}, from 1.
     With `materialized`, AS MATERIALIZED stays in the text.
 

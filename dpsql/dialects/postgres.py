@@ -70,6 +70,10 @@ POSTGRES = Dialect(
             **{f"count_distinct {family}": "COUNT(DISTINCT {0})" for family in (*_COMPUTED, "BLOB")},
             "sum INTEGER": "SUM(CAST({0} AS numeric))",
             "sum DECIMAL": "SUM({0})",
+            # hashint8extended folds a number to 32 bits: the upper ones are in the salt of the rest
+            "keyed_hash INTEGER": "hashint8extended({0}, hashint8extended(CAST({0} AS bigint) >> 32, {1}))",
+            "keyed_hash UUID": "uuid_hash_extended({0}, {1})",
+            "mix": "hashint8extended({0}, hashint8extended({0} >> 32, {1}))",
             "lookup": "(ARRAY[{1*}])[{0}]",
         }
     ),

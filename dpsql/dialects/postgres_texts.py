@@ -46,7 +46,7 @@ _SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLI
 TEXTS: Mapping[str, str] = {
     **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in _SIGNS},
     "between TEXT TEXT TEXT": '({0} COLLATE "C" BETWEEN {1} AND {2})',
-    "column TEXT": BY_BYTES,
+    "collated TEXT": BY_BYTES,
     "canonical TEXT": BY_BYTES,
     "is_distinct TEXT TEXT": '({0} IS DISTINCT FROM {1} COLLATE "C")',
     "is_not_distinct TEXT TEXT": '({0} IS NOT DISTINCT FROM {1} COLLATE "C")',
@@ -61,6 +61,7 @@ TEXTS: Mapping[str, str] = {
     "like_escape TEXT TEXT TEXT": _like("{2}"),
     "ilike_escape TEXT TEXT TEXT": _ilike("{2}"),
     "md5 TEXT": "md5({0})",
+    "keyed_hash TEXT": 'hashtextextended({0} COLLATE "C", {1})',
     "sha256 TEXT": "encode(sha256(convert_to({0}, 'UTF8')), 'hex')",
     "lower TEXT": _folded("{0}", "lower"),
     "upper TEXT": _folded("{0}", "upper"),

@@ -46,6 +46,9 @@ _ANY = {
     "least": "least({*})",
     "min": "MIN({0})",
     "max": "MAX({0})",
+    "keyed_hash": "xxhash64({1}, {0})",
+    "mix": "xxhash64({0}, {1})",
+    "gather": "/*+ REPARTITION({0}) */ {*}",  # one shuffle, by unit, instead of one by pair and one by unit
     "lookup": "element_at(array({1*}), CAST({0} AS INT))",
 }
 

@@ -64,8 +64,11 @@ def _draw(pairs: Iterable[Sequence[object]], groups: int) -> dict[object, list[G
 
 
 def _hash_pair(unit: object, group: Group) -> str:
-    parts = ("" if value is None else _md5(_print(value)) for value in (unit, *group))
-    return _md5("".join((*(f"{salt:016x}" for salt in SALTS), *parts)))
+    """Return the digest of unit and keys, of which each text but the last is hashed before."""
+    texts = [_md5(value) if isinstance(value, str) else _print(value) for value in group[:-1]]
+    keys = zip(group, [*texts, _print(group[-1])], strict=True)
+    parts = (";" if value is None else f",{text}" for value, text in keys)
+    return _md5("".join((*(f"{salt:016x}" for salt in SALTS), _print(unit), *parts)))
 
 
 def _md5(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
+from dpsql.testing.draw_hash import check_draws, draw_by_digest, has_keyed_hash
 from dpsql.testing.draws import BOUNDS, find_draw_faults
 from dpsql.testing.forms import analyze_shapes, find_differences, sample_expressions, track_forms, write_expressions
 from dpsql.testing.kit import DUCKDB, Kit
@@ -25,8 +26,8 @@ __all__ = ["CHECKS", "Result", "compare_forms", "compare_neighbours", "compare_s
 
 _GENERATED = 25  # random queries beside those of the suite
 _NOT_EXPRESSIONS = frozenset(
-    "avg avg_sorted canonical count count_distinct count_star cume_dist dense_rank first_value in_query lag lead "
-    "lookup max md5 min ntile order percent_rank rank row_number signbit sum sum_sorted".split()
+    "avg avg_sorted canonical count count_distinct count_star cume_dist dense_rank draw first_value gather in_query "
+    "keyed_hash lag lead lookup max md5 min mix ntile order percent_rank rank row_number signbit sum sum_sorted".split()
 )  # forms of aggregates, windows and of the rewriter, used by statements
 _MAY_BE_MISSING = {"DECIMAL", "TIMESTAMP", "DATE", "BOOLEAN"}  # types that not every engine has
 
@@ -69,12 +70,14 @@ def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result
 
 
 def _compare_statement(query: SuiteQuery, kit: Kit) -> str:
-    found = answer_query(query, open_kit(kit))
+    opened = draw_by_digest(open_kit(kit)) if query.draws else open_kit(kit)
+    found = answer_query(query, opened)
     # DuckDB draws by a hash of its own
     expected = answer_query(query, open_kit(kit, PORTABLE if query.draws else DUCKDB))
     if found is None or expected is None:
         raise TypeError(query.name)
-    own = replace(query, own=query.own or query.name in kit.own)
+    differs = query.own or query.name in kit.own or (query.draws and has_keyed_hash(opened))
+    own = replace(query, own=differs)
     return describe_difference(own, expected, found=found)
 
 
@@ -124,12 +127,13 @@ def _find_unused(kit: Kit, used: Collection[str]) -> list[str]:
 
 
 def draw_groups(kit: Kit, _parts: Collection[str] = ()) -> Iterator[Result]:
-    """Compare the groups that units keep under a bound with those of a reference in Python."""
-    faults = find_draw_faults(open_kit(kit))
+    """Compare the groups that units keep under a bound with those of a reference in Python, and test the draws."""
+    hashes = tuple(("hash", fault) for fault in check_draws(kit))
+    faults = find_draw_faults(draw_by_digest(open_kit(kit)))
     if faults is None:
-        yield Result("draws", "draws", 0, ("bounds",))
+        yield Result("draws", "draws", 0, ("bounds",), hashes)
     else:
-        yield Result("draws", "draws", len(BOUNDS), (), tuple(("bounds", fault) for fault in faults))
+        yield Result("draws", "draws", len(BOUNDS), (), (*(("bounds", fault) for fault in faults), *hashes))
 
 
 def compare_neighbours(kit: Kit, _parts: Collection[str] = ()) -> Iterator[Result]:

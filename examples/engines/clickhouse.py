@@ -32,6 +32,7 @@ FORMS |= {f"date_part.{part}": f"{name}({{0}})" for part, name in PARTS.items()}
 FORMS |= {f"date_trunc.{unit}": MOMENT.replace("{0}", start) for unit, start in STARTS.items()}
 FORMS |= {"starts_with": "startsWith({0}, {1})", "suffix": "endsWith({0}, {1})", "md5": "lower(hex(MD5({0})))"}
 FORMS |= {f"in_query {kind}": AMONG for kind in ("INTEGER", "TEXT")} | {"lookup": "[{1*}][{0}]", "order DOUBLE": RANK}
+FORMS |= {"keyed_hash": "sipHash64({1}, {0})", "mix": "sipHash64({0}, {1})"}
 LACKS = {"IN", "correlated", "nested", "INTERSECT ALL", "EXCEPT ALL"}
 LACKS |= {f"{kind} unequal" for kind in "LEFT RIGHT FULL SEMI ANTI".split()}  # it cannot tell what to join by
 CLICKHOUSE = Dialect("ClickHouse", "clickhouse", FORMS, parameter="{p{n}:Nullable(String)}", lacks=frozenset(LACKS))

@@ -29,17 +29,17 @@ _START = 60.0
 
 
 class Server:
-    """A server of one folder, which may be killed and started again."""
+    """A server of one folder, which may be killed and started again; `programs` are its own, if not the package's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path | None = None) -> None:
         self.folder = folder
-        self._programs = _packaged() / "pginstall18" / "bin"
+        self._programs = programs or _packaged() / "pginstall18" / "bin"
         self._as: dict[str, int] = {}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-            self._programs = _copied(folder / "programs") / "pginstall18" / "bin"
+            self._programs = programs or _copied(folder / "programs") / "pginstall18" / "bin"
         self._data = folder / "data"
         self._run("initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--no-locale", "-U", "tester")
         self._process: subprocess.Popen[bytes] | None = None

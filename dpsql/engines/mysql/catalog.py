@@ -19,6 +19,8 @@ __all__ = ["find_table"]
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INTEGER", "int": "INTEGER", "bigint": "BIGINT"}
 _UNSIGNED = {"tinyint": "UTINYINT", "smallint": "USMALLINT", "mediumint": "INTEGER", "int": "UINTEGER"}
 _TEXTS = ["char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"]
+_SHORT = frozenset(["char", "varchar", "tinytext", "text"])
+_BY_BYTES = frozenset(["utf8mb4_nopad_bin", "utf8mb4_0900_bin"])
 _BYTES = ["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"]
 _TYPES = {
     "float": "FLOAT",
@@ -52,9 +54,15 @@ def find_table(
     if not rows or source is not None:
         raise table_missing(name, engine="The database")
     columns = (
-        Column(column, _type(kind.lower(), whole.lower()), collation or "") for column, kind, whole, collation in rows
+        Column(column, _type(kind.lower(), whole.lower()), _collation(kind.lower(), collation))
+        for column, kind, whole, collation in rows
     )
     return Registered(relation, tuple(columns))
+
+
+def _collation(kind: str, collation: str | None) -> str:
+    """Return the collation of a column; none where it is compared by its bytes, all of which are looked at."""
+    return "" if collation in _BY_BYTES and kind in _SHORT else collation or ""
 
 
 def _type(kind: str, whole: str) -> str:

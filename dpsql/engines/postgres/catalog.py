@@ -38,24 +38,36 @@ _TYPES = {
 _WIDEST = 38  # digits of DuckDB's DECIMAL
 _LEAST_TYPMOD = 4
 _KINDS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialised views, foreign tables
-_Row = tuple[str, str, str, int, str, str, bool]
+_Row = tuple[str, str, str, int, str, str, bool, str]
 _COLUMNS = """
 WITH RECURSIVE held AS (
-    SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier
+    SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier, a.attcollation AS collated,
+        a.atttypid AS declared
     FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
     WHERE c.oid = pg_catalog.to_regclass($1) AND c.relkind::text = ANY ($2::text[]) AND a.attnum > 0
         AND NOT a.attisdropped AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
 ), based AS (
     SELECT * FROM held
     UNION ALL
-    SELECT attnum, attname, t.typbasetype, CASE WHEN modifier = -1 THEN t.typtypmod ELSE modifier END
+    SELECT attnum, attname, t.typbasetype, CASE WHEN modifier = -1 THEN t.typtypmod ELSE modifier END, collated,
+        declared
     FROM based JOIN pg_catalog.pg_type AS t ON t.oid = type WHERE t.typtype = 'd'
 )
 SELECT attname::text, n.nspname::text, t.typname::text, modifier, t.typtype::text, pg_catalog.format_type(t.oid, NULL),
     EXISTS (
         SELECT 1 FROM pg_catalog.pg_cast
         WHERE castsource = t.oid AND casttarget = 'text'::regtype AND castmethod = 'b' AND t.typcategory = 'S'
-    )
+    ),
+    CASE
+        WHEN declared <> ALL (ARRAY['text'::regtype, 'varchar'::regtype]) THEN t.typname::text
+        WHEN collated = 'pg_catalog."C"'::regcollation THEN ''
+        WHEN collated = 'pg_catalog."default"'::regcollation AND (
+            SELECT COALESCE(to_jsonb(d) ->> 'datlocprovider', 'c') = 'b' OR  -- which servers before 15 do not have
+                COALESCE(to_jsonb(d) ->> 'datlocprovider', 'c') = 'c' AND d.datcollate IN ('C', 'POSIX')
+            FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()
+        ) THEN ''
+        ELSE COALESCE((SELECT l.collname::text FROM pg_catalog.pg_collation AS l WHERE l.oid = collated), 'default')
+    END
 FROM based JOIN pg_catalog.pg_type AS t ON t.oid = type JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace
 WHERE t.typtype <> 'd' ORDER BY attnum
 """
@@ -72,12 +84,21 @@ def registered(connection: Connection, name: str, *, source: Path | CsvFile | Fo
         rows = cursor.fetchall()
     if not rows or source is not None:
         raise table_missing(name, engine="PostgreSQL")
-    return Registered(relation, tuple(Column(row[0], _type(row)) for row in rows))
+    return Registered(relation, tuple(_column(row) for row in rows))
+
+
+def _column(row: _Row) -> Column:
+    """Return a column; text that is not compared by its bytes has its collation, or the name of its type.
+
+    Two collations that do not meet are an error of PostgreSQL's: only "C" and the one of the database are by bytes.
+    """
+    type_ = _type(row)
+    return Column(row[0], type_, row[-1] if type_ == "VARCHAR" else "")
 
 
 def _type(row: _Row) -> str:
     """Return DuckDB's name of a type; the name that PostgreSQL writes for one that dpsql does not compute with."""
-    _, schema, name, modifier, kind, written, as_text = row
+    _, schema, name, modifier, kind, written, as_text, _ = row
     if kind == "e":
         return ENUM
     if as_text:  # varchar, and citext too: as text it is compared by its bytes

@@ -103,6 +103,10 @@ class Writer:
         )
         return f"system.main.hash(system.main.xor({mixed}))"
 
+    def gather(self, rows: str, names: Sequence[str], unit: str) -> str:  # noqa: ARG002 - for other engines
+        """Return a SELECT of unit and `names` as it is: DuckDB brings the rows of a unit together by itself."""
+        return rows
+
     def listed(self, values: Sequence[int]) -> str:
         """Return a list of whole numbers as `looked_up` wants it."""
         return f"CAST({self.bind(list(values))} AS INTEGER[])"

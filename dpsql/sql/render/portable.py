@@ -3,16 +3,17 @@
 The statement is first written as DuckDB's, with a mark for every form. sqlglot reads it, the marks become the forms,
 and sqlglot writes the tree for the engine: its quotes, its types, its order of NULLs. What has no form is refused.
 
-A unit's groups are drawn by MD5 under the session's salts, of the keys as the engine prints them: of text and whole
-numbers the same groups on every engine. Each part is hashed alone and then all of them together, so that no two rows of
-parts are written alike.
+A unit's groups are drawn by the dialect's own keyed hash, under the session's salts. Where it has none, unit and keys
+become one text, from which each of them could be read again, and its digest is the draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
+from functools import reduce
 from math import isinf, isnan
 
 from dpsql.dialects import DUCKDB, Dialect
@@ -48,18 +49,24 @@ _OF_LITERAL = frozenset(
     ["date_part", "date_trunc", "date_diff", "date_sub"]
 )  # a constant argument selects the form of these
 _BY_LITERAL = frozenset(["round", "strftime"])  # these may have a form for some values of their last operand alone
+_COMPUTED = re.compile(r"c\d+")  # the names of what subqueries compute
+_WITHOUT_COMMA = frozenset(["BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP"])  # as engines print them
 
 
-def writer_for(dialect: Dialect) -> Writer:
-    """Return the writer of statements for an engine of this dialect."""
-    return Writer() if dialect is DUCKDB else PortableWriter(dialect=dialect)
+def writer_for(dialect: Dialect, types: Mapping[str, Type] | None = None) -> Writer:
+    """Return the writer of statements for an engine of this dialect; `types` are those of the columns of pairs."""
+    return Writer() if dialect is DUCKDB else PortableWriter(dialect=dialect, types=types or {})
 
 
 @dataclass(slots=True)
 class PortableWriter(Writer):
-    """Writes one statement for an engine of `dialect`; `forms` are those behind the marks, in their order."""
+    """Writes one statement for an engine of `dialect`; `forms` are those behind the marks, in their order.
+
+    `types` are those of keys and unit, by the names of their columns.
+    """
 
     dialect: Dialect = DUCKDB
+    types: Mapping[str, Type] = field(default_factory=dict)
     forms: list[str] = field(default_factory=list)
     read: set[int] = field(default_factory=set)  # relations that the SELECT being written reads columns of
     made: set[int] = field(default_factory=set)  # and those that are its own
@@ -87,11 +94,10 @@ class PortableWriter(Writer):
                 return self.expression(expression.argument)
             case Cast(argument=argument, type=type_):
                 return self._form("cast", (argument,), type_=type_, families=(*_words([argument]), _word(type_)))
-            case Collate(argument=argument, type=type_):
-                return self._form("canonical", (argument,), type_=type_)
-            case Column(type=type_):
-                self.read.add(expression.relation)
-                return self._in_form("column", Writer.expression(self, expression), type_=type_)
+            case Collate():
+                return self._collate(expression)
+            case Column():
+                return self._column(expression)
             case Literal(value=float() as value) if (word := _not_finite(value)) in self.dialect.lacks:
                 raise self._lacking(word)
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
@@ -160,6 +166,26 @@ class PortableWriter(Writer):
         """Return the operands as they are: every form of a dialect says by itself how text is compared."""
         return operands
 
+    def _collate(self, expression: Collate) -> str:
+        """Return text as the engine compares it by its bytes."""
+        argument = expression.argument
+        if isinstance(argument, Column) and self._compares_by_bytes(argument):
+            return self.expression(argument)
+        return self._form("canonical", (argument,), type_=expression.type)
+
+    def _column(self, column: Column) -> str:
+        self.read.add(column.relation)
+        text = self._in_form("column", Writer.expression(self, column), type_=column.type)
+        return text if self._compares_by_bytes(column) else self._in_form("collated", text, type_=column.type)
+
+    def _compares_by_bytes(self, column: Column) -> bool:
+        """Say whether the engine compares a column by its bytes: one that is stored without a collation.
+
+        What a subquery computes, c1 and so on, has a collation that the engine chose.
+        """
+        is_stored = _COMPUTED.fullmatch(column.name) is None
+        return "collated TEXT" in self.dialect.forms and is_stored and not column.type.collations
+
     def _among(self, test: In | InQuery | Exists) -> str:
         """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
         if isinstance(test, In) and self.dialect.form("in", _words([test.argument])) is not None:
@@ -178,10 +204,18 @@ class PortableWriter(Writer):
         return Writer._among(self, test)  # noqa: SLF001 - as above
 
     def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
-        """Return the text by which a unit's groups are taken in order."""
-        salt = self.bind("".join(f"{each:016x}" for each in salts))
-        parts = (f"COALESCE({self._hashed(f'CAST({name} AS VARCHAR)')}, '')" for name in (unit, *names))
-        return self._hashed(" || ".join((f"CAST({salt} AS VARCHAR)", *parts)))
+        """Return the hash by which a unit's groups are taken in order."""
+        if "mix" not in self.dialect.forms:
+            return self._digest(names, unit, salts=salts)
+        of_keys, of_unit = (f"CAST({self.bind(_signed(salt))} AS BIGINT)" for salt in salts)
+        of_null = self._marked(self._found("keyed_hash", (_word(TEXT),)), ("''", of_unit))
+        hashes = [f"COALESCE({self._keyed_hash(name, of_keys)}, {of_null})" for name in names]
+        return reduce(self._mix, [*hashes, self._keyed_hash(unit, of_unit)])
+
+    def gather(self, rows: str, names: Sequence[str], unit: str) -> str:
+        """Return a SELECT of unit and `names` so that the engine brings the rows of each unit together."""
+        form = self.dialect.forms.get("gather")
+        return rows if form is None else f"SELECT {self._marked(form, (unit, *names))} FROM ({rows})"  # noqa: S608 - nothing in it is the analyst's text
 
     def listed(self, values: Sequence[int]) -> str:
         """Return a list of whole numbers as `looked_up` wants it: written out, since few clients bind lists."""
@@ -199,8 +233,33 @@ class PortableWriter(Writer):
         """Return the expression for the one of the numbers at a position, counted from 1."""
         return self._marked(self._found("lookup", ()), (position, listed))
 
-    def _hashed(self, text: str) -> str:
-        return self._marked(self._found("md5", (_word(TEXT),)), (text,))
+    def _keyed_hash(self, name: str, salt: str) -> str:
+        """Return the hash of a column, as text where the dialect has none for its type."""
+        form = self.dialect.form("keyed_hash", (_word(self.types[name]),)) if name in self.types else None
+        if form is not None:
+            return self._marked(form, (name, salt))
+        return self._marked(self._found("keyed_hash", (_word(TEXT),)), (f"CAST({name} AS VARCHAR)", salt))
+
+    def _mix(self, left: str, right: str) -> str:
+        return self._marked(self.dialect.forms["mix"], (left, right))
+
+    def _digest(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
+        """Return the digest of unit and keys as one text, each between a comma and the next; NULL is a semicolon.
+
+        What may contain a comma is hashed before, unless it is the last.
+        """
+        words = {name: _word(type_) for name, type_ in self.types.items()}
+        salt = self.bind("".join(f"{each:016x}" for each in salts))
+        parts = [f"CAST({salt} AS VARCHAR)", self._text(unit, hashed=words.get(unit) not in _WITHOUT_COMMA)]
+        for at, name in enumerate(names, 1):
+            text = self._text(name, hashed=at < len(names) and words.get(name) not in _WITHOUT_COMMA)
+            parts.append(f"COALESCE(',' || {text}, ';')")
+        form = self.dialect.forms.get("draw TEXT") or self._found("md5", (_word(TEXT),))
+        return self._marked(form, (" || ".join(parts),))
+
+    def _text(self, name: str, *, hashed: bool) -> str:
+        text = f"CAST({name} AS VARCHAR)"
+        return self._marked(self._found("md5", (_word(TEXT),)), (text,)) if hashed else text
 
     def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:
         """Return IS [NOT] DISTINCT FROM: by the engine's own form or, since what is equal differs, by its equality."""
@@ -274,6 +333,11 @@ class PortableWriter(Writer):
         reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
         hint = "docs/how-to/engines.md lists what each engine answers."
         return Unsupported("engine-lacks", reason, hint=hint)
+
+
+def _signed(number: int) -> int:
+    """Return the signed number of the same 64 bits."""
+    return number - (1 << 64) if number >> 63 else number
 
 
 def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:

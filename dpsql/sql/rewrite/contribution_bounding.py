@@ -45,6 +45,7 @@ from dpsql.sql.render.clauses import (
 from dpsql.sql.render.duckdb import Writer
 
 __all__ = [
+    "DRAW",
     "GROUPS",
     "MIN_GROUPS_SORTED_APART",
     "RANK",
@@ -60,6 +61,7 @@ __all__ = [
 UNIT = "dpsql_unit"
 WEIGHT = "dpsql_weight"
 RANK = "dpsql_rank"
+DRAW = "dpsql_draw"
 GROUPS = "dpsql_groups"
 # In the logs measured, 90 % of the units have fewer groups: from this bound on, sorting only the others is faster.
 MIN_GROUPS_SORTED_APART = 16
@@ -101,28 +103,27 @@ def bound_contributions(
     columns, ranks = (*names, UNIT), [RANK] if bound.counts_units else []
     if ranked:
         return BoundedRows((), select([*columns, *ranks], subquery(base), where=at_most(RANK, bound.groups)))
-    draw = writer.draw(names, UNIT, salts=bound.salts)
-    pairs = select(columns, subquery(base), distinct=True)
     if bound.groups == 1 and writer.native and not ranks:
-        return BoundedRows((), _select_minimum(base, names, draw=draw))
+        return BoundedRows((), _select_minimum(base, names, draw=writer.draw(names, UNIT, salts=bound.salts)))
+    pairs = _select_pairs(writer, base, names=names)
     if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
-        rows = subquery(_rank_pairs(subquery(pairs), names, draw=draw))
+        rows = subquery(_rank_pairs(writer, subquery(pairs), names=names, bound=bound))
         return BoundedRows((), select([*columns, *ranks], rows, where=at_most(RANK, bound.groups)))
     if bound.counts_units:
-        return _bound_with_units(pairs, names, draw=draw, groups=bound.groups)
+        return _bound_with_units(writer, pairs, names=names, bound=bound)
     above = select([UNIT], "dpsql_pairs", group_by=UNIT, having=more_than(count(), str(bound.groups)))
     within = select(columns, join("dpsql_pairs", "dpsql_above", kind="ANTI", using=[UNIT]))
     rest = join("dpsql_pairs", "dpsql_above", kind="SEMI", using=[UNIT])
-    first = _select_first(rest, names, draw=draw, groups=bound.groups)
+    first = _select_first(writer, rest, names=names, bound=bound)
     return BoundedRows((cte("dpsql_pairs", pairs), cte("dpsql_above", above)), combine("UNION ALL", within, first))
 
 
-def _bound_with_units(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> BoundedRows:
+def _bound_with_units(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> BoundedRows:
     """Return the pairs of the units within a bound, and the first ones of the others, with a CTE of all units."""
-    units = select([UNIT, alias(more_than(count(), str(groups)), _IS_ABOVE)], "dpsql_pairs", group_by=UNIT)
+    units = select([UNIT, alias(more_than(count(), str(bound.groups)), _IS_ABOVE)], "dpsql_pairs", group_by=UNIT)
     above = subquery(select([UNIT], "dpsql_units", where=_IS_ABOVE))
     within = select((*names, UNIT), join("dpsql_pairs", above, kind="ANTI", using=[UNIT]))
-    first = _select_first(_ABOVE, names, draw=draw, groups=groups)
+    first = _select_first(writer, _ABOVE, names=names, bound=bound)
     ctes = cte("dpsql_pairs", pairs), cte("dpsql_units", units)
     return BoundedRows(ctes, combine("UNION ALL", within, first), "dpsql_units")
 
@@ -142,7 +143,7 @@ def weigh_contributions(
         columns = (*names, alias(weight, WEIGHT), *([RANK] if bound.counts_units else []))
         return BoundedRows((), select(columns, subquery(rows), where=at_most(RANK, bound.groups)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
-    first = _select_first(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
+    first = _select_first(writer, _ABOVE, names=names, bound=bound)
     cut = select((*names, alias(writer.looked_up(table, str(bound.groups)), WEIGHT)), subquery(first))
     return BoundedRows(ctes, combine("UNION ALL", within, cut), "dpsql_units")
 
@@ -157,7 +158,7 @@ def weigh_all_pairs(
         own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
         return BoundedRows((), select((*names, own, *([RANK] if bound.counts_units else [])), subquery(rows)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
-    rows = _rank_pairs(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    rows = _rank_pairs(writer, _ABOVE, names=names, bound=bound)
     weight = writer.looked_up(table, str(bound.groups))
     own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
     return BoundedRows(ctes, combine("UNION ALL", within, select((*names, own), subquery(rows))), "dpsql_units")
@@ -174,8 +175,8 @@ def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound:
     An engine other than DuckDB may evaluate a CTE twice, and the table may change in between. A unit could then get
     the large weight of few groups and add it to many.
     """
-    pairs = select((*names, UNIT), subquery(base), distinct=True)
-    ranked = _rank_pairs(subquery(pairs), names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    pairs = _select_pairs(writer, base, names=names)
+    ranked = _rank_pairs(writer, subquery(pairs), names=names, bound=bound)
     return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
 
 
@@ -191,7 +192,7 @@ def _build_weight_ctes(
     own = alias(writer.looked_up(table, least(count(), most)), WEIGHT)
     above = alias(more_than(count(), most), _IS_ABOVE)
     units = select([UNIT, own, above], "dpsql_pairs", group_by=UNIT)
-    pairs = select((*names, UNIT), subquery(base), distinct=True)
+    pairs = _select_pairs(writer, base, names=names)
     within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where=f"NOT {_IS_ABOVE}")
     return table, (cte("dpsql_pairs", pairs), cte("dpsql_units", units)), within
 
@@ -203,12 +204,21 @@ def _select_minimum(rows: str, names: Sequence[str], *, draw: str) -> str:
     return select((*keys, UNIT), subquery(first))
 
 
-def _select_first(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> str:
-    """Return the SQL for the first `groups` groups of each unit in a relation of distinct pairs."""
-    return select((*names, UNIT), subquery(_rank_pairs(pairs, names, draw=draw)), where=at_most(RANK, groups))
+def _select_pairs(writer: Writer, base: str, *, names: Sequence[str]) -> str:
+    """Return the SQL for the distinct pairs of group and unit in `base`."""
+    return select((*names, UNIT), subquery(writer.gather(base, names, UNIT)), distinct=True)
 
 
-def _rank_pairs(pairs: str, names: Sequence[str], *, draw: str) -> str:
+def _select_first(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
+    """Return the SQL for the first groups of each unit in a relation of distinct pairs."""
+    ranked = _rank_pairs(writer, pairs, names=names, bound=bound)
+    return select((*names, UNIT), subquery(ranked), where=at_most(RANK, bound.groups))
+
+
+def _rank_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
     """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit."""
+    draw = writer.draw(names, UNIT, salts=bound.salts)
+    if not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
+        pairs, draw = subquery(select((*names, UNIT, alias(draw, DRAW)), pairs)), DRAW
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
     return select((*names, UNIT, alias(rank, RANK)), pairs)

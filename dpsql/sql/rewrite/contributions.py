@@ -37,7 +37,7 @@ from dpsql.sql.render.clauses import (
     zero_unless,
 )
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, WEIGHT, Bound
+from dpsql.sql.rewrite.contribution_bounding import DRAW, GROUPS, RANK, UNIT, WEIGHT, Bound
 from dpsql.sql.rewrite.total import make_total
 from dpsql.sql.rewrite.use_materialized import Form
 
@@ -164,6 +164,8 @@ def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Boun
 
 def _rank(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
     draw = writer.draw(names, UNIT, salts=bound.salts)
+    if not writer.native:  # as for the pairs of `contribution_bounding`
+        pairs, draw = select(["*", alias(draw, DRAW)], subquery(pairs)), DRAW
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
     return select(["*", alias(rank, RANK)], subquery(pairs))
 

@@ -261,8 +261,7 @@ def _rewrite_weights(
         )
     found = use_materialized(query, bounded=True)
     query, ranked = _apply_passes(found.query), found.form is Form.RANKS
-    writer = writer_for(query.dialect)
-    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    writer, names = _open_writer(query)
     base = _build_unit_rows(writer, query, names=names, form=found.form)
     listed: tuple[str, ...] = ()
     if query.partitions is not None:
@@ -303,8 +302,7 @@ def _rewrite_counts(
         return _rewrite_measures(query, bound, first=first, rows=rows, unordered=unordered, every=every)
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
-    writer = writer_for(query.dialect)
-    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    writer, names = _open_writer(query)
     ctes, counted = _build_groups(writer, query, bound=bound, names=names, found=found)
     order = list_parts([*first, sort_nulls_last(names)])
     if rows is None:
@@ -333,8 +331,7 @@ def _rewrite_measures(
     """
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
-    writer = writer_for(query.dialect)
-    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    writer, names = _open_writer(query)
     sums = name_sums(query)
     if found.form is Form.COUNTS:
         ctes, groups = _select_stored_groups(writer, query, names=names, found=found, every=every)
@@ -422,8 +419,7 @@ def _rewrite_weighted_measures(
     most = query.measures[0].width
     found = use_materialized(query, bounded=True)
     query = _apply_passes(found.query)
-    writer = writer_for(query.dialect)
-    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    writer, names = _open_writer(query)
     ctes, pairs = _build_pairs(writer, query, names=names, found=found)
     if found.form is not Form.RANKS:
         pairs = rank_pairs(writer, pairs, names=names, bound=bound)
@@ -458,6 +454,13 @@ def _take_leading_groups(query: PrivateQuery, groups: str, *, order: str, rows: 
         return order_by(groups, order, limit=rows)
     writer, key = writer_for(query.dialect), columns[query.partitions.key]
     return select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
+
+
+def _open_writer(query: PrivateQuery) -> tuple[Writer, list[str]]:
+    """Return a writer that has the types of keys and unit, and the names of the keys."""
+    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    types = zip((*names, UNIT), (*query.keys, query.unit), strict=True)
+    return writer_for(query.dialect, {name: expression.type for name, expression in types}), names
 
 
 def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource) -> tuple[list[str], str]:

@@ -1,0 +1,162 @@
+"""Columns of several collations: text is compared by its bytes, and a column that already is stays as it is."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pytest
+from support.postgres_kit import Server
+
+from dpsql.engines import Statement, open_exact
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.plan.registration import build_catalog
+from dpsql.policy import Budget, Policy, PrivateTable
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite_all
+
+PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # the package of the tests has no ICU
+pytestmark = [
+    pytest.mark.xdist_group("postgres"),
+    pytest.mark.skipif(not PROGRAMS, reason="no PostgreSQL of the system, with ICU"),
+]
+COLUMNS = {
+    "plain": "text",
+    "bytes": 'text COLLATE "C"',
+    "short": 'varchar(20) COLLATE "C"',
+    "fixed": 'char(9) COLLATE "C"',
+    "named": 'words COLLATE "C"',
+    "posix": 'text COLLATE "POSIX"',
+    "german": 'text COLLATE "de-DE-x-icu"',
+    "folded": "text COLLATE folded",
+}
+WORDS = ["a", "A", "b", "B", "\u00e4", "\u00c4", "a\u0308", "ab", "a b", "Z", "", None]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    folder = Path(tempfile.mkdtemp(prefix="collations-"))
+    folder.chmod(0o755)
+    server = Server(folder, PROGRAMS[-1])
+    server.start()
+    by_icu = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'de-DE' LC_COLLATE 'C' LC_CTYPE 'C'"
+    server.run(f"CREATE DATABASE german {by_icu}", "CREATE DATABASE plain TEMPLATE template0 LC_COLLATE 'C'")
+    for name in ("german", "plain"):
+        _fill(server, name)
+    try:
+        yield server
+    finally:
+        server.stop(signal.SIGQUIT)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fill(server: Server, name: str) -> None:
+    columns = ", ".join(f"{column} {type_}" for column, type_ in COLUMNS.items())
+    with psycopg.connect(host=str(server.folder), user="tester", dbname=name, autocommit=True) as connection:
+        connection.execute("CREATE DOMAIN words AS text")
+        connection.execute(
+            "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false)"
+        )
+        connection.execute(f"CREATE TABLE reads (user_id bigint, {columns})")
+        for unit, word in ((unit, WORDS[(unit * step) % len(WORDS)]) for unit in range(40) for step in (1, 5)):
+            connection.execute(f"INSERT INTO reads VALUES ({unit}{', %s' * len(COLUMNS)})", [word] * len(COLUMNS))
+        connection.execute("CREATE INDEX ON reads (bytes)")
+
+
+@contextmanager
+def open_database(server: Server, name: str) -> Iterator[PostgresEngine]:
+    url = f"postgresql://tester@/{name}?host={server.folder}"
+    with closing(PostgresEngine.open(url, {"reads": None}, options={})) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[DuckDBEngine]:
+    rows = [(unit, *[WORDS[(unit * step) % len(WORDS)]] * len(COLUMNS)) for unit in range(40) for step in (1, 5)]
+    listed = dict(zip(("user_id", *COLUMNS), map(list, zip(*rows, strict=True)), strict=True))
+    listed["fixed"] = [word and word.rstrip() for word in listed["fixed"]]
+    given = pa.table(listed)
+    connection = duckdb.connect()
+    connection.register("given", given)
+    connection.execute("CREATE TABLE reads AS SELECT * FROM given")
+    with closing(DuckDBEngine.borrow(connection, {"reads": None})) as opened:
+        yield opened
+
+
+def counting(engine: PostgresEngine | DuckDBEngine, text: str, unit: str = "user_id") -> CountingQuery:
+    catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {"reads": PrivateTable(unit)}))
+    query = analyze(text, catalog, accepts_pattern=lambda _: True, clock=lambda: None)  # type: ignore[arg-type, return-value]
+    assert isinstance(query, PrivateQuery)
+    return rewrite_all(query)
+
+
+def answer(engine: PostgresEngine | DuckDBEngine, text: str, unit: str = "user_id") -> list[dict[str, object]]:
+    found = counting(engine, text, unit)
+    table = open_exact(engine.execute(Statement(found.sql, found.parameters, found.types)))
+    return table.rename_columns([f"c{at}" for at in range(table.num_columns)]).to_pylist()
+
+
+EXPRESSIONS = ("{0}", "{0} = 'a'", "{0} < 'b'", "{0} IN ('A', 'b')", "lower({0})", "coalesce({0}, 'B')", "{0} || 'x'")
+EXPRESSIONS += ("CASE WHEN user_id > 3 THEN {0} ELSE 'B' END", "{0} = german", "{0} = bytes", "{0} IN (bytes, plain)")
+EXPRESSIONS += ("coalesce({0}, german)", "coalesce({0}, bytes) || plain", "greatest({0}, plain)", "{0} LIKE 'A%'")
+
+
+def statements(column: str) -> Iterator[str]:
+    for expression in EXPRESSIONS:
+        yield f"SELECT {expression.format(column)} AS k FROM reads GROUP BY k TOP 99 PRIVATE"
+    least = f"SELECT user_id, min({column}) AS m FROM reads GROUP BY user_id"
+    yield f"SELECT m FROM ({least}) AS x GROUP BY m TOP 99 PRIVATE"
+    joined = f"reads AS r JOIN (SELECT DISTINCT user_id, {column} AS k FROM reads) AS x"
+    yield f"SELECT r.german FROM {joined} ON r.user_id = x.user_id AND r.bytes = x.k GROUP BY ALL TOP 99 PRIVATE"
+    computed = "SELECT user_id, CASE WHEN user_id > 3 THEN 'a' ELSE 'B' END AS k FROM reads"
+    yield f"SELECT k FROM ({computed}) AS x GROUP BY k TOP 99 PRIVATE"
+    both = f"SELECT user_id, {column} AS k FROM reads UNION ALL SELECT user_id, bytes FROM reads"
+    yield f"SELECT k FROM ({both}) AS x GROUP BY k TOP 99 PRIVATE"
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_text_of_every_collation_is_compared_by_its_bytes(server: Server, reference: DuckDBEngine, column: str) -> None:
+    for database in ("german", "plain") if column == "plain" else ("german",):
+        with open_database(server, database) as engine:
+            for text in statements(column):
+                assert answer(engine, text) == answer(reference, text), text
+
+
+@pytest.mark.parametrize("unit", ["plain", "bytes", "german", "folded"])
+def test_a_unit_of_every_collation_is_told_apart_by_its_bytes(
+    server: Server, reference: DuckDBEngine, unit: str
+) -> None:
+    text = "SELECT posix IS NULL AS k FROM reads GROUP BY k TOP 9 PRIVATE"
+    with open_database(server, "german") as engine:
+        assert answer(engine, text, unit) == answer(reference, text, unit)
+
+
+@pytest.mark.parametrize(("database", "bare"), [("german", {"bytes", "short"}), ("plain", {"plain", "bytes", "short"})])
+def test_a_column_that_is_compared_by_its_bytes_is_written_as_it_is(
+    server: Server, database: str, bare: set[str]
+) -> None:
+    with open_database(server, database) as engine:
+        for column in COLUMNS:
+            sql = counting(engine, f"SELECT {column} FROM reads GROUP BY {column} TOP 9 PRIVATE").sql
+            assert ("COLLATE" not in sql) is (column in bare), column
+        assert {column.name for column in engine.columns("reads") if not column.collation} == {"user_id", *bare}
+
+
+def test_an_index_of_a_column_by_bytes_is_used(server: Server) -> None:
+    with open_database(server, "german") as engine:
+        found = counting(engine, "SELECT posix FROM reads WHERE bytes = 'b' GROUP BY posix TOP 9 PRIVATE")
+        assert engine._connection is not None
+        with engine._connection.cursor() as cursor:
+            cursor.execute("SET enable_seqscan = off")
+            cursor.execute(f"EXPLAIN {found.sql}", found.parameters)
+            plan = "\n".join(str(row[0]) for row in cursor.fetchall())
+    assert "reads_bytes_idx" in plan
