@@ -216,12 +216,13 @@ def mariadb(folder: Path) -> Iterator[MariaDB]:
     """Run a MariaDB, of Debian's package, with its data in a folder."""
     place = ["--no-defaults", f"--datadir={folder / 'mariadb'}", "--user=root"]
     made = ["mariadb-install-db", *place, "--auth-root-authentication-method=normal", "--skip-test-db"]
-    subprocess.run(made, check=True, capture_output=True)
+    subprocess.run(made, check=True, capture_output=True)  # noqa: S603 - a program of this machine
     server = MariaDB(str(folder / "socket"))
     words = [f"--socket={server.socket}", f"--pid-file={folder / 'pid'}", "--skip-networking"]
     words += ["--innodb-buffer-pool-size=512M", "--tmp-table-size=256M", "--max-heap-table-size=256M"]
     nowhere = subprocess.DEVNULL
-    process = subprocess.Popen(["mariadbd", *place, *words], stdout=nowhere, stderr=nowhere)
+    program = ["mariadbd", *place, *words]
+    process = subprocess.Popen(program, stdout=nowhere, stderr=nowhere)  # noqa: S603 - as above
     try:
         for _ in range(int(START * 20)):
             with suppress(pymysql.OperationalError):

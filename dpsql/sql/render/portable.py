@@ -43,6 +43,7 @@ from dpsql.sql.render.portable_joins import has_no_equality, move_semi_joins_to_
 
 __all__ = ["PortableWriter", "writer_for"]
 
+_PRINTED = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # an engine's own CAST may fail, or print otherwise
 _MAX_WEIGHTS = 1_024
 _CONTEXT = Context(prec=40)
 _OF_LITERAL = frozenset(
@@ -258,7 +259,9 @@ class PortableWriter(Writer):
         return self._marked(form, (" || ".join(parts),))
 
     def _text(self, name: str, *, hashed: bool) -> str:
-        text = f"CAST({name} AS VARCHAR)"
+        family = _word(self.types[name]) if name in self.types else ""
+        form = self.dialect.form("cast", (family, "TEXT")) if family in _PRINTED else None
+        text = f"CAST({name} AS VARCHAR)" if form is None else self._marked(self._typed(form, TEXT), (name,))
         return self._marked(self._found("md5", (_word(TEXT),)), (text,)) if hashed else text
 
     def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:

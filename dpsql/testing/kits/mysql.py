@@ -93,14 +93,9 @@ def _decimal(type_: pa.DataType) -> str:
     return f"DECIMAL({type_.precision}, {type_.scale})"
 
 
-_OWN = (
-    "bound_five_of_booleans known_product_bounded measure_all measure_of_two_known_keys per_all".split()
-)  # 1 for true
-
-
 def create_kit(url: str | None = None) -> Kit:
     """Return the kit for the server at an address, where the user may create databases."""
     if url is None:
         hint = "Write --url mysql://user@host/database, of a user who may create databases."
         raise UsageError("kit-unknown", "The kit of MySQL needs an address.", hint=hint)
-    return Kit("mysql", partial(_open, url=url), _fit, _reach, share=24, every=8, own=frozenset(_OWN))
+    return Kit("mysql", partial(_open, url=url), _fit, _reach, share=24, every=8)
