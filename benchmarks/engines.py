@@ -3,10 +3,10 @@
     python -m benchmarks run engines [--rows 100000 1000000] [--engines duckdb mariadb] [--repeats 5]
 
 The private queries are unbounded, bounded to 5 groups of a unit, and weighted. Each engine and size has a process of
-its own, in which the queries run in turns. CPU is that of this process and of
-the engine's, which are found by name. DuckDB, DataFusion and Spark (sessions here, of two threads) read one Parquet
-file, PostgreSQL (of the test extra, on this machine) and MariaDB (of Debian) their own tables, analysed. What came out are the rows that the engine sent
-to Python for the unbounded query, and memory is the most that Python's process held: neither grows with the rows.
+its own, in which the queries run in turns. CPU is that of this process and of the engine's, which are found by name.
+DuckDB, DataFusion and Spark (sessions here, of two threads) read one Parquet file, PostgreSQL (of the test extra, on
+this machine) and MariaDB (of Debian) their own tables, analysed. What came out are the rows that the engine sent to
+Python for the unbounded query, and memory is the most that Python's process held: neither grows with the rows.
 """
 
 from __future__ import annotations
