@@ -45,7 +45,6 @@ _SETTINGS: Mapping[str, str] = {
     "unique_checks": "1",
 }
 _OLD_NAMES = {"transaction_read_only": "tx_read_only"}  # of MariaDB before 11.1
-_OPTIONAL = frozenset(["max_sort_length"])
 _PINNED = frozenset([*_SETTINGS, *_OLD_NAMES.values(), "max_statement_time", "max_execution_time"])
 _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _NAME = re.compile(r"[a-z_0-9]+")
@@ -177,7 +176,7 @@ def _pin(connection: Connection[Any], *, time_limit: float | None) -> None:
         hint = "Use MariaDB 10.6 or newer, or MySQL 8.0.31 or newer."
         raise EngineError("engine-version", "The server is too old.", hint=hint, place="source.url")
     done = all(
-        _set(connection, name, value) or (name in _OLD_NAMES and _set(connection, _OLD_NAMES[name], value))
+        _set(connection, name, value=value) or (name in _OLD_NAMES and _set(connection, _OLD_NAMES[name], value=value))
         for name, value in _SETTINGS.items()
     )
     if time_limit is not None:
@@ -185,7 +184,7 @@ def _pin(connection: Connection[Any], *, time_limit: float | None) -> None:
         limit = (
             ("max_statement_time", f"{seconds:.3f}") if is_mariadb else ("max_execution_time", f"{seconds * 1e3:.0f}")
         )
-        done = done and _set(connection, *limit)
+        done = done and _set(connection, limit[0], value=limit[1])
     if not done:
         hint = "Connect to a server of MariaDB or MySQL, not to another that speaks their protocol."
         raise EngineError("engine-version", "The server does not take a setting.", hint=hint, place="source.url")
@@ -196,7 +195,7 @@ def _version(connection: Connection[Any]) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _set(connection: Connection[Any], name: str, value: str) -> bool:
+def _set(connection: Connection[Any], name: str, *, value: str) -> bool:
     with suppress(Exception):
         connection.query(f"SET SESSION {name} = {value}")
         return True
