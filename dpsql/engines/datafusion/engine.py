@@ -138,13 +138,13 @@ def _start(options: Mapping[str, str]) -> SessionContext:
         if name in PINNED:
             reason, hint = f"dpsql makes the setting {name} itself.", "Leave it out of [source] options."
             raise UsageError("source-option", reason, hint=hint, place=place)
-        if not _set(context, name, value):
+        if not _set(context, name, value=value):
             hint = "Name a setting of DataFusion, such as datafusion.runtime.memory_limit, and a value that it takes."
             raise UsageError("source-option", "DataFusion does not take this setting.", hint=hint, place=place)
     return context
 
 
-def _set(context: SessionContext, name: str, value: str) -> bool:
+def _set(context: SessionContext, name: str, *, value: str) -> bool:
     """Make a setting; say whether DataFusion took it."""
     if not name.replace(".", "").replace("_", "").isalnum():
         return False

@@ -158,9 +158,8 @@ def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_lim
     with ExitStack() as holds:
         holds.callback(connection.close)
         for name, value in options.items():
-            if not _NAME.fullmatch(name) or not _set(
-                connection, name, value if _NUMBER.fullmatch(value) else _literal(value)
-            ):
+            written = value if _NUMBER.fullmatch(value) else _literal(value)
+            if not _NAME.fullmatch(name) or not _set(connection, name, value=written):
                 hint = "Name a variable of the session, such as join_buffer_size, and a value that it takes."
                 reason = "The server does not take this variable."
                 raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
