@@ -1,12 +1,12 @@
 """What privacy costs on other engines: private top 10s beside the plain query of the same engine and data.
 
-    python -m benchmarks run engines [--rows 100000 1000000] [--engines duckdb postgres spark] [--repeats 5]
+    python -m benchmarks run engines [--rows 100000 1000000] [--engines duckdb mariadb] [--repeats 5]
 
 The private queries are unbounded, bounded to 5 groups of a unit, and weighted. Each engine and size has a process of
-its own, in which the queries run in turns. CPU is that of this process and of
-the engine's, which are found by name. DuckDB and Spark (a session here, with two threads) read one Parquet file,
-PostgreSQL (of the test extra, on this machine) its own table, analysed. What came out are the rows that the engine sent
-to Python for the unbounded query, and memory is the most that Python's process held: neither grows with the rows.
+its own, in which the queries run in turns. CPU is that of this process and of the engine's, which are found by name.
+DuckDB, DataFusion and Spark (sessions here, of two threads) read one Parquet file, PostgreSQL (of the test extra, on
+this machine) and MariaDB (of Debian) their own tables, analysed. What came out are the rows that the engine sent to
+Python for the unbounded query, and memory is the most that Python's process held: neither grows with the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memory import held
 from program.main import alone
 from program.row import Row, Value
 from program.times import clocks, in_turns
-from servers import fill, postgres
+from servers import fill, mariadb, postgres
 from workload import BUDGET, PLAIN, QUERY, Events, Written, written
 
 import dpsql
@@ -34,14 +34,14 @@ from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.open_engine import open_engine
 
-QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres"], "repeats": 1}
+QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres", "datafusion"], "repeats": 1}
 SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 PRIVATE = {
     "private": "k_bar = 1000, mechanism = limited_domain",
     "at most 5 (aim 1.7)": "k_bar = 1000, mechanism = limited_domain, max_groups_contributed = 5",
     "weighted": "mechanism = weighted_gaussian, max_groups_contributed = 5",
 }
-PROCESSES = {"postgres": "postgres", "spark": "java"}
+PROCESSES = {"mariadb": "mariadbd", "postgres": "postgres", "spark": "java"}
 
 
 def options(parser: ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def forget_peak() -> None:
 
 
 def _queries(engine: Engine, session: dpsql.Session) -> tuple[dict[str, Callable[[], object]], Callable[[], int]]:
-    quote = "`" if engine.dialect.sqlglot == "spark" else '"'
+    quote = "`" if engine.dialect.sqlglot in {"mysql", "spark"} else '"'
     table = ".".join(f"{quote}{part}{quote}" for part in engine.relation("events"))
     plain = Statement(PLAIN.format(table=table))
     asked = {"plain": plain}
@@ -143,7 +143,34 @@ def _postgres(data: Written) -> Iterator[dpsql.Policy]:
             yield _policy(dpsql.PrivateTable("user_id"), dpsql.DataSource(url))
 
 
-SOURCES = {"duckdb": _duckdb, "postgres": _postgres, "spark": _spark}
+@contextmanager
+def _datafusion(data: Written) -> Iterator[dpsql.Policy]:
+    options = {"datafusion.execution.target_partitions": "2"}
+    source = dpsql.DataSource("datafusion:", options=options)
+    yield _policy(dpsql.PrivateTable("user_id", source=data.path), source)
+
+
+@contextmanager
+def _mariadb(data: Written) -> Iterator[dpsql.Policy]:
+    with tempfile.TemporaryDirectory() as made, mariadb(Path(made)) as server:
+        file = Path(made) / "events.csv"
+        duckdb.sql(f"COPY (FROM '{data.path}') TO '{file}' (FORMAT csv, HEADER false)")
+        server.run(
+            "CREATE DATABASE shop CHARACTER SET utf8mb4",
+            "CREATE TABLE shop.events (user_id BIGINT, item VARCHAR(60))",
+            f"LOAD DATA INFILE '{file}' INTO TABLE shop.events FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"'",
+            "ANALYZE TABLE shop.events",
+        )
+        yield _policy(dpsql.PrivateTable("user_id"), dpsql.DataSource(server.url("shop")))
+
+
+SOURCES = {
+    "duckdb": _duckdb,
+    "postgres": _postgres,
+    "spark": _spark,
+    "datafusion": _datafusion,
+    "mariadb": _mariadb,
+}
 
 if __name__ == "__main__":
     alone(__file__)

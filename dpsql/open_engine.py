@@ -31,6 +31,8 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a pa
 _PUBLIC_DUCKDBS = 2  # that statements over public tables have, each with a part of the memory
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
 _ENGINES = {
+    "datafusion": "dpsql.engines.datafusion.engine:DataFusionEngine.open",
+    **dict.fromkeys(["mysql", "mariadb"], "dpsql.engines.mysql.engine:MySQLEngine.open"),
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
     **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
 }
@@ -57,7 +59,7 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
     try:
         sources = list_sources(policy)
         if given is not None and given.path is None:
-            _check_elsewhere(policy, isolated=isolated)
+            _check_elsewhere(policy, isolated=isolated, scheme=given.scheme)
             return open_url(given, sources, time_limit=policy.engine.time_limit)
         if _is_engine(database):
             _check_open(database, policy, isolated=isolated)
@@ -207,8 +209,11 @@ def _check_database(database: object, policy: Policy) -> None:
         raise UsageError("source-twice", "The policy says where the data is.", hint=hint)
 
 
-def _check_elsewhere(policy: Policy, *, isolated: bool) -> None:
+def _check_elsewhere(policy: Policy, *, isolated: bool, scheme: str = "") -> None:
     """Refuse settings of DuckDB for data in another engine."""
+    if isolated and scheme == "datafusion":
+        hint = "Leave isolation out, or leave [source] out: DuckDB reads Parquet files in a process of its own, too."
+        raise UsageError("isolation-connection", "DataFusion reads the data in this process.", hint=hint)
     if isolated:
         hint = "Leave isolation out, and serve analysts with dpsql serve, which does not share the credentials."
         raise UsageError("isolation-remote", "The data is open in another program already.", hint=hint)
@@ -266,7 +271,7 @@ def _find_opener(source: DataSource, sources: Sources) -> _Open:
         raise PolicyError("policy-source", reason, hint=f"Known here: {known}.", place="source.url")
     opener = others[source.scheme].load()
     if any(file is not None for file in sources.values()) and not getattr(opener, "reads_files", False):
-        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        reason, hint = "Files are read by DuckDB, DataFusion and Spark.", "Load the file into the engine."
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
     return cast("_Open", opener)
 

@@ -10,6 +10,8 @@ from importlib import import_module
 from pages import ROOT, code, head, table
 
 from dpsql.dialects import Dialect
+from dpsql.dialects.datafusion import DATAFUSION
+from dpsql.dialects.mysql import MARIADB
 from dpsql.dialects.postgres import POSTGRES
 from dpsql.dialects.spark import SPARK
 from dpsql.testing.queries import load_queries
@@ -24,7 +26,7 @@ _FAMILIES = "BOOLEAN INTEGER DECIMAL DOUBLE TEXT DATE TIMESTAMP INTERVAL".split(
 
 def page() -> str:
     """Return the page."""
-    dialects = {"postgres": POSTGRES, "spark": SPARK, **_examples()}
+    dialects = {"postgres": POSTGRES, "spark": SPARK, "datafusion": DATAFUSION, "mariadb": MARIADB, **_examples()}
     names = sorted({_name(key) for dialect in dialects.values() for key in dialect.forms} - _OWN)
     rows = [
         [f"`{name}`".replace("|", "\\|"), *(_taken(dialect, name) for dialect in dialects.values())] for name in names

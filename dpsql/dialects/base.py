@@ -53,8 +53,10 @@ class Dialect:
     then written as EXISTS where that is equivalent. "FULL unequal" is a FULL JOIN on anything but an equality of its
     two sides, and so on for other kinds; "nested" are joins in parentheses; "avg OVER" is a form of avg that is not a
     single call and cannot be a window; "correlated" are subqueries that name the outer row; "NaN" where values cannot
-    be NaN; "IN" where IN treats NULL as a value: it is then written as equalities, and IN (SELECT ...) by the form
-    "in_query".
+    be NaN, and "infinity" where they are finite; "IN" where IN treats NULL as a value: it is then written as
+    equalities, and IN (SELECT ...) by the form "in_query", which "correlated IN" refuses for a subquery that names the
+    outer row; "condition as value" is EXISTS or IN (SELECT ...) outside of WHERE; "ordinal NULLS" is NULLS FIRST or
+    LAST after a position in ORDER BY; "//" where / of whole numbers is the quotient.
     """
 
     name: str

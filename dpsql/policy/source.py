@@ -14,7 +14,7 @@ from dpsql.policy.validation import fill, wrong_type
 
 __all__ = ["DataSource", "is_address", "read_source"]
 
-_URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|duckdb:.+")
+_URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|datafusion:|duckdb:.+")
 _USER = re.compile(r"[A-Za-z0-9_.~-]*")
 _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.,]*\]|:[0-9]+(?=[,/?;#]|$)|[^?;#=:])*[?;#=]?")  # up to what may be a password
 
@@ -95,7 +95,7 @@ class DataSource:
 
 def is_address(text: str) -> bool:
     """Say whether a text is the URL of an engine and no path."""
-    return _URL.fullmatch(text) is not None and ("://" in text or text.startswith(("spark:", "duckdb:")))
+    return _URL.fullmatch(text) is not None and ("://" in text or text.startswith(("spark:", "datafusion:", "duckdb:")))
 
 
 def read_source(root: Section, folder: Path) -> DataSource | None:

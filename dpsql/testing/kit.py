@@ -21,6 +21,8 @@ __all__ = ["DUCKDB", "GROUP", "Kit", "create_duckdb", "find_kit", "rename_tables
 Tables = Mapping[str, pa.Table]
 GROUP = "dpsql.testing"  # entry points of other packages: the name of an engine, and its kit
 _KITS = {
+    "datafusion": "dpsql.testing.kits.datafusion:KIT",
+    "mysql": "dpsql.testing.kits.mysql:create_kit",
     "portable": "dpsql.testing.kits.portable:KIT",
     "postgres": "dpsql.testing.kits.postgres:create_kit",
     "spark": "dpsql.testing.kits.spark:KIT",

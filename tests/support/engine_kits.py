@@ -13,6 +13,8 @@ __all__ = ["KITS", "kit_of"]
 
 _MODULES = {
     "clickhouse": "support.engine_kit_clickhouse",
+    "datafusion": "dpsql.testing.kits.datafusion",
+    "mariadb": "support.engine_kit_mariadb",
     "portable": "dpsql.testing.kits.portable",
     "postgres": "support.engine_kit_postgres",
     "spark": "support.engine_kit_spark",

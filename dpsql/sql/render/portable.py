@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import reduce
-from math import isnan
+from math import isinf, isnan
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
@@ -43,6 +43,7 @@ from dpsql.sql.render.portable_joins import has_no_equality, move_semi_joins_to_
 
 __all__ = ["PortableWriter", "writer_for"]
 
+_PRINTED = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # an engine's own CAST may fail, or print otherwise
 _MAX_WEIGHTS = 1_024
 _CONTEXT = Context(prec=40)
 _OF_LITERAL = frozenset(
@@ -98,8 +99,8 @@ class PortableWriter(Writer):
                 return self._collate(expression)
             case Column():
                 return self._column(expression)
-            case Literal(value=float() as value) if isnan(value) and "NaN" in self.dialect.lacks:
-                raise self._lacking("NaN")
+            case Literal(value=float() as value) if (word := _not_finite(value)) in self.dialect.lacks:
+                raise self._lacking(word)
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
             case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
@@ -194,8 +195,13 @@ class PortableWriter(Writer):
             equal = (self.expression(Call("=", (test.argument, choice), BOOLEAN)) for choice in test.choices)
             return f"({' OR '.join(equal)})"
         if isinstance(test, InQuery) and "IN" in self.dialect.lacks:
-            form = self._found("in_query", _words([test.argument]))
-            return self._marked(form, (self.expression(test.argument), f"({self._select(test.source)})"))
+            form, argument = self._found("in_query", _words([test.argument])), self.expression(test.argument)
+            outer, self.read = self.read, set()
+            source = self._select(test.source)
+            if self.read and "correlated IN" in self.dialect.lacks:
+                raise self._lacking("IN over a subquery that names the row outside")
+            self.read |= outer
+            return self._marked(form, (argument, f"({source})"))
         return Writer._among(self, test)  # noqa: SLF001 - as above
 
     def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
@@ -253,7 +259,9 @@ class PortableWriter(Writer):
         return self._marked(form, (" || ".join(parts),))
 
     def _text(self, name: str, *, hashed: bool) -> str:
-        text = f"CAST({name} AS VARCHAR)"
+        family = _word(self.types[name]) if name in self.types else ""
+        form = self.dialect.form("cast", (family, "TEXT")) if family in _PRINTED else None
+        text = f"CAST({name} AS VARCHAR)" if form is None else self._marked(self._typed(form, TEXT), (name,))
         return self._marked(self._found("md5", (_word(TEXT),)), (text,)) if hashed else text
 
     def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:
@@ -361,6 +369,11 @@ def _ends(type_: Type) -> dict[str, Decimal]:
         "{below}": _CONTEXT.subtract(least, step),
         "{above}": _CONTEXT.add(greatest, step),
     }
+
+
+def _not_finite(value: float) -> str:
+    """Return the word by which dialects lack a DOUBLE that is not finite; nothing for others."""
+    return "NaN" if isnan(value) else "infinity" if isinf(value) else ""
 
 
 def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     from sqlglot.errors import ErrorLevel, UnsupportedError
 
     tree = parse_one(sql, read="duckdb")
+    if "condition as value" in dialect.lacks and _has_condition_as_value(cast("Node", tree)):
+        reason = f"{dialect.name} takes EXISTS and IN (SELECT ...) in WHERE alone."
+        raise Unsupported("engine-lacks", reason, hint="Join the other table instead.")
     for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
         _adapt(cast("Node", node), forms, dialect=dialect, at=at)
     try:
@@ -66,6 +69,12 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
             node.replace(exp.func(call.name, *(call.expressions or [exp.Star()] * (call.name == "count"))))
         case exp.DataType() if (own := dialect.types.get(node.sql(dialect="duckdb"))) is not None:
             node.replace(exp.Var(this=own))
+        case exp.NullSafeEQ() | exp.NullSafeNEQ():  # which binds less than AND in some engines
+            node.replace(exp.Paren(this=node.copy()))
+        case exp.Ordered(this=exp.Literal() as position) if "ordinal NULLS" in dialect.lacks:
+            position.replace(exp.column(f"c{position.name}"))  # as the writer names its outputs
+        case exp.IntDiv() if "//" in dialect.lacks:
+            node.replace(exp.Div(this=node.this, expression=node.expression))
         case exp.CTE():
             node.set("materialized", dialect.materialized or None)
         case exp.Subquery(this=exp.Select() | exp.SetOperation()) if (
@@ -75,6 +84,19 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
             node.set("alias", exp.TableAlias(this=name))
         case _:
             pass
+
+
+def _has_condition_as_value(tree: Node) -> bool:
+    """Say whether EXISTS or IN (SELECT ...) is part of something other than a WHERE."""
+    from sqlglot import expressions as exp
+
+    return any(
+        not isinstance(node.find_ancestor(exp.Select, exp.Where), exp.Where)
+        for node in tree.find_all(exp.Exists, exp.In, exp.Anonymous)
+        if isinstance(node, exp.Exists)
+        or node.args.get("query") is not None
+        or (isinstance(node, exp.Anonymous) and any(isinstance(each, exp.Subquery) for each in node.expressions))
+    )
 
 
 def _filled(form: str, operands: Sequence[str]) -> str:

@@ -21,6 +21,8 @@ from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
 DIALECTS = {
     "clickhouse": "clickhouse:CLICKHOUSE",
+    "datafusion": "dpsql.dialects.datafusion:DATAFUSION",
+    "mariadb": "dpsql.dialects.mysql:MARIADB",
     "portable": "dpsql.testing.kits.portable:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
     "spark": "dpsql.dialects.spark:SPARK",

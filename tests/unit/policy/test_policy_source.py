@@ -281,7 +281,7 @@ def test_an_address_that_nothing_opens_is_refused_with_those_that_are_known(far:
     with pytest.raises(PolicyError) as caught:
         dpsql.connect(policy=with_source(url="farther:x"), ledger=":memory:")
     assert caught.value.code == "policy-source"
-    assert caught.value.hint == "Known here: duckdb, far, postgres, postgresql, sc, spark."
+    assert caught.value.hint == "Known here: datafusion, duckdb, far, mariadb, mysql, postgres, postgresql, sc, spark."
 
 
 def test_what_is_duckdbs_alone_is_refused_for_other_engines(far: dict[str, Any], tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""DataFusion as an engine, in this process."""

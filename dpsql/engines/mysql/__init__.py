@@ -1,0 +1,1 @@
+"""MariaDB and MySQL as an engine, through PyMySQL."""

@@ -1,0 +1,238 @@
+"""MariaDB and MySQL over PyMySQL: one read-only connection, whose settings the forms of the dialect need.
+
+Values of parameters are variables of the session, set before the statement in hexadecimal where they are text: no text
+of a value is part of a statement. A broken connection is replaced for the next statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsql.dialects import Dialect
+from dpsql.dialects.mysql import MARIADB, MYSQL
+from dpsql.dialects.mysql_texts import MAX_KEY_LENGTH
+from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.mysql.address import read_address
+from dpsql.engines.mysql.catalog import find_table
+from dpsql.engines.remote import RemoteEngine
+from dpsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pymysql.connections import Connection
+
+
+__all__ = ["MySQLEngine"]
+
+_SETTINGS: Mapping[str, str] = {
+    "autocommit": "1",
+    "character_set_results": "utf8mb4",
+    "div_precision_increment": "4",
+    "max_sort_length": str(MAX_KEY_LENGTH),  # of text no more is looked at to sort it
+    "sort_buffer_size": str(4 << 20),  # of the server's own, 2 MiB may be too small for that
+    "sql_auto_is_null": "0",
+    "sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+    "sql_select_limit": "18446744073709551615",
+    "time_zone": "'+00:00'",
+    "transaction_read_only": "1",
+    "unique_checks": "1",
+}
+_OLD_NAMES = {"transaction_read_only": "tx_read_only"}  # of MariaDB before 11.1
+_PINNED = frozenset([*_SETTINGS, *_OLD_NAMES.values(), "max_statement_time", "max_execution_time"])
+_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
+_NAME = re.compile(r"[a-z_0-9]+")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
+_MARIADB, _MYSQL = (10, 6), (8, 0, 31)  # the first that have all that statements use
+Sources = Mapping[str, Path | CsvFile | Folder | None]
+
+
+class MySQLEngine(RemoteEngine):
+    """Engine on a server of MariaDB or MySQL; the tables stay there."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection[Any]],
+        tables: Mapping[str, Registered],
+        *,
+        dialect: Dialect,
+        time_limit: float | None,
+    ) -> None:
+        super().__init__(dialect, tables, time_limit=time_limit)
+        self._connect = connect
+        self._connection: Connection[Any] | None = None
+
+    @classmethod
+    def open(
+        cls, url: str, sources: Sources, *, options: Mapping[str, str], time_limit: float | None = None
+    ) -> MySQLEngine:
+        """Connect to "mysql://user@host/database", with variables of the session as `options`.
+
+        Raises `EngineError` where the server cannot be reached, is too old, or has not a table; `UsageError` without
+        the driver, or with a variable that dpsql sets itself; `PolicyError` for another address.
+        """
+        _check(options)
+        address = read_address(url)
+
+        def connect() -> Connection[Any]:
+            return _connect(address, options, time_limit=time_limit)
+
+        with ExitStack() as holds:
+            connection = connect()
+            holds.callback(connection.close)
+            database = str(address["database"])
+            tables = {
+                name: find_table(connection, name, database=database, source=source) for name, source in sources.items()
+            }
+            dialect = MARIADB if "MariaDB" in connection.get_server_info() else MYSQL
+            engine = cls(connect, tables, dialect=dialect, time_limit=time_limit)
+            engine._connection = connection
+            holds.pop_all()
+            return engine
+
+    def fetch(self, statement: Statement) -> pa.Table:
+        """Send one SELECT and return its answer; over a new connection if the last one broke."""
+        if _ONE_SELECT.match(statement.sql) is None:
+            raise ValueError
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        try:
+            return _answer(connection, statement)
+        except Exception:
+            if not _is_alive(connection):
+                if self._connection is connection:  # and no other was made meanwhile, for the next statement
+                    self._connection = None
+                with suppress(Exception):
+                    connection.close()
+            raise
+
+    def cancel(self) -> None:
+        """Ask the server, over a second connection, to stop what runs."""
+        if (connection := self._connection) is not None:
+            other = self._connect()
+            try:
+                other.query(f"KILL QUERY {connection.thread_id():d}")
+            finally:
+                other.close()
+
+    def reconnect(self) -> bool:
+        """Leave the connection to the statement that does not end; the next statement opens another."""
+        self._connection = None
+        return True
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _check(options: Mapping[str, str]) -> None:
+    try:
+        import pymysql  # noqa: F401 - whether it is there
+    except ImportError:
+        reason, hint = "The driver of MySQL and MariaDB is not installed.", "pip install 'dpsql[mysql]'"
+        raise UsageError("not-installed", reason, hint=hint) from None
+    for name in options:
+        if name.lower() in _PINNED:
+            reason, hint = f"dpsql sets the variable {name} itself.", "Leave it out of [source] options."
+            raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+
+
+def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_limit: float | None) -> Connection[Any]:
+    import pymysql
+
+    connection: Connection[Any] | None = None
+    with suppress(Exception):
+        connection = pymysql.connect(**address, charset="utf8mb4", autocommit=True, conv={}, local_infile=False)
+    if connection is None:
+        hint = "Check the address, the user and the password; the program mariadb or mysql says more."
+        raise EngineError("engine-unreachable", "The database cannot be reached.", hint=hint, place="source.url")
+    with ExitStack() as holds:
+        holds.callback(connection.close)
+        for name, value in options.items():
+            written = value if _NUMBER.fullmatch(value) else _literal(value)
+            if not _NAME.fullmatch(name) or not _set(connection, name, value=written):
+                hint = "Name a variable of the session, such as join_buffer_size, and a value that it takes."
+                reason = "The server does not take this variable."
+                raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+        _pin(connection, time_limit=time_limit)
+        holds.pop_all()
+    return connection
+
+
+def _pin(connection: Connection[Any], *, time_limit: float | None) -> None:
+    """Set what the forms of the dialect need, and the time limit of the server. Raises `EngineError`."""
+    is_mariadb = "MariaDB" in connection.get_server_info()
+    if _version(connection) < (_MARIADB if is_mariadb else _MYSQL):
+        hint = "Use MariaDB 10.6 or newer, or MySQL 8.0.31 or newer."
+        raise EngineError("engine-version", "The server is too old.", hint=hint, place="source.url")
+    done = all(
+        _set(connection, name, value=value) or (name in _OLD_NAMES and _set(connection, _OLD_NAMES[name], value=value))
+        for name, value in _SETTINGS.items()
+    )
+    if time_limit is not None:
+        seconds = time_limit + _GRACE
+        limit = (
+            ("max_statement_time", f"{seconds:.3f}") if is_mariadb else ("max_execution_time", f"{seconds * 1e3:.0f}")
+        )
+        done = done and _set(connection, limit[0], value=limit[1])
+    if not done:
+        hint = "Connect to a server of MariaDB or MySQL, not to another that speaks their protocol."
+        raise EngineError("engine-version", "The server does not take a setting.", hint=hint, place="source.url")
+
+
+def _version(connection: Connection[Any]) -> tuple[int, ...]:
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", connection.get_server_info().removeprefix("5.5.5-"))
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _set(connection: Connection[Any], name: str, *, value: str) -> bool:
+    with suppress(Exception):
+        connection.query(f"SET SESSION {name} = {value}")
+        return True
+    return False
+
+
+def _literal(value: object) -> str:
+    """Return a value as a literal that is read the same under every setting."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(int(value))
+        case int():
+            return f"{value:d}"
+        case float():
+            return f"{value!r}" if "e" in repr(value) else f"{value!r}e0"
+        case Decimal():
+            return f"{value:f}"
+        case date():  # a time stamp, too
+            return f"_utf8mb4 X'{str(value).encode().hex()}'"
+    return f"_utf8mb4 X'{str(value).encode().hex()}'"
+
+
+def _answer(connection: Connection[Any], statement: Statement) -> pa.Table:
+    from dpsql.engines.mysql.answer import build_table
+
+    if statement.parameters:
+        values = (f"@dpsql_{at} = {_literal(value)}" for at, value in enumerate(statement.parameters, start=1))
+        connection.query(f"SET {', '.join(values)}")
+    with connection.cursor() as cursor:
+        cursor.execute(statement.sql)
+        return build_table(cursor)
+
+
+def _is_alive(connection: Connection[Any]) -> bool:
+    """Say whether a connection still answers."""
+    with suppress(Exception):
+        connection.query("DO 1")
+        return True
+    return False
