@@ -12,6 +12,7 @@ from dpsql.engines.base import (
     Exact,
     PublicStatements,
     Registered,
+    RemoteFiles,
     ResultEvaluator,
     Statement,
     Stop,
@@ -37,5 +38,14 @@ __all__ = [
     "RecordingEngine",
     "ResultEvaluator",
 ]
-__all__ += ["Registered", "RemoteEngine", "Statement", "Stop", "Watchable", "open_exact", "read_confinement"]
+__all__ += [
+    "Registered",
+    "RemoteEngine",
+    "RemoteFiles",
+    "Statement",
+    "Stop",
+    "Watchable",
+    "open_exact",
+    "read_confinement",
+]
 __all__ += ["Unchanging", "find_data_version", "statement_stopped", "table_missing", "take_turn"]

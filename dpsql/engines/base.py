@@ -27,6 +27,7 @@ __all__ = [
     "Exact",
     "PublicStatements",
     "Registered",
+    "RemoteFiles",
     "ResultEvaluator",
 ]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
@@ -82,6 +83,13 @@ class CsvFile:
 
     path: Path
     columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFiles:
+    """Parquet files of a table at an address, such as "s3://bucket/events/*.parquet", which the engine reads itself."""
+
+    url: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from dpsql.policy.bounds import Bounds, ColumnBounds
 from dpsql.policy.defaults import default_analyst, default_database, default_policy
 from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy, load_policy
 from dpsql.policy.server import ServerSettings
-from dpsql.policy.source import is_address
+from dpsql.policy.source import is_address, refuse_no_engine
+from dpsql.policy.source_url import SourceUrl, is_source_url
 from dpsql.policy.tables import PrivateTable, PublicTable, Table
 from dpsql.policy.url import IN_MEMORY, DatabaseUrl, is_url
 
@@ -22,11 +23,14 @@ __all__ = [
     "PrivateTable",
     "PublicTable",
     "ServerSettings",
+    "SourceUrl",
     "Table",
     "default_analyst",
     "default_database",
     "default_policy",
     "is_address",
+    "is_source_url",
     "is_url",
     "load_policy",
+    "refuse_no_engine",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
-from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.base import Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import table_missing
 
@@ -61,7 +61,9 @@ WHERE t.typtype <> 'd' ORDER BY attnum
 """
 
 
-def registered(connection: Connection, name: str, *, source: Path | CsvFile | Folder | None) -> Registered:
+def registered(
+    connection: Connection, name: str, *, source: Path | CsvFile | Folder | RemoteFiles | None
+) -> Registered:
     """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)

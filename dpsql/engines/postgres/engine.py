@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.postgres import POSTGRES
-from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.base import CsvFile, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.postgres.catalog import registered
 from dpsql.engines.remote import RemoteEngine
@@ -48,7 +48,7 @@ _SENT = {  # dates and time stamps as numbers, since Arrow counts from another d
     "DATE": _ENDS.format(last=2**31 - 1, since="{0} - DATE '1970-01-01'"),
     "TIMESTAMP": _ENDS.format(last=2**63 - 1, since=POSTGRES.forms["epoch_us TIMESTAMP"]),
 }
-Sources = Mapping[str, Path | CsvFile | Folder | None]
+Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
 
 class PostgresEngine(RemoteEngine):

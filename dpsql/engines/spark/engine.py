@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.spark import SPARK
-from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.base import CsvFile, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import RemoteEngine
 from dpsql.engines.spark.catalog import tables
@@ -38,7 +38,7 @@ class SparkEngine(RemoteEngine):
     def open(
         cls,
         url: str,
-        sources: Mapping[str, Path | CsvFile | Folder | None],
+        sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | None],
         *,
         options: Mapping[str, str],
         time_limit: float | None = None,
@@ -59,7 +59,7 @@ class SparkEngine(RemoteEngine):
     def borrow(
         cls,
         session: SparkSession,
-        sources: Mapping[str, Path | CsvFile | Folder | None],
+        sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | None],
         *,
         time_limit: float | None = None,
     ) -> SparkEngine:
