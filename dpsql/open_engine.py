@@ -20,6 +20,7 @@ from dpsql.policy import (
     SourceUrl,
     Table,
     is_address,
+    names_files,
     refuse_no_engine,
 )
 
@@ -33,7 +34,15 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
-__all__ = ["list_sources", "open_engine", "open_evaluator", "open_url", "public_engines", "report_confinement"]
+__all__ = [
+    "is_engine_url",
+    "list_sources",
+    "open_engine",
+    "open_evaluator",
+    "open_url",
+    "public_engines",
+    "report_confinement",
+]
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
@@ -155,9 +164,22 @@ def report_confinement(engine: Engine | None) -> tuple[str, ...]:
     return try_confinement() if engine is None else read_confinement(engine)
 
 
+def is_engine_url(text: str) -> bool:
+    """Say whether a text is the URL of an engine, of dpsql or of another package, and neither a path nor files."""
+    scheme, colon, _ = text.partition(":")
+    if is_address(text) and not names_files(text):
+        return True
+    known = colon and not Path(text).exists()
+    return bool(known) and (scheme in _ENGINES or scheme in entry_points(group=GROUP).names)
+
+
 def find_source(database: object, policy: Policy) -> DataSource | None:
     """Return the source of the data if `database` or the policy names one by URL, else None."""
-    return DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
+    return (
+        DataSource(database)
+        if isinstance(database, str) and (is_address(database) or is_engine_url(database))
+        else policy.source
+    )
 
 
 def list_sources(policy: Policy, *, elsewhere: bool = False) -> dict[str, Path | CsvFile | Folder | RemoteFiles | None]:

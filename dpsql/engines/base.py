@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -25,6 +25,7 @@ __all__ = [
     "CsvFile",
     "Engine",
     "Exact",
+    "ListedTable",
     "PublicStatements",
     "Registered",
     "RemoteFiles",
@@ -75,6 +76,19 @@ def open_exact_table(tables: Mapping[str, Registered], name: str) -> Registered:
         raise UsageError(
             "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTable:
+    """A table that a user may read, by the name that a policy gives it, with its keys where the engine knows them.
+
+    `leads_to` maps a column with a foreign key to the name of the other table. Keys of one column only are listed.
+    """
+
+    name: str
+    primary_key: tuple[str, ...] = ()
+    unique: frozenset[str] = frozenset()
+    leads_to: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

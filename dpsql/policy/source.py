@@ -12,7 +12,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import fill, wrong_type
 
-__all__ = ["DataSource", "is_address", "read_source", "refuse_no_engine"]
+__all__ = ["DataSource", "is_address", "names_files", "read_source", "refuse_no_engine"]
 
 _URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|duckdb:.+")
 _USER = re.compile(r"[A-Za-z0-9_.~-]*")
@@ -106,13 +106,19 @@ def is_address(text: str) -> bool:
     return known and _URL.fullmatch(text) is not None
 
 
+def names_files(url: str) -> bool:
+    """Say whether a URL is the address of files, such as s3://bucket/events.parquet, and of no engine."""
+    found = _NO_ENGINE.match(url)
+    return found is not None and found[1] is None
+
+
 def refuse_no_engine(url: str) -> None:
     """Raise `policy-source` for an address of files, and for one of MotherDuck or DuckLake."""
+    if names_files(url):
+        raise _files_of_a_table()
     found = _NO_ENGINE.match(url)
     if found is None:
         return
-    if found[1] is None:
-        raise _files_of_a_table()
     name = "DuckLake" if found[1] == "ducklake" else "MotherDuck"
     raise PolicyError("policy-source", f"{name} is not supported.", hint=_COPY, place="source.url")
 
@@ -121,7 +127,7 @@ def _check_database(place: str) -> None:
     """Refuse what is not the path of a DuckDB file."""
     if _NO_DUCKDB.fullmatch(place):
         raise _files_of_a_table()
-    if (found := _NO_ENGINE.match(place)) is not None and found[1] is None:
+    if names_files(place):
         reason = "A DuckDB file is opened on this machine, and not at an address."
         hint = f"Copy it to this machine, or: {_COPY}"
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")

@@ -55,6 +55,8 @@ FOUND = "SELECT name, type FROM system.columns WHERE database = {p1:String} AND 
 class ClickHouse(RemoteEngine):
     """The database in FOLDER of "clickhouse:FOLDER", of which a process has one; `options` are its settings."""
 
+    default_schema = "default"
+
     def __init__(self, url: str, tables: Iterable[str], *, options: Mapping[str, str] | None = None, time_limit=None):
         self._connection = chdb.connect(url.partition(":")[2] or ":memory:")
         for name, value in {"max_execution_time": time_limit or 0, **(options or {}), **PINNED}.items():

@@ -115,9 +115,10 @@ def check_url(url: str, *, name: str) -> None:
         reason, hint = "Files at https:// cannot be listed.", "Write the address of one file."
         raise PolicyError("policy-source", reason, hint=hint, place=place)
     if not url.lower().endswith(".parquet"):
-        folder = f"{url.rstrip('/*')}/*.parquet"
-        hint = f'Write source = "{folder}", or the address of one file.' if scheme in _LISTED else "Name such a file."
-        reason = "DuckDB is given addresses that end in .parquet."
+        is_folder = scheme in _LISTED and "." not in url.rpartition("/")[2]
+        folder = f'Write source = "{url.rstrip("/*")}/*.parquet", or the address of one file.'
+        hint = folder if is_folder else "Write the rows as Parquet, in files whose names end so."
+        reason = "DuckDB is given addresses of files whose names end in .parquet."
         raise PolicyError("policy-source", reason, hint=hint, place=place)
 
 

@@ -8,15 +8,15 @@ clock and dates are UTC and ISO. A broken connection is replaced for the next st
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.postgres import POSTGRES
-from dpsql.engines.base import CsvFile, Registered, RemoteFiles, Statement
+from dpsql.engines.base import CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.postgres.catalog import registered
+from dpsql.engines.postgres.catalog import list_tables, registered
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, UsageError
 
@@ -104,6 +104,16 @@ class PostgresEngine(RemoteEngine):
                 with suppress(Exception):
                     connection.close()
             raise
+
+    def found(self, name: str) -> Registered:
+        """Return a table by its name in the policy."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return registered(self._connection, name, source=None)
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables that this user may read, with their keys."""
+        return list_tables(self.fetch)
 
     def cancel(self) -> None:
         """Ask the server to stop what runs."""

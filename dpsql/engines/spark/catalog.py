@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.base import Column, CsvFile, Registered, RemoteFiles
+from dpsql.engines.base import Column, CsvFile, ListedTable, Registered, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.spark.session import quiet
 from dpsql.errors import EngineError, PolicyError
@@ -21,7 +21,7 @@ from dpsql.errors import EngineError, PolicyError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["tables"]
+__all__ = ["list_tables", "tables"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 _TYPES = {
@@ -57,6 +57,19 @@ def tables(own: SparkSession, sources: Sources, *, lent: SparkSession | None = N
     Raises `EngineError` for a missing table, and `PolicyError` for a CSV file.
     """
     return {name: _registered(own, name, source=source, lent=lent) for name, source in sources.items()}
+
+
+def list_tables(own: SparkSession) -> list[ListedTable]:
+    """Return the tables and views of the current catalog; a database that may not be listed has none."""
+    found: list[ListedTable] = []
+    with quiet():
+        present = str(own.catalog.currentDatabase())
+        for database in [str(row[0]) for row in own.sql("SHOW DATABASES").collect()]:
+            with suppress(Exception):
+                rows = own.sql(f"SHOW TABLES IN {_quoted(tuple(database.split('.')))}").collect()
+                names = [str(row["tableName"]) for row in rows if not row["isTemporary"]]
+                found += [ListedTable(name if database == present else f"{database}.{name}") for name in names]
+    return found
 
 
 def _registered(

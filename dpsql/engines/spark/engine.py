@@ -6,15 +6,15 @@ lost machines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.spark import SPARK
-from dpsql.engines.base import CsvFile, Registered, RemoteFiles, Statement
+from dpsql.engines.base import CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import RemoteEngine
-from dpsql.engines.spark.catalog import tables
+from dpsql.engines.spark.catalog import list_tables, tables
 from dpsql.engines.spark.session import beside, quiet, started, stopped
 
 if TYPE_CHECKING:
@@ -72,6 +72,14 @@ class SparkEngine(RemoteEngine):
         named = {f"p{at}": value for at, value in enumerate(statement.parameters, start=1)}
         with quiet():
             return self._session.sql(statement.sql, args=named).toArrow()
+
+    def found(self, name: str) -> Registered:
+        """Return a table by its name in the policy."""
+        return tables(self._session, {name: None})[name]
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views of all databases of the current catalog."""
+        return list_tables(self._session)
 
     def cancel(self) -> None:
         """Stop the running statement of this session, which runs one at a time."""
