@@ -60,13 +60,13 @@ def main(place: Path) -> None:
     (place / "found.json").write_text(json.dumps(found))
 
 
-def charge_while_one_dies(engine: Engine) -> list[float]:
-    """Return the share of its price that a query is charged while a machine dies, and its rows; closes the engine."""
+def charge_while_one_dies(engine: Engine) -> float:
+    """Return how often a query is charged while a machine dies; closes the engine."""
     policy = Policy(Budget(10, "1e-6"), {"reads": PrivateTable("u")})
     with open_session(engine, policy, ledger=":memory:") as session:
         threading.Timer(0.3, os.kill, (workers()[0], signal.SIGKILL)).start()
         answer = session.sql(f"{TEXT} WITH (mechanism = limited_domain, k_bar = 20)")
-        return [float(session.budget.rho.spent / answer.receipt.loss.rho.value), len(answer.fetchall())]
+        return float(session.budget.rho.spent / answer.receipt.loss.rho.value)
 
 
 def lay(folder: Path) -> None:

@@ -58,9 +58,7 @@ def test_a_machine_that_dies_changes_nothing(found: dict[str, Any]) -> None:
 
 
 def test_a_query_is_charged_once_while_a_machine_dies(found: dict[str, Any]) -> None:
-    charged, rows = found["charges"]
-    assert charged == 1
-    assert 0 < rows < ROWS
+    assert found["charges"] == 1
 
 
 def test_no_more_than_the_answer_leaves_the_cluster(found: dict[str, Any]) -> None:
