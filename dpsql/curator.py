@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import LedgerError, PolicyError, UsageError
 from dpsql.open_engine import open_engine, report_confinement
 from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
-from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, default_database, is_url, load_policy
+from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
 
 if TYPE_CHECKING:
     from dpsql.accounting import ApproximateDP, Periods
@@ -40,19 +40,25 @@ __all__ = [
 
 
 def write_starter(place: str | Path, *, beside: str | Path | None = None) -> Starter:
-    """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or an engine's URL.
+    """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. Raises `EngineError`.
     """
-    from dpsql.policy import DataSource, is_address
+    from dpsql.open_engine import is_engine_url
+    from dpsql.policy import DataSource, names_files
     from dpsql.policy.starter_toml import Found, starter
 
-    if isinstance(place, str) and is_address(place):
+    if isinstance(place, str) and is_engine_url(place):
         from dpsql.starter_sources import describe_engine
 
         safe = DataSource(place).without_passwords()
-        return starter(Found(safe, describe_engine(place), url=safe))
+        tables, unread = describe_engine(place)
+        return starter(Found(safe, tables, unread=unread, url=safe, has_secret=safe != place))
+    if isinstance(place, str) and names_files(place):
+        from dpsql.starter_sources import describe_address
+
+        return starter(Found(place, describe_address(place)))
     path = Path(place)
     if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
         from dpsql.starter_sources import describe_files
@@ -283,6 +289,7 @@ def materialize(
         told = f"The policy wants nothing materialized{'' if table is None else ' of such a table'}."
         raise PolicyError("policy-prepared", told, hint='Write materialized = [["column"]] below the table.')
     part = known.only(names)
+    _check_local(part)
     with seal_system_errors():
         with closing(open_engine(database, part, materialized=False)) as engine:
             if engine.dialect.name != "DuckDB":
@@ -295,6 +302,15 @@ def materialize(
         place = database if given is None else given.path
         data = Data(place, list_sources(part), _read_data_version(known), OperatingSystemNoise().draw)
         return {name: materialize_table(part, data, name=name) for name in names}
+
+
+def _check_local(policy: Policy) -> None:
+    """Refuse tables at addresses: whether their files have changed since they were read is not known."""
+    for name, table in policy.tables.items():
+        if isinstance(table.source, SourceUrl):
+            reason = "What is at an address is not materialized: dpsql does not know its version."
+            hint = "Leave materialized out, or copy the files to this machine and name their folder."
+            raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
 
 
 def _read_data_version(policy: Policy) -> int:

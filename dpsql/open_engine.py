@@ -11,21 +11,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
-from dpsql.policy import IN_MEMORY, DataSource, EngineSettings, Policy, PrivateTable, Table, is_address
+from dpsql.policy import (
+    IN_MEMORY,
+    DataSource,
+    EngineSettings,
+    Policy,
+    PrivateTable,
+    SourceUrl,
+    Table,
+    is_address,
+    names_files,
+    refuse_no_engine,
+)
 
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
 
-    from dpsql.engines import AttachedTable, CsvFile, Engine, ResultEvaluator
+    from dpsql.engines import AttachedTable, CsvFile, Engine, RemoteFiles, ResultEvaluator
     from dpsql.engines.lakes.folder import Folder
     from dpsql.engines.pool import EnginePool
     from dpsql.engines.public_pool import PublicEngines
 
-    Sources = Mapping[str, Path | CsvFile | Folder | None]
+    Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
-__all__ = ["list_sources", "open_engine", "open_evaluator", "open_pool", "open_url", "public_engines"]
-__all__ += ["report_confinement"]
+__all__ = [
+    "is_engine_url",
+    "list_sources",
+    "open_engine",
+    "open_evaluator",
+    "open_pool",
+    "open_url",
+    "public_engines",
+    "report_confinement",
+]
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 _PUBLIC_DUCKDBS = 2  # that statements over public tables have, each with a part of the memory
@@ -36,6 +55,9 @@ _ENGINES = {
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
     **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
 }
+
+
+_SPARK = {"spark", "sc"}
 
 
 class _Open(Protocol):
@@ -57,14 +79,15 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
     isolated = policy.engine.isolates(isolation)
     given = find_source(database, policy)
     try:
-        sources = list_sources(policy)
+        is_session = type(database).__module__.startswith("pyspark.sql")
+        sources = list_sources(policy, elsewhere=is_session or (given is not None and given.scheme in _SPARK))
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated, scheme=given.scheme)
             return open_url(given, sources, time_limit=policy.engine.time_limit)
         if _is_engine(database):
             _check_open(database, policy, isolated=isolated)
             return database
-        if type(database).__module__.startswith("pyspark.sql"):
+        if is_session:
             _check_elsewhere(policy, isolated=isolated)
             from dpsql.engines.spark.engine import SparkEngine
 
@@ -143,7 +166,7 @@ def public_engines(
     if engine.dialect.name == "DuckDB" and not is_open:
         settings = settings.for_public_tables()
     limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
-    loaded = tuple(table.source for table in public.tables.values() if table.source is not None and table.types)
+    loaded = tuple(table.source for table in public.tables.values() if isinstance(table.source, Path) and table.types)
     engines = PublicEngines(
         lambda: open_engine(database, limited, isolation=isolation, materialized=False),
         seconds=settings.public_time_limit,
@@ -184,20 +207,40 @@ def report_confinement(engine: Engine | None) -> tuple[str, ...]:
     return try_confinement() if engine is None else read_confinement(engine)
 
 
+def is_engine_url(text: str) -> bool:
+    """Say whether a text is the URL of an engine, of dpsql or of another package, and neither a path nor files."""
+    scheme, colon, _ = text.partition(":")
+    if is_address(text) and not names_files(text):
+        return True
+    known = colon and not Path(text).exists()
+    return bool(known) and (scheme in _ENGINES or scheme in entry_points(group=GROUP).names)
+
+
 def find_source(database: object, policy: Policy) -> DataSource | None:
     """Return the source of the data if `database` or the policy names one by URL, else None."""
-    return DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
+    return (
+        DataSource(database)
+        if isinstance(database, str) and (is_address(database) or is_engine_url(database))
+        else policy.source
+    )
 
 
-def list_sources(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:
-    """Return the file or folder of every table, and None for tables of the database."""
-    return {name: _find_table_source(name, table) for name, table in policy.tables.items()}
+def list_sources(policy: Policy, *, elsewhere: bool = False) -> dict[str, Path | CsvFile | Folder | RemoteFiles | None]:
+    """Return the file, folder or address of every table, and None for tables of the database.
+
+    Of an engine that reads files `elsewhere`, paths that this machine does not have are left for it to find.
+    """
+    return {name: _find_table_source(name, table, elsewhere=elsewhere) for name, table in policy.tables.items()}
 
 
 def _check_database(database: object, policy: Policy) -> None:
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
         hint = "Pass an open DuckDB connection, or None when all tables are files."
         raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
+    if isinstance(database, str | Path) and str(database).lower().endswith((".parquet", ".csv")):
+        reason = "These are files of one table, and not a database."
+        hint = "Name them under the table in the policy, as its source, and leave the database out."
+        raise UsageError("database", reason, hint=hint)
     if policy.source is not None and policy.source.path is not None and policy.source.options:
         reason, hint = "A DuckDB file has no options.", "Memory, threads and time are limited in [engine]."
         raise PolicyError("policy-source", reason, hint=hint, place=policy.where("source.options"))
@@ -266,6 +309,7 @@ def _find_opener(source: DataSource, sources: Sources) -> _Open:
         return cast("_Open", found)
     others = entry_points(group=GROUP)
     if source.scheme not in others.names:
+        refuse_no_engine(source.url)
         known = ", ".join(sorted({*_ENGINES, "duckdb", *others.names}))
         reason = f'There is no engine for addresses that begin with "{source.scheme}:".'
         raise PolicyError("policy-source", reason, hint=f"Known here: {known}.", place="source.url")
@@ -284,17 +328,24 @@ def _open_duckdb(
     database: str | Path | duckdb.DuckDBPyConnection | None,
     settings: EngineSettings,
     *,
-    sources: Mapping[str, Path | CsvFile | Folder | AttachedTable | None],
+    sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | AttachedTable | None],
     isolated: bool,
 ) -> Engine:
     limits = settings.memory_limit, settings.threads, settings.time_limit
     if isolated:
+        from dpsql.engines import RemoteFiles
+
+        local = {name: source for name, source in sources.items() if not isinstance(source, RemoteFiles)}
+        if len(local) < len(sources):
+            reason = "A process of its own has no network, and a table has an address as its source."
+            hint = "Leave isolation out and serve analysts with dpsql serve, or copy the files to this machine."
+            raise UsageError("isolation-network", reason, hint=hint)
         if database is not None and not isinstance(database, str | Path):
             reason = "An open connection is this process's, and cannot be isolated from it."
             raise UsageError("isolation-connection", reason, hint="Pass the path of the database file.")
         from dpsql.engines.duckdb.worker.engine import WorkerEngine
 
-        return WorkerEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
+        return WorkerEngine.open(database, local, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
     from dpsql.engines.duckdb.engine import DuckDBEngine
 
     if database is None or isinstance(database, str | Path):
@@ -302,13 +353,17 @@ def _open_duckdb(
     return DuckDBEngine.borrow(database, sources, time_limit=settings.time_limit)
 
 
-def _find_table_source(name: str, table: Table) -> Path | CsvFile | Folder | None:
-    from dpsql.engines import Column, CsvFile
+def _find_table_source(name: str, table: Table, *, elsewhere: bool) -> Path | CsvFile | Folder | RemoteFiles | None:
+    from dpsql.engines import Column, CsvFile, RemoteFiles
 
     if table.source is None:
         return None
+    if isinstance(table.source, SourceUrl):
+        return RemoteFiles(str(table.source))
     if table.columns is None or table.types is None:
         if table.source.suffix.lower() == ".parquet" and not table.source.is_dir():
+            return table.source
+        if elsewhere and not table.source.exists():
             return table.source
         from dpsql.engines.lakes.detection import find_folder
 

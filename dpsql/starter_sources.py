@@ -7,36 +7,18 @@ import re
 from contextlib import closing, suppress
 from pathlib import Path
 
-from dpsql.engines import Column, Engine, Statement
+from dpsql.engines import Column, Engine, ListedTable, RemoteEngine
 from dpsql.engines.duckdb.file_schema import describe_file
 from dpsql.errors import EngineError, UsageError
 from dpsql.open_engine import open_engine, open_url
 from dpsql.plan.registration import may_be_unit
-from dpsql.policy import Budget, DataSource, Policy, PublicTable
+from dpsql.policy import Budget, DataSource, Policy, PublicTable, SourceUrl
 from dpsql.policy.starter import FoundColumn, FoundTable
 from dpsql.sql.ir.types import Family, find_read_type, parse_type
 
-__all__ = ["describe_column", "describe_engine", "describe_files"]
+__all__ = ["describe_address", "describe_column", "describe_engine", "describe_files"]
 
 _FILES = {".parquet", ".csv"}
-_LISTS = {
-    "postgresql": """
-        SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c
-        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
-            AND EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
-            AND n.nspname NOT LIKE 'pg_toast%' AND pg_catalog.has_table_privilege(c.oid, 'SELECT') ORDER BY 1, 2
-    """,
-    "spark": "SHOW TABLES",
-}
-_KEYS = """
-    SELECT n.nspname::text, c.relname::text, k.contype::text, a.attname::text, coalesce(t.relname::text, '')
-    FROM pg_catalog.pg_constraint AS k JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.conkey[1]
-    LEFT JOIN pg_catalog.pg_class AS t ON t.oid = k.confrelid
-    WHERE k.contype IN ('p', 'u', 'f') AND pg_catalog.cardinality(k.conkey) = 1
-"""
 
 
 def describe_files(path: Path, beside: Path) -> tuple[FoundTable, ...]:
@@ -90,55 +72,56 @@ def _name_table(stem: str) -> str:
     return name if re.match(r"[a-z_]", name) else f"t_{name}"
 
 
-def describe_engine(url: str) -> tuple[FoundTable, ...]:
-    """Return the tables of a PostgreSQL database or of Spark that this user may read; no row of them is read."""
+def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
+    """Return the tables of an engine that this user may read, and names of those that cannot be; no row is read."""
     source = DataSource(url)
-    scheme = {"postgres": "postgresql", "sc": "spark"}.get(source.scheme, source.scheme)
-    if scheme == "duckdb":
+    if source.scheme == "duckdb":
         raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place="source.url")
-    if scheme not in _LISTS:
-        hint = "Write the policy by hand: docs/how-to/engines.md has an example."
-        raise UsageError("database", "The tables of this engine cannot be listed.", hint=hint, place="source.url")
     with closing(open_url(source, {}, time_limit=None)) as engine:
-        rows = _fetch_catalog(engine, _LISTS[scheme])
-        keys = _fetch_catalog(engine, _KEYS) if scheme == "postgresql" else []
-    found = [tuple(row.values())[:2] for row in rows]
-    plain = "public" if scheme == "postgresql" else "default"
-    names = {(schema, table): table if schema in {plain, ""} else f"{schema}.{table}" for schema, table in found}
-    if not names:
+        listed = _list_tables(engine)
+        columns = {table.name: _find_columns(engine, table.name) for table in listed}
+    tables = tuple(
+        FoundTable(
+            table.name,
+            tuple(map(describe_column, found)),
+            primary_key=table.primary_key,
+            unique=table.unique,
+            leads_to=table.leads_to,
+        )
+        for table in listed
+        if (found := columns[table.name])
+    )
+    if not tables:
         hint = "Check which database and which user the URL names."
         raise EngineError("source-missing", "This user can read no table there.", hint=hint, place="source.url")
-    with closing(open_url(source, dict.fromkeys(names.values()), time_limit=None)) as engine:
-        return tuple(
-            _make_table(name, engine.columns(name), key=key, names=names, keys=keys) for key, name in names.items()
-        )
+    return tables, tuple(table.name for table in listed if not columns[table.name])
 
 
-def _fetch_catalog(engine: Engine, text: str) -> list[dict[str, str]]:
-    """Return rows of an engine's own catalog; the texts of its errors are not passed on."""
-    with suppress(Exception):
-        rows: list[dict[str, str]] = engine.fetch(Statement(text.strip())).to_pylist()  # type: ignore[attr-defined]
-        return rows
-    hint = "Check with a client of the engine that this user may read its catalog."
+def _list_tables(engine: Engine) -> list[ListedTable]:
+    """Return what an engine's own catalog lists; the texts of its errors are not passed on."""
+    if isinstance(engine, RemoteEngine):
+        with suppress(Exception):
+            return list(engine.list_tables())
+    hint = "Check with a client of the engine that this user may read its catalog, or write the policy by hand."
     raise EngineError("engine-failed", "The tables of the engine cannot be listed.", hint=hint, place="source.url")
 
 
-def _make_table(
-    name: str,
-    columns: tuple[Column, ...],
-    *,
-    key: tuple[str, str],
-    names: dict[tuple[str, str], str],
-    keys: list[dict[str, str]],
-) -> FoundTable:
-    own = [tuple(row.values())[2:] for row in keys if tuple(row.values())[:2] == key]
-    return FoundTable(
-        name,
-        tuple(map(describe_column, columns)),
-        primary_key=tuple(column for kind, column, _ in own if kind == "p"),
-        unique=frozenset(column for kind, column, _ in own if kind in {"p", "u"}),
-        leads_to={column: names.get((key[0], target), target) for kind, column, target in own if kind == "f"},
-    )
+def _find_columns(engine: Engine, name: str) -> tuple[Column, ...]:
+    """Return the columns of a table, or none where it cannot be read, such as a view of what is no longer there."""
+    with suppress(Exception):
+        return engine.found(name).columns if isinstance(engine, RemoteEngine) else ()
+    return ()
+
+
+def describe_address(url: str) -> tuple[FoundTable, ...]:
+    """Return the table of the Parquet files at an address, which DuckDB reads; no row is read."""
+    source = SourceUrl(url)
+    known = [part for part in url.partition("://")[2].split("/") if part and not set("*?[{=") & set(part)]
+    name = _name_table(known[-1].rpartition(".")[0] or known[-1]) if known else "events"
+    policy = Policy(Budget(1, "1e-6"), {name: PublicTable(source=source)})
+    with closing(open_engine(None, policy)) as engine:
+        columns = tuple(map(describe_column, engine.columns(name)))
+    return (FoundTable(name, columns, source=url),)
 
 
 def describe_column(column: Column) -> FoundColumn:

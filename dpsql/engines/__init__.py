@@ -10,8 +10,10 @@ from dpsql.engines.base import (
     CsvFile,
     Engine,
     Exact,
+    ListedTable,
     PublicStatements,
     Registered,
+    RemoteFiles,
     ResultEvaluator,
     Statement,
     Stop,
@@ -33,9 +35,19 @@ __all__ = [
     "CsvFile",
     "Engine",
     "Exact",
+    "ListedTable",
     "PublicStatements",
     "RecordingEngine",
     "ResultEvaluator",
 ]
-__all__ += ["Registered", "RemoteEngine", "Statement", "Stop", "Watchable", "open_exact", "read_confinement"]
+__all__ += [
+    "Registered",
+    "RemoteEngine",
+    "RemoteFiles",
+    "Statement",
+    "Stop",
+    "Watchable",
+    "open_exact",
+    "read_confinement",
+]
 __all__ += ["Unchanging", "find_data_version", "statement_stopped", "table_missing", "take_turn"]

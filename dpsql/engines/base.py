@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -25,8 +25,10 @@ __all__ = [
     "CsvFile",
     "Engine",
     "Exact",
+    "ListedTable",
     "PublicStatements",
     "Registered",
+    "RemoteFiles",
     "ResultEvaluator",
 ]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
@@ -77,11 +79,31 @@ def open_exact_table(tables: Mapping[str, Registered], name: str) -> Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedTable:
+    """A table that a user may read, by the name that a policy gives it, with its keys where the engine knows them.
+
+    `leads_to` maps a column with a foreign key to the name of the other table. Keys of one column only are listed.
+    """
+
+    name: str
+    primary_key: tuple[str, ...] = ()
+    unique: frozenset[str] = frozenset()
+    leads_to: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class CsvFile:
     """A CSV file and the columns to load from it with the types they get; what else is in it does not exist."""
 
     path: Path
     columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFiles:
+    """Parquet files of a table at an address, such as "s3://bucket/events/*.parquet", which the engine reads itself."""
+
+    url: str
 
 
 @dataclass(frozen=True, slots=True)

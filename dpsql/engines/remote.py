@@ -25,6 +25,7 @@ from dpsql.engines.base import (
     LOOK,
     Column,
     Exact,
+    ListedTable,
     Registered,
     Statement,
     engine_closed,
@@ -43,6 +44,7 @@ __all__ = ["RemoteEngine", "table_missing"]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
 _TOUCH = 5.0  # seconds in which a connection has to say that it lives
+_SYSTEM_SCHEMAS = frozenset(["information_schema", "mysql", "performance_schema", "pg_catalog", "sys", "system"])
 _LAST_WAIT = 10.0  # seconds that a statement has to end after a cancel
 
 
@@ -56,6 +58,7 @@ class RemoteEngine(ABC):
     isolation = "remote"
     reads_files = False  # whether tables of the policy may have a `source`, for engines that entry points open
     max_connections: int | None = None  # that a process can have open to the engine; None for no bound
+    default_schema = ""
 
     def __init__(
         self,
@@ -84,6 +87,18 @@ class RemoteEngine(ABC):
     def found(self, name: str) -> Registered:
         """Return a table by its name in the policy; raise `table_missing` if it is not there. For `look_up`."""
         raise NotImplementedError
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views that this user may read, for `dpsql init`; may raise anything.
+
+        By default those of information_schema.tables. Tables of `default_schema` are named without it.
+        """
+        sql = "SELECT table_schema, table_name FROM information_schema.tables ORDER BY table_schema, table_name"
+        for schema, table in zip(
+            *self.fetch(Statement(sql, (), ("VARCHAR", "VARCHAR"))).to_pydict().values(), strict=True
+        ):
+            if str(schema).lower() not in _SYSTEM_SCHEMAS:
+                yield ListedTable(str(table) if schema == self.default_schema else f"{schema}.{table}")
 
     def cancel(self) -> None:  # noqa: B027 - an engine without one waits until its statement ends
         """Stop the statement that runs, if there is one; called from another thread, and may raise anything."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from dpsql.dialects import ENUM
-from dpsql.engines import AttachedTable, Column, CsvFile, Engine
+from dpsql.engines import AttachedTable, Column, CsvFile, Engine, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import UsageError
 from dpsql.policy import ColumnBounds, Policy, PrivateTable
@@ -46,7 +46,7 @@ __all__ = [
 ]
 __all__ += ["attach_materialized", "find_place", "read_fingerprints", "write_state"]
 
-Source = Path | CsvFile | Folder | None
+Source = Path | CsvFile | Folder | RemoteFiles | None
 FileFingerprint = tuple[str, int, int]
 
 _STATE = "state.json"
@@ -229,6 +229,8 @@ def _find_files(database: str | Path | None, source: Source) -> Iterator[Path]:
 
 def find_place(database: str | Path | None, source: Source) -> str:
     """Return the path of the source of a table or else of the database, or "" without either."""
+    if isinstance(source, RemoteFiles):
+        return source.url
     place = source.path if isinstance(source, CsvFile | Folder) else source or database
     return "" if place is None else str(Path(place).resolve())
 

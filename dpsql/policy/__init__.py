@@ -4,7 +4,8 @@ from dpsql.policy.bounds import Bounds, ColumnBounds
 from dpsql.policy.defaults import default_analyst, default_database, default_policy
 from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy, load_policy
 from dpsql.policy.server import ServerSettings
-from dpsql.policy.source import is_address
+from dpsql.policy.source import is_address, names_files, refuse_no_engine
+from dpsql.policy.source_url import SourceUrl
 from dpsql.policy.tables import PrivateTable, PublicTable, Table
 from dpsql.policy.url import IN_MEMORY, DatabaseUrl, is_url
 
@@ -22,6 +23,7 @@ __all__ = [
     "PrivateTable",
     "PublicTable",
     "ServerSettings",
+    "SourceUrl",
     "Table",
     "default_analyst",
     "default_database",
@@ -29,4 +31,6 @@ __all__ = [
     "is_address",
     "is_url",
     "load_policy",
+    "names_files",
+    "refuse_no_engine",
 ]

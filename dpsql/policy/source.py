@@ -12,12 +12,17 @@ from dpsql.errors import PolicyError
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import fill, wrong_type
 
-__all__ = ["DataSource", "is_address", "read_source"]
+__all__ = ["DataSource", "is_address", "names_files", "read_source", "refuse_no_engine"]
 
 _URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|datafusion:|duckdb:.+")
 _USER = re.compile(r"[A-Za-z0-9_.~-]*")
 _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.,]*\]|:[0-9]+(?=[,/?;#]|$)|[^?;#=:])*[?;#=]?")  # up to what may be a password
 
+_NO_ENGINE = re.compile(
+    r"(md|motherduck|ducklake):|(?:s3[an]?|gc?s|r2|https?|hdfs|az|abfss?|wasbs?|file|dbfs|viewfs):/+"
+)
+_COPY = "Write its tables as Parquet, COPY (FROM events) TO 'events.parquet' in DuckDB, and name the files as sources."
+_NO_DUCKDB = re.compile(r".*\.(?:parquet|csv)", re.IGNORECASE | re.DOTALL)
 _PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
 _SETTING = re.compile(r"(?!\w*(?:password|pwd|token|secret))[a-z_]+=.*", re.IGNORECASE | re.DOTALL)
 
@@ -42,6 +47,8 @@ class DataSource:
         if _URL.fullmatch(url) is None:
             hint = "Such as postgresql://user@host/database, sc://host:15002 or spark:local[2]."
             raise PolicyError("policy-url", "The address of the data cannot be read.", hint=hint, place="source.url")
+        if url.startswith("duckdb:"):
+            _check_database(url.removeprefix("duckdb:"))
         given = {} if options is None else options
         if not isinstance(given, Mapping):
             raise wrong_type("a table of texts", given, place="source.options")
@@ -95,7 +102,42 @@ class DataSource:
 
 def is_address(text: str) -> bool:
     """Say whether a text is the URL of an engine and no path."""
-    return _URL.fullmatch(text) is not None and ("://" in text or text.startswith(("spark:", "datafusion:", "duckdb:")))
+    known = "://" in text or text.startswith(("spark:", "datafusion:", "duckdb:", "md:", "motherduck:", "ducklake:"))
+    return known and _URL.fullmatch(text) is not None
+
+
+def names_files(url: str) -> bool:
+    """Say whether a URL is the address of files, such as s3://bucket/events.parquet, and of no engine."""
+    found = _NO_ENGINE.match(url)
+    return found is not None and found[1] is None
+
+
+def refuse_no_engine(url: str) -> None:
+    """Raise `policy-source` for an address of files, and for one of MotherDuck or DuckLake."""
+    if names_files(url):
+        raise _files_of_a_table()
+    found = _NO_ENGINE.match(url)
+    if found is None:
+        return
+    name = "DuckLake" if found[1] == "ducklake" else "MotherDuck"
+    raise PolicyError("policy-source", f"{name} is not supported.", hint=_COPY, place="source.url")
+
+
+def _check_database(place: str) -> None:
+    """Refuse what is not the path of a DuckDB file."""
+    if _NO_DUCKDB.fullmatch(place):
+        raise _files_of_a_table()
+    if names_files(place):
+        reason = "A DuckDB file is opened on this machine, and not at an address."
+        hint = f"Copy it to this machine, or: {_COPY}"
+        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
+    refuse_no_engine(place)
+
+
+def _files_of_a_table() -> PolicyError:
+    reason = "This is the address of files, and not of a database or an engine."
+    hint = "Leave [source] out, and name the Parquet files under their table, as its source."
+    return PolicyError("policy-source", reason, hint=hint, place="source.url")
 
 
 def read_source(root: Section, folder: Path) -> DataSource | None:

@@ -53,6 +53,11 @@ _SUMMED = re.compile(r"DOUBLE|DECIMAL\(.*\)"), re.compile(r"(?:SMALL|BIG)INT|INT
 _IDENTIFIER = re.compile(r"(?:^|_)(?i:id|no|nr|key|code)$|[a-z]Id$")
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
+_SECRETS = {
+    "postgresql": "$PGPASSWORD or ~/.pgpass",
+    "postgres": "$PGPASSWORD or ~/.pgpass",
+    "sc": "$SPARK_CONNECT_AUTHENTICATE_TOKEN",
+}
 _UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row, if one does'
 _PUBLIC = "public = true  # unprotected: your word that no row of it says anything about any unit"
 _BEFORE_BOUNDS = (
@@ -67,13 +72,26 @@ _AFTER_BOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Facts about data: its file name, its tables, tables that no policy can name, broken views, and a URL if any."""
+    """Facts about data: its file name, its tables, tables that no policy can name, broken views, and a URL if any.
+
+    The URL is without the password or token that it may have had, which `has_secret` says.
+    """
 
     origin: str
     tables: tuple[FoundTable, ...]
     unnamed: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     url: str = ""
+    has_secret: bool = False
+
+    @property
+    def secret_note(self) -> str:
+        """What to do about a password that the URL had; "" where it had none."""
+        if not self.has_secret:
+            return ""
+        scheme = self.url.partition(":")[0]
+        place = _SECRETS.get(scheme, "an environment variable or a file that the client of the engine reads")
+        return f"The address had a password or a token, which is not written here. Put it into {place}."
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
@@ -89,6 +107,7 @@ class Starter:
     decisions: tuple[Decision, ...]
     skipped: list[tuple[str, str]]
     has_url: bool = False
+    secret_note: str = ""
 
     @property
     def reading(self) -> str:
@@ -116,6 +135,7 @@ class Starter:
         left = len(self.decisions) - decided
         told = [line for decision in self.decisions for line in _explain_decision(decision)]
         told += [f"{name}: skipped. {why}" for name, why in self.skipped]
+        told += [self.secret_note] if self.secret_note else []
         if not decided:
             end = "No table was decided, so this policy cannot be used yet: decide at least one in the file."
         else:
@@ -131,7 +151,8 @@ def starter(found: Found) -> Starter:
         [f'ledger = "{LEDGER}"  # {_LEDGER_NOTE}'],
     ]
     if found.url:
-        blocks.append(["[source]", f"url = {quote(found.url)}  # the engine that has the data"])
+        url = f"url = {quote(found.url)}  # the engine that has the data"
+        blocks.append(["[source]", url, *_comment(found.secret_note)])
     blocks += [list(_budget()), list(_limits()), _SQL]
     blocks += [list(_decided(decision)) for decision in decisions if decision.unit is not None]
     blocks += [list(_undecided(decision)) for decision in decisions if decision.unit is None]
@@ -139,7 +160,7 @@ def starter(found: Found) -> Starter:
     if not decisions:
         blocks.append(["# The database has no table that a policy could name."])
     text = "\n\n".join("\n".join(block) for block in blocks) + "\n"
-    return Starter(text, decisions, found.skipped, has_url=bool(found.url))
+    return Starter(text, decisions, found.skipped, has_url=bool(found.url), secret_note=found.secret_note)
 
 
 def _describe_reading(found: Found) -> str:

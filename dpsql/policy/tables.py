@@ -12,6 +12,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
 from dpsql.policy.calendar import CalendarDays, check_calendar, read_calendar_days
 from dpsql.policy.links import Link
+from dpsql.policy.source_url import SourceUrl, is_source_url
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
     METADATA,
@@ -75,7 +76,7 @@ class PrivateTable:
     privacy_unit: str | None
     link: Link | None
     columns: tuple[str, ...] | None
-    source: Path | None
+    source: Path | SourceUrl | None
     max_groups_contributed: int | None
     min_units: int | None
     population: int | None
@@ -92,7 +93,7 @@ class PrivateTable:
         columns: ExposedColumns = None,
         *,
         link: Link | str | None = None,
-        source: Path | str | None = None,
+        source: Path | SourceUrl | str | None = None,
         max_groups_contributed: int | None = None,
         min_units: int | None = None,
         population: int | None = None,
@@ -136,10 +137,10 @@ class PublicTable:
     """
 
     columns: tuple[str, ...] | None
-    source: Path | None
+    source: Path | SourceUrl | None
     types: tuple[str, ...] | None = field(init=False)
 
-    def __init__(self, columns: ExposedColumns = None, *, source: Path | str | None = None) -> None:
+    def __init__(self, columns: ExposedColumns = None, *, source: Path | SourceUrl | str | None = None) -> None:
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))
@@ -200,6 +201,8 @@ def _identities(name: str, table: Table) -> tuple[object, ...]:
     spoken = fold(name).removeprefix("main.")
     if table.source is None:
         return (spoken,)
+    if isinstance(table.source, SourceUrl):
+        return spoken, table.source
     place = table.source.resolve()
     return spoken, place.parent.parent if place.name.endswith(METADATA) else place
 
@@ -226,7 +229,9 @@ def _read_table(section: Section, folder: Path) -> Table:
     bounds, calendar = read_bounds(section.section(_BOUNDS)), read_calendar_days(section.section(_CALENDAR))
     budget_by = section.text(_BUDGET_BY)
     with section.placing():
-        source = beside(folder, given, place="source")
+        source = (
+            SourceUrl(given) if given is not None and is_source_url(given) else beside(folder, given, place="source")
+        )
         if public is None:
             return PrivateTable(
                 unit,

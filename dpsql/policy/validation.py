@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from dpsql.errors import PolicyError, UsageError
+from dpsql.policy.source_url import SourceUrl, is_source_url
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
 __all__ = [
@@ -55,6 +56,7 @@ _PERIOD = re.compile(r"([0-9]{1,6}) ?([hdw])")
 METADATA = ".metadata.json"  # ends the name of a file that says what an Iceberg table is
 _SOURCES = (".parquet", ".csv", ".delta", ".iceberg", METADATA)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of an address; a Path has lost one of its slashes
+_PATTERN = re.compile(r"[*?]|\[.+\]")
 _HOURS = {"h": 1, "d": 24, "w": 168}
 CERTIFICATES = ("zcdp", "pure", "theorem2", "optimal")
 _LONGEST_PERIOD = timedelta(days=10_000)
@@ -287,17 +289,25 @@ def check_path(value: Path | str, place: str) -> Path:
     return path
 
 
-def check_source(value: Path | str | None) -> Path | None:
-    """Return the path of a Parquet or CSV file or of a folder, or None; what is there is seen when the engine opens it.
+def check_source(value: Path | SourceUrl | str | None) -> Path | SourceUrl | None:
+    """Return the path of a Parquet or CSV file or of a folder, the address of Parquet files, or None.
 
-    A name with another ending is that of a folder only if there is one.
+    What is there is seen when the engine opens it. A name with another ending is that of a folder only if there is one.
     """
-    if value is None:
-        return None
+    if value is None or isinstance(value, SourceUrl):
+        return value
+    if isinstance(value, str) and is_source_url(value):
+        return SourceUrl(value)
     path = check_path(value, "source")
     if any(map(_SCHEME.fullmatch, path.parts)):
-        reason = "A source is a path of this machine, and not an address."
-        hint = "Copy or mount the files, and name the folder in which they are."
+        reason = "This is an address, of which a Path keeps one slash only."
+        hint = 'Give the address as text, such as "s3://bucket/events/*.parquet".'
+        raise PolicyError("policy-source", reason, hint=hint, place="source")
+    if _PATTERN.search(path.name) and not path.exists():
+        reason = "A source is one file or folder, and not a pattern of names."
+        folder = "Name the folder: every Parquet file in it, and below it, belongs to the table."
+        own = "Put the Parquet files of the table into a folder of their own, and name the folder."
+        hint = folder if path.name == "*.parquet" else own
         raise PolicyError("policy-source", reason, hint=hint, place="source")
     if not path.name.lower().endswith(_SOURCES) and path.suffix and not path.is_dir():
         raise PolicyError(
@@ -309,9 +319,11 @@ def check_source(value: Path | str | None) -> Path | None:
     return path
 
 
-def check_types(values: Sequence[str] | Mapping[str, str] | None, source: Path | None) -> tuple[str, ...] | None:
+def check_types(
+    values: Sequence[str] | Mapping[str, str] | None, source: Path | SourceUrl | None
+) -> tuple[str, ...] | None:
     """Return the type of every column of a CSV file, in their order; None where the source has types of its own."""
-    if source is None or not source.name.lower().endswith(".csv"):
+    if not isinstance(source, Path) or not source.name.lower().endswith(".csv"):
         if isinstance(values, Mapping):
             reason = "Only the columns of a CSV file have their types declared; other sources bring theirs."
             hint = 'Write the names alone: columns = ["user_id", "page"].'

@@ -56,6 +56,7 @@ FOUND = "SELECT name, type FROM system.columns WHERE database = {p1:String} AND 
 class ClickHouse(RemoteEngine):
     """The database in FOLDER of "clickhouse:FOLDER", of which a process has one; `options` are its settings."""
 
+    default_schema = "default"
     max_connections = 1
 
     def __init__(self, url: str, tables: Iterable[str], *, options: Mapping[str, str] | None = None, time_limit=None):

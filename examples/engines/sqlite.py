@@ -7,7 +7,7 @@ import pyarrow as pa
 from adbc_driver_sqlite import dbapi
 
 from dpsql.dialects import STANDARD, Dialect
-from dpsql.engines import Column, Registered, RemoteEngine, Statement, table_missing
+from dpsql.engines import Column, ListedTable, Registered, RemoteEngine, Statement, table_missing
 
 WITHIN = "CASE WHEN typeof({}) = 'integer' AND {} BETWEEN {least} AND {greatest} THEN {} END"
 WHERE = "CASE WHEN typeof({{0}}) = '{}' AND {} THEN {{0}} END"  # a column may hold anything, whatever it is declared as
@@ -49,3 +49,7 @@ class SQLite(RemoteEngine):
         if not rows:
             raise table_missing(name, engine="SQLite")
         return Registered((name,), tuple(Column(row["name"], TYPES.get(row["type"], "ANY")) for row in rows))
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        rows = self.fetch(Statement("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name"))
+        return [ListedTable(name) for name in rows["name"].to_pylist() if not name.startswith("sqlite_")]

@@ -25,6 +25,7 @@ from dpsql import (
     UsageError,
     open_engine,
 )
+from dpsql.curator import write_starter
 from dpsql.dialects import DUCKDB, STANDARD, Dialect
 from dpsql.engines import Column, Registered, RemoteEngine, Statement, open_exact, remote
 from dpsql.sql.ir.tree import Call, Expression
@@ -97,6 +98,25 @@ def test_a_session_over_the_address_of_a_policy(address: DataSource) -> None:
         assert answer.receipt.isolation == "remote"
         again = session.sql(ASKED)
         assert again.fetchall() == rows
+
+
+def test_a_starter_policy_lists_the_tables_of_an_adapter(address: DataSource) -> None:
+    starter = write_starter(address.url)
+    (decision,) = [each for each in starter.decisions if each.table.name == "reads"]
+    assert decision.unit is not None
+    assert decision.unit.column.name == "user_id"
+    assert [column.type for column in decision.table.columns] == ["BIGINT", "VARCHAR", "DOUBLE"]
+    assert f'url = "{address.without_passwords()}"' in starter.text
+
+
+def test_an_adapter_whose_catalog_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = _address("sqlite", tmp_path, monkeypatch)
+    import sqlite
+
+    monkeypatch.setattr(sqlite.SQLite, "list_tables", RemoteEngine.list_tables)  # SQLite has no information_schema
+    with pytest.raises(EngineError) as caught:
+        write_starter(source.url)
+    assert (caught.value.code, caught.value.__context__) == ("engine-failed", None)
 
 
 def test_a_table_that_is_not_there_is_named(address: DataSource) -> None:

@@ -20,6 +20,7 @@ import duckdb
 from support.engine_kit_spark import OPTIONS
 
 from dpsql import Budget, Policy, PrivateTable
+from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.plan.registration import build_catalog
@@ -54,9 +55,18 @@ def main(place: Path) -> None:
     threading.Timer(0.3, os.kill, (before[0], signal.SIGKILL)).start()
     found["bounded while one dies"] = answer(engine, BOUND)
     found["machines"] = [len(before), len(set(workers()) & set(before))]
-    engine.close()
+    found["charges"] = charge_while_one_dies(engine)
     found["bytes"] = left_the_cluster(place)
     (place / "found.json").write_text(json.dumps(found))
+
+
+def charge_while_one_dies(engine: Engine) -> float:
+    """Return how often a query is charged while a machine dies; closes the engine."""
+    policy = Policy(Budget(10, "1e-6"), {"reads": PrivateTable("u")})
+    with open_session(engine, policy, ledger=":memory:") as session:
+        threading.Timer(0.3, os.kill, (workers()[0], signal.SIGKILL)).start()
+        answer = session.sql(f"{TEXT} WITH (mechanism = limited_domain, k_bar = 20)")
+        return float(session.budget.rho.spent / answer.receipt.loss.rho.value)
 
 
 def lay(folder: Path) -> None:

@@ -16,7 +16,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from support.command_kit import dpsql_command
 
 import dpsql
-from dpsql.errors import EngineError, PolicyError
+from dpsql.errors import EngineError, PolicyError, UsageError
+from dpsql.open_engine import open_engine
 
 POLICY = """\
 [budget]
@@ -129,16 +130,77 @@ def test_no_package_is_loaded_that_no_table_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["s3://bucket/reads", "https://example.com/reads.parquet", "abfss://a@b/c", "file:///data/reads"]
+    "source",
+    ["s3://bucket/reads/*.parquet", "https://example.com/reads.parquet", "abfss://a@b/c", "file:///data/reads"],
 )
-def test_an_address_is_no_source(tmp_path: Path, source: str) -> None:
+def test_an_address_is_a_source_that_stays_as_it_is(tmp_path: Path, source: str) -> None:
     (tmp_path / "policy.toml").write_text(POLICY.replace('"reads"', f'"{source}"'))
+    table = dpsql.Policy.from_toml(tmp_path / "policy.toml").tables["reads"]
+    assert str(table.source) == source
+    assert dpsql.PublicTable(source=source).source == table.source
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("hdfs://node/reads", "name a Spark in [source]"),
+        ("abfss://a@b/c.parquet", "name a Spark in [source]"),
+        ("s3a://bucket/reads.parquet", "Write s3:// in place of s3a://."),
+        ("http://host/reads.parquet", "Write https://"),
+        ("file:///data/reads.parquet", "Write the path alone"),
+        ("https://host/*.parquet", "Write the address of one file."),
+        ("https://host/reads", "Write the rows as Parquet"),
+        ("s3://bucket/reads", 'Write source = "s3://bucket/reads/*.parquet"'),
+        ("s3://bucket/reads/", 'Write source = "s3://bucket/reads/*.parquet"'),
+        ("s3://bucket/reads.json", "Write the rows as Parquet"),
+    ],
+)
+def test_addresses_that_duckdb_is_not_given_are_refused_before_anything_is_loaded(source: str, hint: str) -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PublicTable(source=source)})
     with pytest.raises(PolicyError) as caught:
-        dpsql.Policy.from_toml(tmp_path / "policy.toml")
-    assert caught.value.code == "policy-source"
-    assert "address" in caught.value.reason
-    with pytest.raises(PolicyError):
+        open_engine(None, policy)
+    assert (caught.value.code, caught.value.place) == ("policy-source", "tables.reads")
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://user:s3cret@host/reads.parquet",
+        "https://host/reads.parquet?X-Amz-Signature=s3cret",
+        "s3://bucket/reads.parquet?s3_secret_access_key=s3cret",
+        "s3://bucket/a b.parquet",
+        "s3://bucket/reads.csv",
+        Path("s3://bucket/reads.parquet"),
+    ],
+)
+def test_credentials_and_what_is_no_parquet_are_refused_unseen(source: str | Path) -> None:
+    with pytest.raises(PolicyError) as caught:
         dpsql.PublicTable(source=source)
+    assert caught.value.code == "policy-source"
+    assert "s3cret" not in str(caught.value) + caught.value.hint
+
+
+def test_a_pattern_of_names_on_this_machine_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "reads").mkdir()
+    with pytest.raises(PolicyError) as caught:
+        dpsql.PublicTable(source=tmp_path / "reads" / "*.parquet")
+    assert caught.value.code == "policy-source"
+    assert caught.value.hint.startswith("Name the folder")
+    duckdb.sql(f"COPY (SELECT 1 AS a) TO '{tmp_path}/reads/x[1].parquet'")
+    assert dpsql.PublicTable(source=tmp_path / "reads" / "x[1].parquet").source is not None  # a file has this name
+
+
+def test_an_address_needs_httpfs_and_no_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # without extensions
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PublicTable(source="s3://bucket/reads.parquet")})
+    with pytest.raises(UsageError) as caught:
+        open_engine(None, policy)
+    assert caught.value.code == "not-installed"
+    assert "INSTALL httpfs" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        open_engine(None, policy, isolation="process")
+    assert caught.value.code == "isolation-network"
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from pathlib import Path
 import duckdb
 
 from dpsql.dialects import release
-from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered
+from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.duckdb.collations import collations
-from dpsql.engines.duckdb.folder_scan import scan_folder
-from dpsql.engines.lakes.folder import Folder
-from dpsql.errors import EngineError, UsageError
+from dpsql.engines.duckdb.folder_scan import scan_folder, scan_remote_folder
+from dpsql.engines.lakes.folder import Folder, RemoteFolder
+from dpsql.errors import EngineError, PolicyError, UsageError
 
 __all__ = [
     "attach",
@@ -144,7 +144,7 @@ def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 def place(
     connection: duckdb.DuckDBPyConnection,
-    sources: Mapping[str, Path | CsvFile | Folder | AttachedTable | None],
+    sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | AttachedTable | None],
     *,
     home: str | None,
     sealed: bool,
@@ -154,13 +154,15 @@ def place(
     A sealed connection may read the Parquet files and no others; in a borrowed one views and tables are temporary.
     """
     paths = _beside(connection, {name: each for name, each in sources.items() if isinstance(each, AttachedTable)})
-    given = {name: each for name, each in sources.items() if each is not None and not isinstance(each, AttachedTable)}
+    remote = _list_remote(connection, sources, sealed=sealed)
+    given = {name: each for name, each in sources.items() if isinstance(each, Path | CsvFile | Folder)}
     files = {name: _file(source, name) for name, source in given.items() if not isinstance(source, Folder)}
     views = [file for name, file in files.items() if not isinstance(sources[name], CsvFile)]
     views += [_alone(file) for file in views]
     views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
-    if sealed and views:
-        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, views))}]")
+    read: list[Path | str] = [*views, *(file.path for folder in remote.values() for file in folder.files)]
+    if sealed and read:
+        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(_literal(each) for each in read)}]")
     for name, source in sources.items():
         if isinstance(source, AttachedTable):
             continue
@@ -171,6 +173,8 @@ def place(
                 _make_table(connection, paths[name], file=CsvFile(files[name], source.columns))
             elif isinstance(source, Folder):
                 _make_folder_view(connection, name, folder=source, kind=kind)
+            elif isinstance(source, RemoteFiles):
+                _make_remote_view(connection, name, folder=remote[name], kind=kind)
             else:
                 _make_view(connection, name, file=files[name], kind=kind)
         elif home is None:
@@ -271,6 +275,41 @@ def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folde
         raise EngineError(
             "source-unreadable", "The folder cannot be read as one table.", hint=hint, place=f"table {name}"
         )
+
+
+def _list_remote(
+    connection: duckdb.DuckDBPyConnection,
+    sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | AttachedTable | None],
+    *,
+    sealed: bool,
+) -> dict[str, RemoteFolder]:
+    """Return the files at the addresses of tables; a connection of the user has httpfs as the user loaded it."""
+    given = {name: each for name, each in sources.items() if isinstance(each, RemoteFiles)}
+    if not given:
+        return {}
+    from dpsql.engines.duckdb.remote_files import check_url, list_remote_files, load_network
+
+    for name, each in given.items():
+        check_url(each.url, name=name)
+    if sealed:
+        load_network(connection)
+    found = {name: list_remote_files(connection, each, name=name) for name, each in given.items()}
+    owners: dict[str, str] = {}
+    for name, folder in found.items():
+        for file in folder.files:
+            if owners.setdefault(file.path, name) != name:
+                reason = f'A file is in both the table "{owners[file.path]}" and the table "{name}".'
+                hint = "Declare every table, and every source, once."
+                raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"table {name}")
+    return found
+
+
+def _make_remote_view(connection: duckdb.DuckDBPyConnection, name: str, *, folder: RemoteFolder, kind: str) -> None:
+    from dpsql.engines.duckdb.remote_files import unreadable
+
+    rows = scan_remote_folder(connection, folder, place=f"table {name}")
+    if rows is None or _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+        raise unreadable(f"table {name}")
 
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
@@ -411,5 +450,5 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literal(path: Path) -> str:
+def _literal(path: Path | str) -> str:
     return "'" + str(path).replace("'", "''") + "'"

@@ -24,6 +24,7 @@ from dpsql.engines.base import (
     CsvFile,
     Exact,
     Registered,
+    RemoteFiles,
     Statement,
     engine_closed,
     engine_failed,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckDBEngine"]
 
-Sources = Mapping[str, Path | CsvFile | Folder | AttachedTable | None]
+Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | AttachedTable | None]
 Tables = Mapping[str, Registered]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can

@@ -17,10 +17,10 @@ from pathlib import Path
 import duckdb
 
 from dpsql.dialects import release, strip_type_details
-from dpsql.engines.lakes.folder import DataFile, Field, Folder
+from dpsql.engines.lakes.folder import DataAddress, DataFile, Field, Folder, RemoteFolder
 from dpsql.errors import EngineError
 
-__all__ = ["scan_folder"]
+__all__ = ["scan_folder", "scan_remote_folder"]
 
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)
 _FOOTERS = """
@@ -38,6 +38,7 @@ _WIDER: Mapping[str, Sequence[str]] = {
 _PATTERN = re.compile(r"[*?[\\]" if os.sep == "/" else r"[*?[]")
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _ZONED = "TIMESTAMP WITH TIME ZONE"
+_File = DataFile | DataAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,30 @@ def scan_folder(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place:
     if footers is None:
         hint = "Write them again as Parquet, and see that they may be read."
         raise EngineError("source-unreadable", "A file of the folder is no Parquet file.", hint=hint, place=place)
+    return _scan(folder, folder.files, footers=footers, place=place)
+
+
+def scan_remote_folder(connection: duckdb.DuckDBPyConnection, folder: RemoteFolder, *, place: str) -> str | None:
+    """Return the SELECT of all rows of files at addresses, or None where one of them cannot be read."""
+    footers = _footers(connection, folder.files)
+    if footers is None:
+        return None
+    shape = Folder(Path(), "parquet", (), folder.partitions)
+    return _scan(shape, folder.files, footers=footers, place=place)
+
+
+def _scan(folder: Folder, files: Sequence[_File], *, footers: Mapping[str, tuple[_Stored, ...]], place: str) -> str:
+    """Return the SELECT of all rows of files whose footers are known; `folder` says how they belong together."""
     alone = folder.kind == "parquet"
     fields = _common(footers, folder.partitions, place=place) if alone else folder.fields
     _check_names([field.name for field in fields], place=place)
-    alike: dict[tuple[tuple[str, ...], frozenset[tuple[str, str]]], list[DataFile]] = {}
-    for file in folder.files:
-        stored = footers[file.path]
+    alike: dict[tuple[tuple[str, ...], frozenset[tuple[str, str]]], list[_File]] = {}
+    for file in files:
+        stored = footers[str(file.path)]
         _check_names([column.name for column in stored], place=place, also=_INDEX if folder.partitions else None)
         columns = tuple(_column(folder, field, stored=stored, place=place) for field in fields)
         alike.setdefault((columns, frozenset((one.name, one.type) for one in stored)), []).append(file)
-    parts = [_select(folder, fields, columns=columns, files=files) for (columns, _), files in alike.items()]
+    parts = [_select(folder, fields, columns=columns, files=same) for (columns, _), same in alike.items()]
     return " UNION ALL ".join(parts or [_nothing(fields)])
 
 
@@ -86,16 +101,14 @@ def _check_files(files: Sequence[DataFile], *, place: str) -> None:
             raise EngineError("source-unreadable", reason, hint=hint, place=place)
 
 
-def _footers(
-    connection: duckdb.DuckDBPyConnection, files: Sequence[DataFile]
-) -> Mapping[Path, tuple[_Stored, ...]] | None:
+def _footers(connection: duckdb.DuckDBPyConnection, files: Sequence[_File]) -> Mapping[str, tuple[_Stored, ...]] | None:
     """Return the columns of every file, or None where one is no Parquet file."""
-    found: dict[Path, list[tuple[str, int, int | None, str, str]]] = {file.path: [] for file in files}
+    found: dict[str, list[tuple[str, int, int | None, str, str]]] = {str(file.path): [] for file in files}
     with suppress(*_TROUBLE, LookupError):
         for start in range(0, len(files), _AT_ONCE):
             listed = _list([_literal(str(file.path)) for file in files[start : start + _AT_ONCE]])
             for path, *element in connection.execute(_FOOTERS.format(files=listed, order=release().footers)).fetchall():
-                found[Path(path)].append(tuple(element))
+                found[path].append(tuple(element))
         return {path: _top(elements) for path, elements in found.items()}
     return None
 
@@ -116,7 +129,7 @@ def _top(elements: Sequence[tuple[str, int, int | None, str, str]]) -> tuple[_St
 
 
 def _common(
-    footers: Mapping[Path, tuple[_Stored, ...]], partitions: tuple[str, ...], *, place: str
+    footers: Mapping[str, tuple[_Stored, ...]], partitions: tuple[str, ...], *, place: str
 ) -> tuple[Field, ...]:
     """Return the columns that all files have alike, and after them the partition columns, which are text."""
     first, *others = footers.values()
@@ -187,7 +200,7 @@ def _holds(wide: str, narrow: str) -> bool:
     return bool(one and other and one[2] == other[2] and int(one[1]) >= int(other[1]))
 
 
-def _select(folder: Folder, fields: Sequence[Field], *, columns: Sequence[str], files: Sequence[DataFile]) -> str:
+def _select(folder: Folder, fields: Sequence[Field], *, columns: Sequence[str], files: Sequence[_File]) -> str:
     """Return the SELECT of files that are built alike, in their order: `file_index` counts them."""
     read = ", ".join(
         f"{expression or _value(folder, field, files=files)} AS {_identifier(field.name)}"
@@ -198,7 +211,7 @@ def _select(folder: Folder, fields: Sequence[Field], *, columns: Sequence[str], 
     return f"SELECT {read} FROM system.main.read_parquet({listed}, {options})"  # noqa: S608 - quoted
 
 
-def _value(folder: Folder, field: Field, *, files: Sequence[DataFile]) -> str:
+def _value(folder: Folder, field: Field, *, files: Sequence[_File]) -> str:
     """Return the expression for the value that all rows of a file have in a column, of whichever file a row is."""
     place = folder.partitions.index(field.name)
     values = ["NULL" if (value := file.values[place]) is None else _literal(value) for file in files]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.engines.base import CsvFile
+from dpsql.engines.base import CsvFile, RemoteFiles
 from dpsql.engines.duckdb import catalog
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
@@ -67,7 +67,7 @@ class MaterializationWriter:
 @contextmanager
 def open_writer(
     database: str | Path | None,
-    sources: Mapping[str, Path | CsvFile | Folder | None],
+    sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | None],
     *,
     file: Path,
     memory_limit: str | None,

@@ -7,6 +7,7 @@ is part of a table or contains one, symbolic links, and files in other places.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 from dpsql.engines.lakes.folder import DataFile, Folder, within
 from dpsql.errors import EngineError, UsageError
 
-__all__ = ["MOST_FILES", "find_folder"]
+__all__ = ["MOST_FILES", "find_folder", "is_hidden", "read_partitions"]
 
 MOST_FILES = 10_000
 METADATA = ".metadata.json"
@@ -108,13 +109,20 @@ def _parquet(root: Path, *, place: str) -> Folder:
     if not files:
         hint = "Files count whose names end in .parquet and begin with neither . nor _."
         raise EngineError("source-empty", "The folder has no Parquet file.", hint=hint, place=place)
-    keyed = [(file, _keys(root, file, place=place)) for file in files]
-    partitions = tuple(keyed[0][1])
-    if any(tuple(keys) != partitions for _, keys in keyed):
+    partitions, values = read_partitions([file.relative_to(root).parts[:-1] for file in files], place=place)
+    return Folder(root, "parquet", tuple(map(DataFile, files, values)), partitions)
+
+
+def read_partitions(
+    folders: Sequence[tuple[str, ...]], *, place: str
+) -> tuple[tuple[str, ...], list[tuple[str | None, ...]]]:
+    """Return the keys of key=value folders above files, and the values of each file; all files have the same keys."""
+    keyed = [_keys(parts, place=place) for parts in folders]
+    partitions = tuple(keyed[0])
+    if any(tuple(keys) != partitions for keys in keyed):
         reason = "The files of the folder do not all stand below the same key=value folders."
         raise EngineError("source-schema", reason, hint="Partition all of them in the same way.", place=place)
-    found = tuple(DataFile(file, tuple(keys.values())) for file, keys in keyed)
-    return Folder(root, "parquet", found, partitions)
+    return partitions, [tuple(keys.values()) for keys in keyed]
 
 
 def _unlisted(place: str) -> EngineError:
@@ -138,8 +146,8 @@ def _list_parquet(root: Path, *, place: str) -> list[Path]:
         here = Path(folder)
         if here != root and (kinds := _kinds(here)):
             raise _mixed_folder(_WORDS[kinds[0]], place=place, way="has in it")
-        names[:] = [name for name in names if not _hidden(name)]
-        wanted = [name for name in files if name.lower().endswith(".parquet") and not _hidden(name)]
+        names[:] = [name for name in names if not is_hidden(name)]
+        wanted = [name for name in files if name.lower().endswith(".parquet") and not is_hidden(name)]
         for name in [*names, *wanted]:
             within(root, here / name, place=place)
         found += [here / name for name in wanted]
@@ -150,14 +158,15 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder is left out by its name, as Spark leaves it out."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _keys(root: Path, file: Path, *, place: str) -> dict[str, str | None]:
+def _keys(parts: tuple[str, ...], *, place: str) -> dict[str, str | None]:
     """Return what the folders above a file say of its rows, by their names, percent-encoded as Hive writes them."""
     found: dict[str, str | None] = {}
-    for part in file.relative_to(root).parts[:-1]:
+    for part in parts:
         key, equals, value = part.partition("=")
         if not equals:
             continue

@@ -14,7 +14,17 @@ from uuid import UUID
 
 from dpsql.errors import EngineError
 
-__all__ = ["DataFile", "Field", "Folder", "decode_folder", "encode_folder", "read_text", "within"]
+__all__ = [
+    "DataAddress",
+    "DataFile",
+    "Field",
+    "Folder",
+    "RemoteFolder",
+    "decode_folder",
+    "encode_folder",
+    "read_text",
+    "within",
+]
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
 
@@ -35,6 +45,22 @@ class DataFile:
 
     path: Path
     values: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataAddress:
+    """A Parquet file that the engine reads at an address, and the values of its partition columns as in `DataFile`."""
+
+    path: str
+    values: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFolder:
+    """The files of one table at addresses, in a fixed order, with columns as in a `Folder` of Parquet files."""
+
+    files: tuple[DataAddress, ...]
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

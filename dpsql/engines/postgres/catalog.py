@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
-from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.base import Column, CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import table_missing
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from adbc_driver_manager.dbapi import Connection
 
-__all__ = ["registered"]
+__all__ = ["list_tables", "registered"]
 
 _TYPES = {
     "bool": "BOOLEAN",
@@ -72,8 +74,28 @@ FROM based JOIN pg_catalog.pg_type AS t ON t.oid = type JOIN pg_catalog.pg_names
 WHERE t.typtype <> 'd' ORDER BY attnum
 """
 
+_TABLES = """
+SELECT n.nspname::text AS schema, c.relname::text AS name FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+    AND EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
+    AND n.nspname NOT LIKE 'pg_toast%' AND pg_catalog.has_table_privilege(c.oid, 'SELECT') ORDER BY 1, 2
+""".strip()
+_KEYS = """
+SELECT n.nspname::text AS schema, c.relname::text AS name, k.contype::text AS kind, a.attname::text AS column,
+    coalesce(m.nspname::text, '') AS target_schema, coalesce(t.relname::text, '') AS target
+FROM pg_catalog.pg_constraint AS k JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.conkey[1]
+LEFT JOIN pg_catalog.pg_class AS t ON t.oid = k.confrelid
+LEFT JOIN pg_catalog.pg_namespace AS m ON m.oid = t.relnamespace
+WHERE k.contype IN ('p', 'u', 'f') AND pg_catalog.cardinality(k.conkey) = 1
+""".strip()
 
-def registered(connection: Connection, name: str, *, source: Path | CsvFile | Folder | None) -> Registered:
+
+def registered(
+    connection: Connection, name: str, *, source: Path | CsvFile | Folder | RemoteFiles | None
+) -> Registered:
     """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)
@@ -94,6 +116,24 @@ def _column(row: _Row) -> Column:
     """
     type_ = _type(row)
     return Column(row[0], type_, row[-1] if type_ == "VARCHAR" else "")
+
+
+def list_tables(fetch: Callable[[Statement], pa.Table]) -> Iterator[ListedTable]:
+    """Yield the tables that the user of a connection may read, with their keys; `fetch` runs one SELECT."""
+    found = [(row["schema"], row["name"]) for row in fetch(Statement(_TABLES)).to_pylist()]
+    names = {key: key[1] if key[0] == "public" else ".".join(key) for key in found}
+    keys: dict[tuple[str, str], list[tuple[str, str, str]]] = {key: [] for key in found}
+    for row in fetch(Statement(_KEYS)).to_pylist():
+        if (key := (row["schema"], row["name"])) in keys:
+            target = (row["target_schema"], row["target"])
+            keys[key].append((row["kind"], row["column"], names.get(target, row["target"])))
+    for key, own in keys.items():
+        yield ListedTable(
+            names[key],
+            primary_key=tuple(column for kind, column, _ in own if kind == "p"),
+            unique=frozenset(column for kind, column, _ in own if kind in {"p", "u"}),
+            leads_to={column: target for kind, column, target in own if kind == "f"},
+        )
 
 
 def _type(row: _Row) -> str:

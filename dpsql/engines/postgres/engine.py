@@ -8,15 +8,15 @@ clock and dates are UTC and ISO. A broken connection is replaced before the next
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.postgres import POSTGRES
-from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.base import CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.postgres.catalog import registered
+from dpsql.engines.postgres.catalog import list_tables, registered
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, UsageError
 
@@ -48,7 +48,7 @@ _SENT = {  # dates and time stamps as numbers, since Arrow counts from another d
     "DATE": _ENDS.format(last=2**31 - 1, since="{0} - DATE '1970-01-01'"),
     "TIMESTAMP": _ENDS.format(last=2**63 - 1, since=POSTGRES.forms["epoch_us TIMESTAMP"]),
 }
-Sources = Mapping[str, Path | CsvFile | Folder | None]
+Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
 
 class PostgresEngine(RemoteEngine):
@@ -105,6 +105,16 @@ class PostgresEngine(RemoteEngine):
             if self._connection is not connection:  # broken, or left to this statement
                 with suppress(Exception):
                     connection.close()
+
+    def found(self, name: str) -> Registered:
+        """Return a table by its name in the policy."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return registered(self._connection, name, source=None)
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables that this user may read, with their keys."""
+        return list_tables(self.fetch)
 
     def cancel(self) -> None:
         """Ask the server to stop what runs."""

@@ -13,18 +13,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.base import Column, CsvFile, ListedTable, Registered, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.remote import table_missing
 from dpsql.engines.spark.session import quiet
 from dpsql.errors import EngineError, PolicyError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["tables"]
+__all__ = ["list_tables", "tables"]
 
-Sources = Mapping[str, Path | CsvFile | Folder | None]
+Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 _TYPES = {
     "boolean": "BOOLEAN",
     "tinyint": "TINYINT",
@@ -40,7 +39,16 @@ _TYPES = {
     "timestamp": "TIMESTAMP WITH TIME ZONE",
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_GLOB = re.compile(r"([{}\[\]*?\\])")
+_GLOB, _ESCAPED = re.compile(r"([{}\[\]*?\\])"), r"\\\1"
+_NO_FILE_SYSTEM = ("No FileSystem for scheme", "ClassNotFoundException", "UNSUPPORTED_FILE_SYSTEM")
+_SOME_JAR = "Add the jar of that file system to the jars of Spark, or name the table as a catalog of Spark knows it."
+_HADOOP = {"s3a": "hadoop-aws", "abfss": "hadoop-azure", "abfs": "hadoop-azure"}
+_FILE_SYSTEMS = {
+    "s3": "Write s3a:// in place of s3://, as Spark calls it.",
+    "s3n": "Write s3a:// in place of s3n://, as Spark calls it.",
+    "https": "Spark reads no files from web servers: copy them to a file system of the cluster.",
+    "http": "Spark reads no files from web servers: copy them to a file system of the cluster.",
+}
 
 
 def tables(own: SparkSession, sources: Sources, *, lent: SparkSession | None = None) -> dict[str, Registered]:
@@ -51,8 +59,21 @@ def tables(own: SparkSession, sources: Sources, *, lent: SparkSession | None = N
     return {name: _registered(own, name, source=source, lent=lent) for name, source in sources.items()}
 
 
+def list_tables(own: SparkSession) -> list[ListedTable]:
+    """Return the tables and views of the current catalog; a database that may not be listed has none."""
+    found: list[ListedTable] = []
+    with quiet():
+        present = str(own.catalog.currentDatabase())
+        for database in [str(row[0]) for row in own.sql("SHOW DATABASES").collect()]:
+            with suppress(Exception):
+                rows = own.sql(f"SHOW TABLES IN {_quoted(tuple(database.split('.')))}").collect()
+                names = [str(row["tableName"]) for row in rows if not row["isTemporary"]]
+                found += [ListedTable(name if database == present else f"{database}.{name}") for name in names]
+    return found
+
+
 def _registered(
-    own: SparkSession, name: str, *, source: Path | CsvFile | Folder | None, lent: SparkSession | None
+    own: SparkSession, name: str, *, source: Path | CsvFile | Folder | RemoteFiles | None, lent: SparkSession | None
 ) -> Registered:
     relation = tuple(name.split(".")) if source is None else (f"dpsql_{name}",)
     if isinstance(source, CsvFile):
@@ -65,12 +86,12 @@ def _registered(
     if source is not None:
         _read(own, source, quoted=_quoted(relation), name=name)
     elif len(relation) == 1 and name.lower().startswith("dpsql"):  # a view of dpsql's own would be found in its place
-        raise table_missing(name, engine="Spark")
+        raise _missing(name)
     if lent is not None and _is_view_for_a_while(lent, relation) and _borrowed(own, lent, relation=relation, name=name):
         relation = (f"dpsql_{name}",)
     found = _fields(own, relation)
     if found is None:
-        raise table_missing(name, engine="Spark")
+        raise _missing(name)
     return _safe(own, relation, found=found, name=name)
 
 
@@ -81,22 +102,72 @@ def _fields(session: SparkSession, relation: tuple[str, ...]) -> list[tuple[str,
     return None
 
 
-def _read(own: SparkSession, source: Path | Folder, *, quoted: str, name: str) -> None:
-    """Make a view of Parquet, a file or a folder of them; which files these are is settled now."""
-    folder, place = (source if isinstance(source, Folder) else None), f"table {name}"
-    paths = [source.absolute()] if isinstance(source, Path) else [file.path for file in source.files]
-    if not all(path.exists() for path in paths):
-        hint = "A path in a policy counts from the policy's folder, on this machine and on those that compute."
-        raise EngineError("source-missing", "The source is not there.", hint=hint, place=place)
-    done = False
-    with suppress(Exception), quiet():
-        reader = own.read if folder is None else own.read.option("basePath", f"file:{folder.path}")
-        escaped = (_GLOB.sub(r"\\\1", str(path)) for path in paths)
-        reader.parquet(*(f"file:{path}" for path in escaped)).createOrReplaceTempView(quoted)
-        done = True
-    if not done:
+def _read(own: SparkSession, source: Path | Folder | RemoteFiles, *, quoted: str, name: str) -> None:
+    """Make a view of Parquet: a file, a folder or an address; Spark finds out now which files these are, and where."""
+    base = None
+    match source:
+        case RemoteFiles(url=url):
+            paths = [url]
+        case Folder(path=path, files=files):
+            paths, base = [_write_local(file.path) for file in files], f"file:{path}"
+        case _:
+            paths = [_write_local(source.absolute())]
+    trouble: BaseException | None = None
+    try:
+        with quiet():
+            reader = own.read if base is None else own.read.option("basePath", base)
+            reader.parquet(*paths).createOrReplaceTempView(quoted)
+    except Exception as error:  # noqa: BLE001 - of Spark, whose words stay here
+        trouble = error
+    if trouble is None:
+        return
+    refusal = _explain(own, trouble, source=source, name=name)
+    del trouble
+    raise refusal
+
+
+def _advise_jar(own: SparkSession, scheme: str) -> str:
+    """Return what to do about a file system that Spark does not have."""
+    if scheme in _HADOOP:
+        version = "with the version of the Hadoop in it"
+        with suppress(Exception):
+            java: Any = own
+            version = str(java._jvm.org.apache.hadoop.util.VersionInfo.getVersion())  # noqa: SLF001 - nothing public says it
+        jar = f"org.apache.hadoop:{_HADOOP[scheme]}:{version}"
+        return f'Start Spark with that jar: "spark.jars.packages" = "{jar}", in [source.options] if dpsql starts it.'
+    return _FILE_SYSTEMS.get(scheme, _SOME_JAR)
+
+
+def _write_local(path: Path) -> str:
+    return f"file:{_GLOB.sub(_ESCAPED, str(path))}"
+
+
+def _explain(
+    own: SparkSession, trouble: BaseException, *, source: Path | Folder | RemoteFiles, name: str
+) -> EngineError:
+    """Return what is wrong with a source by the kind of Spark's error; of its text no word is passed on."""
+    place, told = f"table {name}", f"{getattr(trouble, 'getCondition', str)()} {trouble}"
+    if "PATH_NOT_FOUND" in told:
+        hint = "Check the address; Spark looks for it from the machines that compute."
+        if not isinstance(source, RemoteFiles):
+            hint = "A path in a policy counts from the policy's folder, on this machine and on those that compute."
+        return EngineError("source-missing", "The source is not there.", hint=hint, place=place)
+    if isinstance(source, RemoteFiles) and any(sign in told for sign in _NO_FILE_SYSTEM):
+        scheme = source.url.partition(":")[0]
+        reason = f"Spark has no file system for addresses that begin with {scheme}:."
+        return EngineError("source-unreadable", reason, hint=_advise_jar(own, scheme), place=place)
+    if not isinstance(source, RemoteFiles):
         hint = "Give a Parquet file, or a folder of them."
-        raise EngineError("source-unreadable", "Spark cannot read the source as Parquet.", hint=hint, place=place)
+        return EngineError("source-unreadable", "Spark cannot read the source as Parquet.", hint=hint, place=place)
+    reason = "The address cannot be read: no connection, no access, or no Parquet."
+    hint = "Read it in spark-sql with the same master and settings: SELECT * FROM parquet.`address` LIMIT 1."
+    return EngineError("source-unreadable", reason, hint=hint, place=place)
+
+
+def _missing(name: str) -> EngineError:
+    reason = f'Spark has no table or view "{name}" that can be read.'
+    hint = "Name it as table, database.table or catalog.database.table, as SHOW TABLES lists it, or give it a source."
+    return EngineError("table-missing", reason, hint=hint, place=f"table {name}")
 
 
 def _is_view_for_a_while(lent: SparkSession, relation: tuple[str, ...]) -> bool:
@@ -137,7 +208,7 @@ def _safe(own: SparkSession, relation: tuple[str, ...], *, found: list[tuple[str
         rows.createOrReplaceTempView(_quoted(view))
         made = True
     if not made:
-        raise table_missing(name, engine="Spark")
+        raise _missing(name)
     return Registered(view, columns)
 
 

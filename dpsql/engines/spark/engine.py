@@ -7,15 +7,15 @@ lost machines.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.spark import SPARK
-from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.base import CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import RemoteEngine
-from dpsql.engines.spark.catalog import tables
+from dpsql.engines.spark.catalog import list_tables, tables
 from dpsql.engines.spark.session import beside, quiet, started, stopped
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SparkEngine(RemoteEngine):
     def open(
         cls,
         url: str,
-        sources: Mapping[str, Path | CsvFile | Folder | None],
+        sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | None],
         *,
         options: Mapping[str, str],
         time_limit: float | None = None,
@@ -63,7 +63,7 @@ class SparkEngine(RemoteEngine):
     def borrow(
         cls,
         session: SparkSession,
-        sources: Mapping[str, Path | CsvFile | Folder | None],
+        sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | None],
         *,
         time_limit: float | None = None,
     ) -> SparkEngine:
@@ -78,6 +78,14 @@ class SparkEngine(RemoteEngine):
             if hasattr(self._session, "_jsparkSession"):  # else this session's tasks would wait for those of another
                 self._session.sparkContext.setLocalProperty("spark.scheduler.pool", self._pool)
             return self._session.sql(statement.sql, args=named).toArrow()
+
+    def found(self, name: str) -> Registered:
+        """Return a table by its name in the policy."""
+        return tables(self._session, {name: None})[name]
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views of all databases of the current catalog."""
+        return list_tables(self._session)
 
     def cancel(self) -> None:
         """Stop the running statement of this session, and of no other."""

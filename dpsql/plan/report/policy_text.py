@@ -163,6 +163,8 @@ def _rules(table: CheckedTable) -> Iterator[str]:
 def _source(table: CheckedTable) -> str:
     if table.source is None:
         return ""
+    if "://" in table.source:
+        return f" (address {quote(table.source)})"
     kind = "file" if table.source.lower().endswith((".parquet", ".csv", ".json")) else "folder"
     return f" ({kind} {quote(table.source)})"
 

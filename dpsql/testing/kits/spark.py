@@ -29,6 +29,7 @@ OPTIONS = {  # that make a small query quick: one task each, nothing compiled
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.hadoop.fs.viewfs.mounttable.cluster.link./files": "file:///",  # addresses that are no paths
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _STORED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}

@@ -196,6 +196,8 @@ def test_a_starter_policy_from_the_address_of_a_database(tmp_path: Path, schema:
     assert (code, err) == (0, ""), err
     written = (tmp_path / "policy.toml").read_text()
     assert SECRET not in written + out.decode()
+    for said in (written, out.decode()):
+        assert "which is not written here. Put it into $PGPASSWORD or ~/.pgpass." in said.replace("\n# ", " ")
     policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
     assert policy.source is not None
     table = policy.tables[f"{schema}.reads"]

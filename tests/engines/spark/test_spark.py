@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from support.engine_kit_spark import OPTIONS, URL, folder, laid, opened
 
-from dpsql import Budget, Policy, PrivateTable, PublicTable
+from dpsql import Budget, DataSource, Policy, PrivateTable, PublicTable
 from dpsql.curator import write_starter
 from dpsql.engines import CsvFile, Statement, open_exact
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import PINNED, started
 from dpsql.errors import EngineError, PolicyError, UsageError
+from dpsql.open_engine import open_engine
 from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
@@ -218,6 +219,69 @@ def test_sources_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         assert raised.value.code == code
 
 
+def test_an_address_is_read_by_the_file_systems_of_spark(tmp_path: Path) -> None:
+    reads = pa.table({"u": [1, 2, 3], "g": ["x", "y", "y"], "day": ["1", "1", "2x"]})
+    pq.write_to_dataset(reads, tmp_path / "reads", partition_cols=["day"])
+    address = f"viewfs://cluster/files{tmp_path}/reads"
+    sources = {"whole": address, "part": f"{address}/day=[1]/*.parquet", "file": f"file:{tmp_path}/reads/day=1"}
+    policy = Policy(Budget(1, "1e-6"), {name: PublicTable(source=url) for name, url in sources.items()}, source=here())
+    engine = open_engine(None, policy)
+    assert [(column.name, column.type) for column in engine.columns("whole")] == [
+        ("u", "BIGINT"),
+        ("g", "VARCHAR"),
+        ("day", "VARCHAR"),  # which one row must not change
+    ]
+    wanted = duckdb.sql("SELECT u, g, day FROM reads ORDER BY u").fetchall()
+    assert rows(engine, f"SELECT u, g, day FROM `{engine.relation('whole')[0]}` ORDER BY u") == wanted
+    for name in ("part", "file"):
+        assert rows(engine, f"SELECT count(*) FROM `{engine.relation(name)[0]}`") == [(2,)]
+    engine.close()
+
+
+def test_types_of_partitions_do_not_depend_on_their_values(tmp_path: Path) -> None:
+    for days in (["1", "2"], ["1", "2x"]):
+        place = tmp_path / days[-1]
+        pq.write_to_dataset(pa.table({"u": [1, 2], "day": days}), place, partition_cols=["day"])
+        policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("u", source=place)}, source=here())
+        engine = open_engine(None, policy)
+        assert engine.columns("reads")[-1].type == "VARCHAR"
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "hint"),
+    [
+        ("/nowhere/reads", "source-missing", "on those that compute"),
+        ("/nowhere/reads.parquet", "source-missing", "on those that compute"),
+        ("file:///nowhere/reads", "source-missing", "from the machines that compute"),
+        ("viewfs://cluster/files/nowhere", "source-missing", "from the machines that compute"),
+        ("s3a://bucket/reads", "source-unreadable", "org.apache.hadoop:hadoop-aws:3."),
+        ("abfss://box@account.dfs.core.windows.net/reads", "source-unreadable", "org.apache.hadoop:hadoop-azure:3."),
+        ("s3://bucket/reads", "source-unreadable", "Write s3a:// in place of s3://"),
+        ("gs://bucket/reads", "source-unreadable", "Add the jar of that file system"),
+        ("https://localhost/reads.parquet", "source-unreadable", "copy them to a file system"),
+        ("hdfs://127.0.0.1:1/reads", "source-unreadable", "spark-sql"),
+        (None, "table-missing", "catalog.database.table"),
+    ],
+)
+def test_what_spark_cannot_find_is_said_by_spark_with_a_hint_of_its_own(
+    source: str | None, code: str, hint: str
+) -> None:
+    policy = Policy(Budget(1, "1e-6"), {"reads": PublicTable(source=source)}, source=here())
+    with pytest.raises(EngineError) as raised:
+        open_engine(None, policy)
+    assert (raised.value.code, raised.value.place) == (code, "tables.reads")
+    assert hint in raised.value.hint
+    own = raised.value.__context__  # the same error before it had the policy's line
+    assert isinstance(own, EngineError)
+    assert own.__context__ is None
+
+
+def here() -> DataSource:
+    """Return the Spark of this process as a policy names it."""
+    return DataSource(URL, options={**OPTIONS, "spark.sql.warehouse.dir": str(folder())})
+
+
 def test_settings_that_dpsql_relies_on_are_refused() -> None:
     for name in ("spark.sql.ansi.enabled", "spark.sql.legacy.timeParserPolicy"):
         assert refusal("spark:local[1]", **{name: "true"}).code == "policy-source"
@@ -332,10 +396,17 @@ def test_a_starter_policy_names_the_tables_of_spark(tmp_path: Path) -> None:
         f"CREATE TABLE starter_edits USING parquet LOCATION '{tmp_path}/edits' AS "
         "SELECT id AS editor_id, concat('page ', id % 3) AS page FROM range(100)"
     )
+    session.sql("CREATE DATABASE starter_logs")
+    session.sql(f"CREATE TABLE starter_logs.hits USING parquet LOCATION '{tmp_path}/hits' AS SELECT 1 AS customer_id")
+    session.sql("CREATE TEMPORARY VIEW starter_view AS SELECT 1 AS user_id")
     try:
         starter = write_starter(url)
     finally:
         session.sql("DROP TABLE starter_edits")
+        session.sql("DROP DATABASE starter_logs CASCADE")
+    names = [each.table.name for each in starter.decisions]
+    assert "starter_logs.hits" in names
+    assert "starter_view" not in names
     (decision,) = [each for each in starter.decisions if each.table.name == "starter_edits"]
     assert decision.unit is not None
     assert decision.unit.column.name == "editor_id"

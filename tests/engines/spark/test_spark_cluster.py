@@ -57,9 +57,13 @@ def test_a_machine_that_dies_changes_nothing(found: dict[str, Any]) -> None:
     assert found["bounded while one dies"] == found["bounded"]
 
 
+def test_a_query_is_charged_once_while_a_machine_dies(found: dict[str, Any]) -> None:
+    assert found["charges"] == 1
+
+
 def test_no_more_than_the_answer_leaves_the_cluster(found: dict[str, Any]) -> None:
     answers = [name for name in found if name.startswith(("plain", "bounded"))]
     assert all(len(found[name]) == ROWS for name in answers)
     tasks = found["bytes"]  # of the tasks whose results came here, and the first of all read the types of a file
-    assert len(tasks) == len(answers) + 1
+    assert len(tasks) == len(answers) + 2  # and of the query of the session
     assert max(tasks) < 16_384

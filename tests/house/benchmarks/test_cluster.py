@@ -46,6 +46,29 @@ def test_stages_are_those_of_the_second_run_of_each_query(cluster: ModuleType, t
         assert stages == [cluster.Stage(100, 70, 700, 2.0), cluster.Stage(70, 0, 0, 0.5)]
 
 
+def test_jobs_are_told_with_what_they_sent_and_what_died(load: Load, tmp_path: Path) -> None:
+    done = {
+        "Executor CPU Time": 2_000_000_000,
+        "Result Size": 300,
+        "Shuffle Write Metrics": {"Shuffle Bytes Written": 10},
+        "Shuffle Read Metrics": {"Remote Bytes Read": 4},
+    }
+    end = {"Event": "SparkListenerTaskEnd", "Task End Reason": {"Reason": "Success"}, "Task Metrics": done}
+    lost = {"Event": "SparkListenerTaskEnd", "Task End Reason": {"Reason": "ExecutorLostFailure"}, "Stage ID": 1}
+    events: list[dict[str, object]] = [
+        {"Event": "SparkListenerJobStart", "Stage IDs": [0]},  # looks at files
+        {**end, "Stage ID": 0, "Task Type": "ResultTask"},
+        {"Event": "SparkListenerJobStart", "Stage IDs": [1, 2]},
+        {"Event": "SparkListenerExecutorRemoved"},
+        lost,
+        {**end, "Stage ID": 1, "Task Type": "ShuffleMapTask"},
+        {**end, "Stage ID": 2, "Task Type": "ResultTask"},
+    ]
+    (tmp_path / "log").write_text("\n".join(map(json.dumps, events)))
+    (job,) = load("executors").jobs_of(tmp_path / "log")
+    assert (job.cpu, job.shuffled, job.remote, job.returned, job.lost, job.died) == (4.0, 20, 8, 300, 1, 1)
+
+
 def test_what_is_needed_grows_with_the_rows_and_all_rows_are_sent(cluster: ModuleType) -> None:
     stages = [cluster.Stage(100, 70, 700, 2.0), cluster.Stage(70, 10, 100, 0.7), cluster.Stage(10, 0, 0, 0.1)]
     row = cluster.needs("unbounded", stages, rows=1e9, cores=1_000)

@@ -284,6 +284,46 @@ def test_an_address_that_nothing_opens_is_refused_with_those_that_are_known(far:
     assert caught.value.hint == "Known here: datafusion, duckdb, far, mariadb, mysql, postgres, postgresql, sc, spark."
 
 
+@pytest.mark.parametrize(
+    ("url", "reason", "hint"),
+    [
+        ("md:my_db", "MotherDuck is not supported.", "COPY (FROM events) TO 'events.parquet'"),
+        ("motherduck:my_db", "MotherDuck is not supported.", "name the files as sources"),
+        ("ducklake:meta.ducklake", "DuckLake is not supported.", "name the files as sources"),
+        ("duckdb:md:my_db", "MotherDuck is not supported.", "name the files as sources"),
+        ("duckdb:ducklake:postgres:x", "DuckLake is not supported.", "name the files as sources"),
+        ("duckdb:s3://bucket/x.duckdb", "A DuckDB file is opened on this machine", "Copy it to this machine"),
+        ("duckdb:reads.parquet", "This is the address of files", "as its source"),
+        ("duckdb:data/*.parquet", "This is the address of files", "as its source"),
+        ("s3://bucket/reads.parquet", "This is the address of files", "as its source"),
+        ("hdfs://node/reads", "This is the address of files", "as its source"),
+    ],
+)
+def test_addresses_of_files_and_of_what_is_not_supported_are_refused_by_name(
+    tmp_path: Path, url: str, reason: str, hint: str
+) -> None:
+    found = []
+    with pytest.raises(PolicyError) as caught:
+        dpsql.connect(policy=policy_of(tmp_path, f'[source]\nurl = "{url}"\n'), ledger=":memory:")
+    found.append(caught.value)
+    if not url.startswith("duckdb:") and "parquet" not in url:  # in place of the path of a database
+        with pytest.raises(PolicyError) as caught:
+            dpsql.connect(url, policy=Policy(Budget(1, "1e-6"), TABLES), ledger=":memory:")
+        found.append(caught.value)
+    for error in found:
+        assert error.code == "policy-source"
+        assert error.reason.startswith(reason)
+        assert hint in error.hint
+
+
+@pytest.mark.parametrize("database", ["reads.parquet", "data/*.parquet", "reads.csv", "s3://bucket/reads.parquet"])
+def test_files_are_no_database(database: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        dpsql.connect(database, policy=Policy(Budget(1, "1e-6"), TABLES), ledger=":memory:")
+    assert caught.value.code == "database"
+    assert "as its source" in caught.value.hint
+
+
 def test_what_is_duckdbs_alone_is_refused_for_other_engines(far: dict[str, Any], tmp_path: Path) -> None:
     assert not far
     source = DataSource("far:x")
