@@ -12,7 +12,7 @@ from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.known_groups import find_min
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
-from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
 
 __all__ = ["PeelingPlan", "count_candidates", "peeling", "read_candidates", "read_domain"]
@@ -73,7 +73,8 @@ def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int) -> Rows
     """Return the rows that have all candidates: joined to the domain, or to `known` names after they are read."""
     others, least = len(query.measures) - 1, find_min(query)
     if not known:
-        return RowsRead(counting=rewrite(query, None, bound=bound), min_count=least, others=others)
+        most = count_groups(query.domain)
+        return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
     counting = rewrite_all(replace(query, domain=None), bound=bound, every=True)
     return RowsRead(counting=counting, min_count=least, others=others, known=known, alone=True)
 

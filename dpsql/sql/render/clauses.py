@@ -15,6 +15,7 @@ from dpsql.sql.render.duckdb import format_direction, identifier
 
 __all__ = [
     "alias",
+    "among",
     "at_least",
     "at_most",
     "bigint",
@@ -45,6 +46,7 @@ __all__ = [
     "more_than",
     "not_distinct",
     "not_null",
+    "number_all",
     "number_rows",
     "or_zero",
     "order_by",
@@ -235,6 +237,11 @@ def either(*conditions: str) -> str:
     return f"({' OR '.join(conditions)})"
 
 
+def among(expression: str, values: Iterable[str]) -> str:
+    """Return the condition that a value is one of several."""
+    return f"{expression} IN ({list_parts(values)})"
+
+
 def in_query(expression: str, sql: str) -> str:
     """Return the condition that a value is among those of a statement."""
     return f"{expression} IN ({sql})"
@@ -298,6 +305,11 @@ def sum_column(column: str) -> str:
 def number_rows(partition_by: str, order_by: str) -> str:
     """Return the number of a row within its partition."""
     return f"system.main.row_number() OVER (PARTITION BY {partition_by} ORDER BY {order_by})"
+
+
+def number_all(order_by: str) -> str:
+    """Return the number of a row among all rows of a statement."""
+    return f"system.main.row_number() OVER (ORDER BY {order_by})"
 
 
 def sort_nulls_last(names: Iterable[str]) -> str:
