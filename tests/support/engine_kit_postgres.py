@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from support.engine_kits import Kit
-from support.engine_tables import fitted
 from support.postgres_kit import fresh_schema, server
 
 from dpsql.engines import Engine
 from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.testing.kit import Kit
+from dpsql.testing.tables import fit_table
 
 __all__ = ["KIT"]
 
@@ -32,11 +32,11 @@ _ENDLESS = {2**31 - 1: "infinity", -(2**31) + 1: "-infinity", 2**63 - 1: "infini
 
 
 def _fit(table: pa.Table) -> pa.Table:
-    return fitted(table, stored=_STORED, days=_DAYS, moments=_MOMENTS, zero_bytes=False)
+    return fit_table(table, stored=_STORED, days=_DAYS, moments=_MOMENTS, zero_bytes=False)
 
 
 def _reach(table: pa.Table) -> pa.Table:
-    return fitted(table, days=_DAYS, moments=(_MOMENTS[0], 2**63 - 2))
+    return fit_table(table, days=_DAYS, moments=(_MOMENTS[0], 2**63 - 2))
 
 
 def _open(tables: Mapping[str, pa.Table]) -> Engine:

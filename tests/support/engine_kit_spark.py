@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engine_kits import Kit
-from support.engine_tables import fitted
 
 from dpsql.engines import Engine
 from dpsql.engines.spark.engine import SparkEngine
+from dpsql.testing.kit import Kit
+from dpsql.testing.tables import fit_table
 
 __all__ = ["KIT", "OPTIONS", "URL", "folder", "laid", "opened", "require"]
 
@@ -74,7 +74,7 @@ def _open(tables: Mapping[str, pa.Table]) -> Engine:
 
 
 def _fit(table: pa.Table) -> pa.Table:
-    return fitted(table, stored=_STORED, infinite=False)
+    return fit_table(table, stored=_STORED, infinite=False)
 
 
 KIT = Kit("spark", _open, _fit, share=40, every=3)

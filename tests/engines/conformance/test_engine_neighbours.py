@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.engine_conformance import load
 from support.engine_kits import KITS, kit_of
-from support.engine_neighbours import generated, moved, neighbours
+
+from dpsql.testing.neighbours import find_excess, generate_queries, open_neighbours
+from dpsql.testing.queries import load_queries
 
 GENERATED = 25
 
@@ -13,11 +14,11 @@ GENERATED = 25
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
 def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
     kit = kit_of(engine)
-    asked = [*(each for each in load() if " PRIVATE" in each.text), *generated(GENERATED)]
+    asked = [*(each for each in load_queries() if " PRIVATE" in each.text), *generate_queries(GENERATED)]
     wrong = [
         f"{each.name}, {among.name}: {found}"
-        for among in neighbours(kit)
+        for among in open_neighbours(kit)
         for each in asked[:: kit.share]
-        if (found := moved(each, among, kit))
+        if (found := find_excess(each, among, kit=kit))
     ]
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""Every form of a dialect over all values of its operands' types, and all pairs of them: DuckDB's value, or NULL."""
+"""Comparison of a dialect's forms with DuckDB, over all values of their operands' types and all pairs of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from support.engine_conformance import Opened, run
-from support.engine_shapes import expanded
-from support.engine_tables import VALUES
-from support.sql_reference import NOON, accepts_pattern
 
 from dpsql.dialects import Dialect
 from dpsql.engines import Statement
@@ -22,25 +18,28 @@ from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.total import make_total
+from dpsql.testing.queries import NOON, OpenEngine, accepts_pattern, run_statement
+from dpsql.testing.shapes import expand_shape
+from dpsql.testing.tables import VALUES
 
-__all__ = ["Form", "Noted", "forms_of", "recorded", "unlike"]
+__all__ = ["ShapeExpression", "TrackedForms", "analyze_shapes", "find_differences", "track_forms"]
 
-_MOST_KEYS = 14  # of 16, of which two tell the rows apart
+_MAX_KEYS = 14  # of 16, of which two tell the rows apart
 _TOGETHER = 40  # expressions in one statement
 _NAMED = re.compile(r"\b([lr])\.(\w+)")
 
 
 @dataclass(frozen=True)
-class Form:
-    """An expression as text and as analysis reads it, and how many rows on either side bring all values together."""
+class ShapeExpression:
+    """An expression as text and as analysis reads it, and how many rows of each side bring all values together."""
 
     text: str
     expression: Expression
     rows: tuple[int, int]
 
 
-class Noted(Mapping[str, str]):
-    """The forms of a dialect, that note which of them were looked up."""
+class TrackedForms(Mapping[str, str]):
+    """Forms of a dialect that record which of them were looked up."""
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         self.used: set[str] = set()
@@ -58,67 +57,71 @@ class Noted(Mapping[str, str]):
         return len(self._forms)
 
 
-def recorded(dialect: Dialect) -> tuple[Dialect, Noted]:
-    """Return a dialect that notes which of its forms are used."""
-    noted = Noted(dialect.forms)
+def track_forms(dialect: Dialect) -> tuple[Dialect, TrackedForms]:
+    """Return a dialect that records which of its forms are used, and the record."""
+    noted = TrackedForms(dialect.forms)
     return replace(dialect, forms=noted), noted
 
 
-def forms_of(shapes: Sequence[str], catalog: Catalog) -> list[Form]:
-    """Return every expression of the shapes that the language reads; of each shape it must read one."""
+def analyze_shapes(shapes: Sequence[str], catalog: Catalog) -> list[ShapeExpression]:
+    """Return all expressions of the shapes that the language accepts; it must accept one of each shape."""
     (table,) = (each for each in catalog.tables if each.name == "lefts")
     stored = {name: type_.name for name, type_ in table.columns}
-    texts = {text: shape for shape in shapes for text in expanded(shape, stored)}
+    texts = {text: shape for shape in shapes for text in expand_shape(shape, stored)}
     found, written = [], list(texts)
-    for at in range(0, len(written), _MOST_KEYS):
-        found += _analyzed(written[at : at + _MOST_KEYS], catalog)
+    for at in range(0, len(written), _MAX_KEYS):
+        found += _analyze(written[at : at + _MAX_KEYS], catalog)
     unread = set(shapes) - {texts[form.text] for form in found}
-    assert not unread, f"refused altogether: {unread}"
+    if unread:
+        raise ValueError(f"The language refuses all expressions of {sorted(unread)}.")
     return found
 
 
-def _analyzed(texts: list[str], catalog: Catalog) -> list[Form]:
+def _analyze(texts: list[str], catalog: Catalog) -> list[ShapeExpression]:
     keys = ", ".join(f"{text} AS k{at}" for at, text in enumerate(texts))
     sql = f"SELECT l.id, r.id AS other, {keys} FROM lefts AS l CROSS JOIN rights AS r GROUP BY ALL TOP 1 PRIVATE"
     try:
         query = analyze(sql, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
-        assert isinstance(query, PrivateQuery)
+        if not isinstance(query, PrivateQuery):
+            raise TypeError(sql)
         expressions = [make_total(query.keys[output.key or 0]) for output in query.outputs[2:]]
     except Error:
         if len(texts) == 1:
             return []
         half = len(texts) // 2
-        return _analyzed(texts[:half], catalog) + _analyzed(texts[half:], catalog)
-    return [Form(text, key, _rows(text)) for text, key in zip(texts, expressions, strict=True)]
+        return _analyze(texts[:half], catalog) + _analyze(texts[half:], catalog)
+    return [ShapeExpression(text, key, _count_rows(text)) for text, key in zip(texts, expressions, strict=True)]
 
 
-def _rows(text: str) -> tuple[int, int]:
-    """Return how many rows of either side have all values of the columns that are named, NULL in the first."""
+def _count_rows(text: str) -> tuple[int, int]:
+    """Return how many rows of each side contain all values of the named columns; the first row is NULL."""
     sides: dict[str, int] = {}
     for side, column in _NAMED.findall(text):
         sides[side] = max(sides.get(side, 0), len(VALUES[column]))
     return sides.get("l", 0), sides.get("r", 0)
 
 
-def unlike(
-    forms: Sequence[Form],
+def find_differences(
+    forms: Sequence[ShapeExpression],
     *,
-    tested: Opened,
-    reference: Opened,
+    tested: OpenEngine,
+    reference: OpenEngine,
     dialect: Dialect,
     reach: Callable[[pa.Table], pa.Table],
 ) -> Iterator[str]:
-    """Yield, in a line each, where the engine does not give for a form what DuckDB does; what it lacks is left out."""
-    had = [form for form in forms if _is_had(form, dialect)]
-    for rows in sorted({form.rows for form in had}):
-        alike = [form for form in had if form.rows == rows]
+    """Yield a line for each expression whose value differs from DuckDB's; skip expressions that the dialect lacks."""
+    supported = [form for form in forms if _is_supported(form, dialect)]
+    for rows in sorted({form.rows for form in supported}):
+        alike = [form for form in supported if form.rows == rows]
         for at in range(0, len(alike), _TOGETHER):
             part = alike[at : at + _TOGETHER]
-            wanted = reach(run(reference.engine, _statement(part, reference, reference.catalog.dialect)))
-            yield from _compared(part, wanted, tested=tested, dialect=dialect)
+            wanted = reach(
+                run_statement(reference.engine, _statement(part, reference, dialect=reference.catalog.dialect))
+            )
+            yield from _compare(part, wanted, tested=tested, dialect=dialect)
 
 
-def _is_had(form: Form, dialect: Dialect) -> bool:
+def _is_supported(form: ShapeExpression, dialect: Dialect) -> bool:
     try:
         writer_for(dialect).expression(form.expression)
     except Unsupported:
@@ -126,26 +129,28 @@ def _is_had(form: Form, dialect: Dialect) -> bool:
     return True
 
 
-def _compared(forms: Sequence[Form], wanted: pa.Table, *, tested: Opened, dialect: Dialect) -> Iterator[str]:
-    """Compare forms in one statement or, where that fails, in two of half as many."""
+def _compare(
+    forms: Sequence[ShapeExpression], wanted: pa.Table, *, tested: OpenEngine, dialect: Dialect
+) -> Iterator[str]:
+    """Compare expressions in one statement or, if that fails, in two statements of half as many."""
     try:
-        found = run(tested.engine, _statement(forms, tested, dialect))
-    except Exception as error:  # noqa: BLE001 - whatever a form does, it is told
+        found = run_statement(tested.engine, _statement(forms, tested, dialect=dialect))
+    except Exception as error:  # noqa: BLE001 - reported, whatever it is
         if len(forms) == 1:
             yield f"{forms[0].text}: {error}"[:400]
             return
         half = len(forms) // 2
-        yield from _compared(forms[:half], wanted.select(range(2 + half)), tested=tested, dialect=dialect)
+        yield from _compare(forms[:half], wanted.select(range(2 + half)), tested=tested, dialect=dialect)
         rest = [0, 1, *range(2 + half, 2 + len(forms))]
-        yield from _compared(forms[half:], wanted.select(rest), tested=tested, dialect=dialect)
+        yield from _compare(forms[half:], wanted.select(rest), tested=tested, dialect=dialect)
         return
     for at, form in enumerate(forms, start=2):
         if difference := _difference(wanted.column(at), found.column(at)):
             yield f"{form.text}: {difference}"
 
 
-def _statement(forms: Sequence[Form], held: Opened, dialect: Dialect) -> Statement:
-    """Return one SELECT of all forms over every pair of rows that they want."""
+def _statement(forms: Sequence[ShapeExpression], held: OpenEngine, *, dialect: Dialect) -> Statement:
+    """Return one SELECT of all expressions over every pair of rows that they need."""
     writer = writer_for(dialect)
     columns = ", ".join(f"{writer.expression(form.expression)} AS v{at}" for at, form in enumerate(forms))
     lefts, rights = (Scan(at, held.engine.relation(name)) for at, name in ((1, "lefts"), (2, "rights")))
@@ -157,7 +162,7 @@ def _statement(forms: Sequence[Form], held: Opened, dialect: Dialect) -> Stateme
 
 
 def _difference(wanted: pa.ChunkedArray, found: pa.ChunkedArray) -> str:
-    """Return the first value that differs, or nothing; there is one NaN, but 0.0 and -0.0 are two numbers."""
+    """Return the first value that differs, or an empty text; all NaN are equal, 0.0 and -0.0 differ."""
     theirs, ours = _plain(wanted), _plain(found)
     if theirs.type != ours.type:
         return f"{ours.type}, not {theirs.type}"
