@@ -34,7 +34,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ReadPlaces:
-    """The drawn places, and the place of each group that was read."""
+    """The drawn places, and the place of each group that was read, 0 for a group whose name is known."""
 
     drawn: Places
     rows: npt.NDArray[np.int64]
@@ -42,6 +42,11 @@ class ReadPlaces:
     def take(self, rows: npt.NDArray[np.int64]) -> ReadPlaces:
         """Return the same of some of the groups."""
         return ReadPlaces(self.drawn, self.rows[rows])
+
+    @property
+    def is_named(self) -> npt.NDArray[np.bool_]:
+        """Whether the name of each group is known, as the engine compares it."""
+        return np.equal(self.rows, 0)
 
     def is_fresh(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which groups of these values draw noise of their own: by their value, or beyond the last place."""

@@ -198,24 +198,34 @@ def _join_names(plan: Plan, table: pa.Table) -> _ReadRows:
     """Return the groups that were read, joined to the known names if any take part.
 
     A name that no row has is a group of 0: whether there are rows decides neither whether a name takes part nor its
-    place. Of the other groups those remain to which some unit adds something, as without known names.
+    place. Of the other groups those remain to which some unit adds something, as without known names. Behind a cut the
+    engine says of which groups it takes the names for known: groups of which it says otherwise than Arrow never take
+    part, whatever is in them.
     """
     groups, expected, names = _read_groups(plan, table), plan.spec.rows, plan.query.names
     if not expected.known or not isinstance(names, ReleasedNames):
         return _ReadRows(groups, table, None, None)
     found = match_names(table.columns[: len(plan.query.keys)], names)
-    present = np.flatnonzero(found >= 0)
+    named = found >= 0 if groups.read is None else groups.read.is_named
+    present = np.flatnonzero((found >= 0) & named)
     measured = groups.weights if expected.weighted else groups.counts
-    others = np.flatnonzero((found < 0) & (measured > 0))[: 0 if expected.alone else None]
+    others = np.flatnonzero((found < 0) & ~named & (measured > 0))[: 0 if expected.alone else None]
 
     def join(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        named = np.zeros(names.count, np.int64)
-        named[found[present]] = values[present]
-        return np.concatenate([named, values[others]])
+        own = np.zeros(names.count, np.int64)
+        own[found[present]] = values[present]
+        return np.concatenate([own, values[others]])
 
     weights = join(groups.weights) if expected.weighted else groups.weights
     further = tuple(join(each) for each in groups.others)
-    joined = Groups(join(groups.counts), weights, None, further, known=names.count, total=groups.total)
+    joined = replace(
+        groups,
+        counts=join(groups.counts),
+        weights=weights,
+        others=further,
+        known=names.count,
+        read=None if groups.read is None else groups.read.take(others),
+    )
     return _ReadRows(joined, table, names.table, others)
 
 

@@ -140,7 +140,8 @@ class RowsRead:
     There are at most `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the
     number of further measures. So many names are `known`: their groups come first, 0 where no row has them, and the
     rows of other names follow, or none if the known names take part `alone`. With a `cut` only groups that may be
-    released are returned, in words `left`; `places` are those that were drawn for it, None where none were.
+    released are returned, in words `left`; `places` are those that were drawn for it, None where none were. `listed`
+    says that the statement lists the known names, and has no rows of others.
     """
 
     counting: CountingQuery
@@ -155,10 +156,13 @@ class RowsRead:
     cut: LowerCut | None = None
     left: str = ""
     places: Places | None = None
+    listed: bool = False
 
     @property
     def most(self) -> int | None:
         """Return the largest number of rows that the engine returns, None where no public number bounds them."""
+        if self.listed:
+            return self.known
         return None if self.max_rows is None else self.max_rows * max(1, self.partitions)
 
     def draw_places(self, noise: Noise) -> RowsRead:

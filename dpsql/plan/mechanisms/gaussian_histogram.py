@@ -56,7 +56,7 @@ class GaussianHistogramPlan:
                 others=len(query.measures) - 1,
                 known=self.known,
                 cut=cut,
-                left=describe_cut(query, cut, weighted=False),
+                left=describe_cut(query, cut, weighted=False, known=self.known),
             ),
             counts=None if self.price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(

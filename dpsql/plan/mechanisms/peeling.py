@@ -11,6 +11,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.known_groups import find_min
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
@@ -75,8 +76,9 @@ def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int) -> Rows
     if not known:
         most = count_groups(query.domain)
         return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
-    counting = rewrite_all(replace(query, domain=None), bound=bound, every=True)
-    return RowsRead(counting=counting, min_count=least, others=others, known=known, alone=True)
+    query, listed = keep_known(replace(query, domain=None))
+    counting = rewrite_all(query, bound=bound, every=True)
+    return RowsRead(counting=counting, min_count=least, others=others, known=known, alone=True, listed=listed)
 
 
 def count_candidates(query: PrivateQuery, known: int = 0) -> str:

@@ -78,7 +78,7 @@ class WeightedGaussianPlan:
                 others=len(query.measures) - 1,
                 known=self.known,
                 cut=cut,
-                left=describe_cut(query, cut, weighted=True),
+                left=describe_cut(query, cut, weighted=True, known=self.known),
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(

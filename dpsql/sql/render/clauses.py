@@ -48,6 +48,7 @@ __all__ = [
     "not_null",
     "number_all",
     "number_rows",
+    "one_if",
     "or_zero",
     "order_by",
     "over_all",
@@ -250,6 +251,11 @@ def in_query(expression: str, sql: str) -> str:
 def zero_unless(condition: str, expression: str) -> str:
     """Return an expression where a condition holds, else 0."""
     return f"CASE WHEN {condition} THEN {expression} ELSE 0 END"
+
+
+def one_if(condition: str) -> str:
+    """Return 1 where a condition holds, else 0."""
+    return zero_unless(condition, "1")
 
 
 def over_all(aggregate: str) -> str:
