@@ -141,7 +141,7 @@ class RowsRead:
     number of further measures. So many names are `known`: their groups come first, 0 where no row has them, and the
     rows of other names follow, or none if the known names take part `alone`. With a `cut` only groups that may be
     released are returned, in words `left`; `places` are those that were drawn for it, None where none were. `listed`
-    says that the statement lists the known names, and has no rows of others.
+    says that the statement lists the known names, and returns one other group at most.
     """
 
     counting: CountingQuery
@@ -162,7 +162,7 @@ class RowsRead:
     def most(self) -> int | None:
         """Return the largest number of rows that the engine returns, None where no public number bounds them."""
         if self.listed:
-            return self.known
+            return self.known + 1
         return None if self.max_rows is None else self.max_rows * max(1, self.partitions)
 
     def draw_places(self, noise: Noise) -> RowsRead:

@@ -3,6 +3,8 @@
 A place is the number of a group in the order of the keys, from 1, among all groups of the statement; groups that the
 statement names have 0 in its place. Which places are returned is bound to parameters: so many places, in ascending
 order, and then the last place after which all are. Without places drawn these are zeros, and every group is returned.
+The first place is always returned: a number that stands beside every group, as that of all units does, must be read
+whatever the groups are.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from dpsql.sql.render.duckdb import Writer
 __all__ = ["PLACE", "cut_groups"]
 
 PLACE = "dpsql_place"
-_LEADER, _HEAVIEST, _NAMED = "dpsql_leader", "dpsql_heaviest", "dpsql_named"
+_NUMBER, _NAMED = "dpsql_number", "dpsql_named"
+_LEADER, _HEAVIEST = "dpsql_leader", "dpsql_heaviest"
 
 
 def cut_groups(
@@ -52,22 +55,23 @@ def cut_groups(
     keys, last = sort_nulls_last(names), cut.places
     named = _is_named(writer, cut.names, names)
     if cut.value is None:
-        return select([*names, *measures], subquery(groups), where=named), None
+        numbered = select(["*", alias(number_all(keys), _NUMBER)], subquery(groups))
+        return select([*names, *measures], subquery(numbered), where=either(named, at_most(_NUMBER, 1))), None
     start = len(writer.parameters)
     bound = [bigint(writer.bind(0)) for _ in range(last + 1)]
-    conditions = [at_least(ranked, cut.value), among(PLACE, bound[:last]), more_than(PLACE, bound[last])]
-    numbers = [alias(number_all(keys), PLACE)]
+    conditions = [at_least(ranked, cut.value), among(_NUMBER, bound[:last]), more_than(_NUMBER, bound[last])]
+    conditions.append(at_most(_NUMBER, 1))
+    numbers = [alias(number_all(keys), _NUMBER)]
     for most, name, column in ((cut.leaders, _LEADER, measures[0]), (cut.heaviest, _HEAVIEST, ranked)):
         if most:
             numbers.append(alias(number_all(list_parts([descending(column), keys])), name))
             conditions.append(at_most(name, most))
-    numbered = subquery(select(["*", *numbers], subquery(groups)))
-    place = PLACE
+    numbered, place = subquery(select(["*", *numbers], subquery(groups))), _NUMBER
     if named:
         numbered = subquery(select(["*", alias(one_if(named), _NAMED)], numbered))
         conditions.append(at_least(_NAMED, 1))
-        place = alias(zero_unless(at_most(_NAMED, 0), PLACE), PLACE)
-    return select([*names, *measures, place], numbered, where=either(*conditions)), start
+        place = zero_unless(at_most(_NAMED, 0), _NUMBER)
+    return select([*names, *measures, alias(place, PLACE)], numbered, where=either(*conditions)), start
 
 
 def _is_named(writer: Writer, listed: Sequence[Sequence[Expression]], names: Sequence[str]) -> str:
