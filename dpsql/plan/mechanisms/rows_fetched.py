@@ -15,9 +15,9 @@ from dpsql.sql.ir.statements import GroupCut, PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
 
-__all__ = ["cut_rows", "describe_cut", "keep_known"]
+__all__ = ["MOST_NAMES", "cut_rows", "describe_cut", "keep_known"]
 
-_MOST_NAMES = 500  # known names that a statement lists
+MOST_NAMES = 500  # known names that a statement lists
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
 
 
@@ -52,7 +52,7 @@ def keep_known(query: PrivateQuery) -> tuple[PrivateQuery, bool]:
 def _list_names(query: PrivateQuery) -> tuple[tuple[Literal, ...], ...] | None:
     """Return the known names as literals; None where the engine cannot be given them."""
     names, types = query.names, [key.type for key in query.keys]
-    if not isinstance(names, ReleasedNames) or names.count > _MOST_NAMES or query.dialect is DUCKDB:
+    if not isinstance(names, ReleasedNames) or names.count > MOST_NAMES or query.dialect is DUCKDB:
         return None
     if not {each.family for each in types} <= _LISTED:
         return None

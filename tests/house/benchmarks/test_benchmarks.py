@@ -29,6 +29,7 @@ SEEN_TO_RUN = [
     "cold_start",
     "dashboard",
     "counts_total",
+    "crossing",
     "engines",
     "fixed",
     "ledger",
