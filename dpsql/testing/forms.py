@@ -20,12 +20,21 @@ from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.total import make_total
 from dpsql.testing.queries import NOON, OpenEngine, accepts_pattern, run_statement
 from dpsql.testing.shapes import expand_shape
-from dpsql.testing.tables import VALUES
+from dpsql.testing.tables import LEFTS, VALUES
 
-__all__ = ["ShapeExpression", "TrackedForms", "analyze_shapes", "find_differences", "track_forms"]
+__all__ = [
+    "ShapeExpression",
+    "TrackedForms",
+    "analyze_shapes",
+    "find_differences",
+    "sample_expressions",
+    "track_forms",
+    "write_expressions",
+]
 
 _MAX_KEYS = 14  # of 16, of which two tell the rows apart
 _TOGETHER = 40  # expressions in one statement
+_LONGEST = 400  # characters of an error
 _NAMED = re.compile(r"\b([lr])\.(\w+)")
 
 
@@ -101,52 +110,66 @@ def _count_rows(text: str) -> tuple[int, int]:
     return sides.get("l", 0), sides.get("r", 0)
 
 
+def write_expressions(expressions: Sequence[ShapeExpression], dialect: Dialect) -> dict[str, frozenset[str]]:
+    """Return the texts of the expressions that the dialect can write, each with the forms that this takes."""
+    tracked, forms = track_forms(dialect)
+    written = {}
+    for expression in expressions:
+        forms.used.clear()
+        try:
+            writer_for(tracked).expression(expression.expression)
+        except Unsupported:
+            continue
+        written[expression.text] = frozenset(forms.used)
+    return written
+
+
+def sample_expressions(written: Mapping[str, frozenset[str]], every: int) -> set[str]:
+    """Return one expression in `every`, and the first expression with each form."""
+    seen: set[str] = set()
+    sample = set()
+    for at, (text, forms) in enumerate(written.items()):
+        if at % every == 0 or not forms <= seen:
+            sample.add(text)
+        seen |= forms
+    return sample
+
+
 def find_differences(
-    forms: Sequence[ShapeExpression],
+    expressions: Sequence[ShapeExpression],
     *,
     tested: OpenEngine,
     reference: OpenEngine,
     dialect: Dialect,
     reach: Callable[[pa.Table], pa.Table],
-) -> Iterator[str]:
-    """Yield a line for each expression whose value differs from DuckDB's; skip expressions that the dialect lacks."""
-    supported = [form for form in forms if _is_supported(form, dialect)]
-    for rows in sorted({form.rows for form in supported}):
-        alike = [form for form in supported if form.rows == rows]
+) -> Iterator[tuple[ShapeExpression, str]]:
+    """Yield the expressions whose values differ from DuckDB's, and how; the dialect must be able to write all."""
+    for rows in sorted({expression.rows for expression in expressions}):
+        alike = [expression for expression in expressions if expression.rows == rows]
         for at in range(0, len(alike), _TOGETHER):
             part = alike[at : at + _TOGETHER]
-            wanted = reach(
-                run_statement(reference.engine, _statement(part, reference, dialect=reference.catalog.dialect))
-            )
-            yield from _compare(part, wanted, tested=tested, dialect=dialect)
-
-
-def _is_supported(form: ShapeExpression, dialect: Dialect) -> bool:
-    try:
-        writer_for(dialect).expression(form.expression)
-    except Unsupported:
-        return False
-    return True
+            statement = _statement(part, reference, dialect=reference.catalog.dialect)
+            yield from _compare(part, reach(run_statement(reference.engine, statement)), tested=tested, dialect=dialect)
 
 
 def _compare(
-    forms: Sequence[ShapeExpression], wanted: pa.Table, *, tested: OpenEngine, dialect: Dialect
-) -> Iterator[str]:
+    expressions: Sequence[ShapeExpression], expected: pa.Table, *, tested: OpenEngine, dialect: Dialect
+) -> Iterator[tuple[ShapeExpression, str]]:
     """Compare expressions in one statement or, if that fails, in two statements of half as many."""
     try:
-        found = run_statement(tested.engine, _statement(forms, tested, dialect=dialect))
+        found = run_statement(tested.engine, _statement(expressions, tested, dialect=dialect))
     except Exception as error:  # noqa: BLE001 - reported, whatever it is
-        if len(forms) == 1:
-            yield f"{forms[0].text}: {error}"[:400]
+        if len(expressions) == 1:
+            yield expressions[0], f"{type(error).__name__}: {error}"[:_LONGEST]
             return
-        half = len(forms) // 2
-        yield from _compare(forms[:half], wanted.select(range(2 + half)), tested=tested, dialect=dialect)
-        rest = [0, 1, *range(2 + half, 2 + len(forms))]
-        yield from _compare(forms[half:], wanted.select(rest), tested=tested, dialect=dialect)
+        half = len(expressions) // 2
+        columns = [range(2 + half), [0, 1, *range(2 + half, 2 + len(expressions))]]
+        for part, chosen in zip((expressions[:half], expressions[half:]), columns, strict=True):
+            yield from _compare(part, expected.select(chosen), tested=tested, dialect=dialect)
         return
-    for at, form in enumerate(forms, start=2):
-        if difference := _difference(wanted.column(at), found.column(at)):
-            yield f"{form.text}: {difference}"
+    for at, expression in enumerate(expressions, start=2):
+        if difference := _difference(expected, found, at=at, text=expression.text):
+            yield expression, difference
 
 
 def _statement(forms: Sequence[ShapeExpression], held: OpenEngine, *, dialect: Dialect) -> Statement:
@@ -161,17 +184,24 @@ def _statement(forms: Sequence[ShapeExpression], held: OpenEngine, *, dialect: D
     return Statement(writer.finished(sql), tuple(writer.parameters), types)
 
 
-def _difference(wanted: pa.ChunkedArray, found: pa.ChunkedArray) -> str:
+def _difference(expected: pa.Table, found: pa.Table, *, at: int, text: str) -> str:
     """Return the first value that differs, or an empty text; all NaN are equal, 0.0 and -0.0 differ."""
-    theirs, ours = _plain(wanted), _plain(found)
+    theirs, ours = _plain(expected.column(at)), _plain(found.column(at))
     if theirs.type != ours.type:
-        return f"{ours.type}, not {theirs.type}"
+        return f"{ours.type}, DuckDB: {theirs.type}"
     one_null = pc.xor(pc.is_null(theirs), pc.is_null(ours))
     differ = pc.or_(one_null, pc.fill_null(pc.not_equal(theirs, ours), fill_value=False))
-    at = pc.index(differ, value=True).as_py()
-    if at < 0:
+    row = pc.index(differ, value=True).as_py()
+    if row < 0:
         return ""
-    return f"{_cell(found, at)}, not {_cell(wanted, at)} ({pc.sum(differ).as_py()} of {len(differ)}, row {at})"
+    places = dict(zip("lr", (found.column(side)[row].as_py() for side in (0, 1)), strict=True))
+    operands = ", ".join(
+        f"{side}.{column} = {_cell(LEFTS.column(column), places[side])}"
+        for side, column in dict.fromkeys(_NAMED.findall(text))
+    )
+    where = f" where {operands}" if operands else ""
+    values = f"{_cell(found.column(at), row)}, DuckDB: {_cell(expected.column(at), row)}"
+    return f"{values}{where} ({pc.sum(differ).as_py()} of {len(differ)} rows)"
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:

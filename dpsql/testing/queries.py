@@ -87,11 +87,12 @@ POLICY = Policy(
 
 @dataclass(frozen=True)
 class SuiteQuery:
-    """One query of the suite, and its rewrite: with `units` the number of units in any group is read, too."""
+    """One query of the suite, its rewrite and its file: with `units` the number of units in any group is read, too."""
 
     name: str
     text: str
     rewrite: str = "top"
+    part: str = ""
     bound: Bound | None = None
     kept: bool = False
     own: bool = False
@@ -114,18 +115,19 @@ class OpenEngine:
 @cache
 def load_queries() -> tuple[SuiteQuery, ...]:
     """Return the queries of all files; their names are unique."""
-    blocks = [block for file in sorted(_FOLDER.glob("*.sql")) for block in file.read_text("utf-8").split("\n\n")]
-    return tuple(_parse_block(block) for block in filter(str.strip, blocks))
+    files = sorted(_FOLDER.glob("*.sql"))
+    blocks = [(block, file.stem) for file in files for block in file.read_text("utf-8").split("\n\n")]
+    return tuple(_parse_block(block, part) for block, part in blocks if block.strip())
 
 
-def _parse_block(block: str) -> SuiteQuery:
+def _parse_block(block: str, part: str) -> SuiteQuery:
     first, _, text = block.strip().partition("\n")
     name, _, words = first.removeprefix("# ").partition(": ")
     rewrite, *rest = words.split() or ["top"]
     groups = [int(word) for word in rest if word.isdecimal()]
     bound = Bound(groups[0], SALTS) if groups else None
     flags = (word in rest for word in ("kept", "own", "units"))
-    return SuiteQuery(name, text.strip().removesuffix(";"), rewrite, bound, *flags)
+    return SuiteQuery(name, text.strip().removesuffix(";"), rewrite, part, bound, *flags)
 
 
 @cache

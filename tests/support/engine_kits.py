@@ -1,9 +1,11 @@
-"""Kits of the engines that are tested here, each the KIT of a module."""
+"""Kits of the engines that are tested here, each the KIT of a module; DPSQL_WHOLE=1 asks each everything."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+
+from support.fuzzing import WHOLE
 
 from dpsql.testing import Kit
 
@@ -24,4 +26,4 @@ def kit_of(name: str) -> Kit:
     """Return a kit by its name."""
     found = import_module(_MODULES[name]).KIT
     assert isinstance(found, Kit)
-    return found
+    return found.sample(1) if WHOLE else found

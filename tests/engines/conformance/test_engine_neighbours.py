@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 from support.engine_kits import KITS, kit_of
 
-from dpsql.testing.neighbours import find_excess, generate_queries, open_neighbours
-from dpsql.testing.queries import load_queries
-
-GENERATED = 25
+from dpsql.testing.suite import compare_neighbours
 
 
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
 def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
-    kit = kit_of(engine)
-    asked = [*(each for each in load_queries() if " PRIVATE" in each.text), *generate_queries(GENERATED)]
-    wrong = [
-        f"{each.name}, {among.name}: {found}"
-        for among in open_neighbours(kit)
-        for each in asked[:: kit.share]
-        if (found := find_excess(each, among, kit=kit))
-    ]
-    assert not wrong, "\n".join(wrong)
+    (result,) = compare_neighbours(kit_of(engine))
+    assert result.compared
+    assert not result.faults, result.describe()

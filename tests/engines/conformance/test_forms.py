@@ -9,40 +9,18 @@ import pytest
 from support.engine_kits import KITS, kit_of
 
 from dpsql.testing import DUCKDB
-from dpsql.testing.forms import analyze_shapes, find_differences, track_forms
-from dpsql.testing.queries import load_queries, open_kit, rewrite_query
-from dpsql.testing.shapes import SHAPES
-
-OF_ROWS = frozenset(
-    "md5 lookup canonical count_star count count_distinct sum avg min max sum_sorted avg_sorted".split()
-)
-OF_ROWS |= {"in_query", "order"}
-OF_ROWS |= frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value signbit".split())
-MAY_BE_MISSING = {"DECIMAL", "TIMESTAMP", "DATE", "BOOLEAN"}  # types that not every engine has
+from dpsql.testing.forms import analyze_shapes, find_differences
+from dpsql.testing.queries import open_kit
+from dpsql.testing.suite import compare_forms
 
 ENGINES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS if name != "portable"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) -> None:
-    kit = kit_of(engine)
-    tested, reference = open_kit(kit), open_kit(kit, DUCKDB)
-    dialect, noted = track_forms(tested.catalog.dialect)
-    catalog = replace(tested.catalog, dialect=dialect)
-    wrong = []
-    for shapes in SHAPES.values():
-        forms = analyze_shapes(shapes, reference.catalog)
-        wrong += find_differences(forms, tested=tested, reference=reference, dialect=dialect, reach=kit.reach)
-    assert not wrong, "\n".join(wrong)
-    alone = set(noted.used)
-    for asked in load_queries():  # aggregates, windows and what the rewriter itself calls are in the suite's queries
-        rewrite_query(asked, catalog)
-    # a FLOAT is itself where rows are told apart, and is read as a DOUBLE elsewhere
-    used = alone | {name for name in noted.used if name.split()[0].partition("/")[0] in OF_ROWS or "FLOAT" in name}
-    (table,) = (each for each in reference.catalog.tables if each.name == "lefts")
-    missing = {*kit.types, *MAY_BE_MISSING - {type_.family.name for _, type_ in table.columns}}
-    unused = {name for name in dialect.forms if not set(name.split()[1:]) & missing}
-    assert sorted(unused - used) == [], "no test uses these forms"
+    results = list(compare_forms(kit_of(engine)))
+    assert results[-1].part == "unused"
+    assert not any(result.faults for result in results), "\n".join(result.describe() for result in results)
 
 
 @pytest.mark.parametrize(
