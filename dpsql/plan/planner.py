@@ -114,7 +114,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         name = "limited_domain"
         mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
         spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
-    check_rows(mechanism_plan, spec.rows, query, limit=limits.max_rows_fetched)
+    check_rows(mechanism_plan, spec.rows, query=query, limit=limits.max_rows_fetched)
     plan = Plan(
         query=query,
         mechanism_plan=mechanism_plan,
@@ -215,7 +215,7 @@ def _consider(build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tupl
     if limit is not None:
         with suppress(Unsupported):  # which is found out again if it is chosen
             rows = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts)).rows
-            check_rows(mechanism_plan, rows, query, limit=limit)
+            check_rows(mechanism_plan, rows, query=query, limit=limit)
     return mechanism_plan
 
 

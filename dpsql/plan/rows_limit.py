@@ -14,7 +14,7 @@ from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 __all__ = ["check_rows"]
 
 
-def check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, query: PrivateQuery, *, limit: int | None) -> None:
+def check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQuery, limit: int | None) -> None:
     """Raise `Refusal` where the engine may return more rows than `limit`; None is no limit."""
     if limit is None or (rows.most is not None and rows.most <= limit):
         return

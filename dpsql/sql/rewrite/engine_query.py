@@ -282,7 +282,7 @@ def _rewrite_weights(
     columns = alias(count(), COUNT), alias(bigint(sum_column(WEIGHT)), WEIGHT)
     groups = _group_weights(query, bounded, names=names, columns=columns, by_weight=by_weight and not every)
     order = sort_nulls_last(names)
-    sorted_, cut_at = _sort_groups(writer, query, groups, order=order, names=names, measures=(COUNT, WEIGHT))
+    sorted_, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=(COUNT, WEIGHT))
     sql = with_ctes((*listed, *bounded.ctes), sorted_)
     return _finish(writer, sql, query=query, measures=2, reads=found.description, cut_at=cut_at)
 
@@ -319,7 +319,7 @@ def _rewrite_counts(
     ctes, counted = _build_groups(writer, query, bound=bound, names=names, found=found)
     order, cut_at = list_parts([*first, sort_nulls_last(names)]), None
     if rows is None:
-        sql, cut_at = _sort_groups(writer, query, counted, order=order, names=names, measures=(COUNT,))
+        sql, cut_at = _sort_groups(writer, query, groups=counted, order=order, names=names, measures=(COUNT,))
     else:
         sql = _take_leading_groups(query, counted, order=order, rows=rows, columns=(*names, COUNT))
     sql = with_ctes(ctes, sql)
@@ -362,7 +362,7 @@ def _rewrite_measures(
         groups = add_total(groups, [*names, *sums], units=units)
     order, cut_at = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)]), None
     if rows is None:
-        sql, cut_at = _sort_groups(writer, query, groups, order=order, names=names, measures=sums)
+        sql, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=sums)
     else:
         sql = _take_leading_groups(query, groups, order=order, rows=rows, columns=(*names, *sums))
     sql = with_ctes(ctes, sql)
@@ -452,13 +452,13 @@ def _rewrite_weighted_measures(
         positive = "" if every else more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
         groups = select(columns, subquery(weighed), where=kept, group_by=by, having=positive)
     order = sort_nulls_last(names)
-    sorted_, cut_at = _sort_groups(writer, query, groups, order=order, names=names, measures=shown)
+    sorted_, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=shown)
     sql = with_ctes(ctes, sorted_)
     return _finish(writer, sql, query=query, measures=len(shown), reads=found.description, cut_at=cut_at)
 
 
 def _sort_groups(
-    writer: Writer, query: PrivateQuery, groups: str, *, order: str, names: list[str], measures: Sequence[str]
+    writer: Writer, query: PrivateQuery, *, groups: str, order: str, names: list[str], measures: Sequence[str]
 ) -> tuple[str, int | None]:
     """Return the SELECT of the groups by `order`, with the position of the partition if the query has partitions.
 
@@ -468,7 +468,7 @@ def _sort_groups(
     if query.group_cut is not None:
         ranked = WEIGHT if WEIGHT in measures else measures[0]
         columns = (*measures, TOTAL) if query.reads_total else measures
-        groups, cut_at = cut_groups(writer, groups, query.group_cut, names=names, measures=columns, ranked=ranked)
+        groups, cut_at = cut_groups(writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked)
     if query.partitions is None:
         return order_by(groups, order), cut_at
     return order_groups(groups, order, key=names[query.partitions.key]), cut_at

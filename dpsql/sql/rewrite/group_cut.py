@@ -10,7 +10,6 @@ whatever the groups are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import GroupCut
@@ -45,7 +44,7 @@ _LEADER, _HEAVIEST = "dpsql_leader", "dpsql_heaviest"
 
 
 def cut_groups(
-    writer: Writer, groups: str, cut: GroupCut, *, names: Sequence[str], measures: Sequence[str], ranked: str
+    writer: Writer, groups: str, *, cut: GroupCut, names: Sequence[str], measures: Sequence[str], ranked: str
 ) -> tuple[str, int | None]:
     """Return the SELECT of the groups that are left of `groups`, and the index of the first parameter of the places.
 
@@ -53,7 +52,7 @@ def cut_groups(
     of the column `ranked`; the first of the measures is the count. Of groups that are all named there are no places.
     """
     keys, last = sort_nulls_last(names), cut.places
-    named = _is_named(writer, cut.names, names)
+    named = _is_named(writer, cut.names, names=names)
     if cut.value is None:
         numbered = select(["*", alias(number_all(keys), _NUMBER)], subquery(groups))
         return select([*names, *measures], subquery(numbered), where=either(named, at_most(_NUMBER, 1))), None
@@ -74,18 +73,23 @@ def cut_groups(
     return select([*names, *measures, alias(place, PLACE)], numbered, where=either(*conditions)), start
 
 
-def _is_named(writer: Writer, listed: Sequence[Sequence[Expression]], names: Sequence[str]) -> str:
+def _is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: Sequence[str]) -> str:
     """Return the condition that the keys of a group are those of one of the listed names; "" for none."""
     if not listed:
         return ""
     if len(names) > 1:
-        return either(*(both(*map(partial(_has_key, writer), names, keys)) for keys in listed))
+        return either(
+            *(
+                both(*(_has_key(writer, name, value=key) for name, key in zip(names, keys, strict=True)))
+                for keys in listed
+            )
+        )
     values = [key for (key,) in listed if not _is_null(key)]
     among_values = [among(names[0], [writer.expression(canonicalize(value)) for value in values])] if values else []
     return either(*among_values, *([is_null(names[0])] if len(values) < len(listed) else []))
 
 
-def _has_key(writer: Writer, name: str, value: Expression) -> str:
+def _has_key(writer: Writer, name: str, *, value: Expression) -> str:
     return is_null(name) if _is_null(value) else equal(name, writer.expression(canonicalize(value)))
 
 
