@@ -219,7 +219,7 @@ class Session:
 
     def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[bytes, bool]:
         """Make the release of a plan; return the answer to show, and whether it is an earlier one."""
-        own = self._dependencies
+        own, plan = self._dependencies, planning.draw_places(plan, self._dependencies.noise)
 
         def draw(exact: engines.Exact) -> planning.PackedRelease:
             return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))

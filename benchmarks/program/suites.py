@@ -32,6 +32,7 @@ SUITES = (
     "cold_start",
     "memory",
     "large",
+    "crossing",
     "engines",
     "concurrency",
     "cluster",

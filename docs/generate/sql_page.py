@@ -21,7 +21,7 @@ from dpsql.mechanisms import (
     WeightedGaussian,
 )
 from dpsql.plan.auto import CHOSEN
-from dpsql.plan.mechanisms import per_partition, request
+from dpsql.plan.mechanisms import per_partition, request, rows_fetched
 from dpsql.plan.planner import MECHANISMS
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
@@ -67,6 +67,7 @@ _LIMITS = [
     ("bytes of a pattern", calls.MAX_PATTERN_LENGTH),
     ("leaders that are read for each of the k keys, unless `k_bar` is set", request.K_BAR_PER_K),
     ("groups of a user that are weighed, unless `max_groups_contributed` is set", request.OWN_CAP),
+    ("known names that a statement lists for an engine other than DuckDB", rows_fetched.MOST_NAMES),
     ("groups that PER reads: partitions times (k_bar + 1)", per_partition.MOST_ROWS),
     ("rows of a SELECT of public tables, or of an outer SELECT", MOST_PUBLIC_ROWS),
 ]

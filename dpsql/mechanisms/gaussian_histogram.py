@@ -10,6 +10,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import FullHistogram
 from dpsql.mechanisms.known_names import NONE_KNOWN, KnownValues, release_beside_known
+from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.parameters import check_delta, check_k, check_sensitivity
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
@@ -89,6 +90,11 @@ class GaussianHistogram:
         """Return the noisy count that a group needs: one unit alone reaches it, in any group, but for delta."""
         share = delta_of_each(self.delta, self.max_groups_contributed)
         return self.sensitivity + discrete_gaussian_offset(self.variance, share)
+
+    @property
+    def cut(self) -> LowerCut | None:
+        """Return the cut below which few groups need be read, if there is one; the loss is the same."""
+        return find_cut(((self.threshold, self.variance),))
 
     def release(self, histogram: FullHistogram, noise: Noise, *, known: KnownValues = NONE_KNOWN) -> NoisyRelease:
         """Draw the release; positions count the known groups first."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.errors import UsageError
+from dpsql.mechanisms.places import ReadPlaces
 
 __all__ = ["COUNT_LIMIT", "FullHistogram", "Histogram", "LabelPosition"]
 
@@ -60,20 +61,24 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FullHistogram:
-    """The counts of all groups that exist, in the order of their labels.
+    """The counts of all groups that exist, in the order of their labels, or of those that a cut left.
 
     Given: a 64-bit integer for every group that some privacy unit is in, and for no other; the order of the labels is
     fixed and does not depend on data, since positions break ties. Counts may be weights, in whole steps. A mechanism
-    returns positions, of type `LabelPosition`; the labels stay with the caller. It has no `repr` of its values: they
-    are exact.
+    returns positions, of type `LabelPosition`; the labels stay with the caller. With `read`, groups that are below its
+    cut and not at one of its drawn places may be missing (`lower_cut.py`). It has no `repr` of its values: they are
+    exact.
     """
 
     counts: npt.NDArray[np.int64]
+    read: ReadPlaces | None = None
 
     def __post_init__(self) -> None:
         fit = isinstance(self.counts, np.ndarray) and self.counts.dtype == np.int64 and self.counts.ndim == 1
         if not fit or (len(self.counts) and not 1 <= self.counts.min() <= self.counts.max() < COUNT_LIMIT):
             raise UsageError("histogram-counts", "The counts of all groups must be integers between 1 and 2**53.")
+        if self.read is not None and self.read.rows.shape != self.counts.shape:
+            raise UsageError("histogram-size", "There must be one place for each group that was read.")
 
     @classmethod
     def of(cls, counts: Sequence[int]) -> FullHistogram:

@@ -14,6 +14,8 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import FullHistogram, Histogram, LabelPosition
 from dpsql.mechanisms.limited_domain import LimitedDomain
+from dpsql.mechanisms.lower_cut import LowerCut, find_cut
+from dpsql.mechanisms.places import ReadPlaces
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
@@ -22,6 +24,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 __all__ = ["Gate", "Relay", "RelaySelection"]
 
 _GATE_SHARE = Fraction(1, 10)  # of the items that are left
+_MOST_CUT = 100  # the largest k with a cut: it is below the thresholds of k - 1 second legs
 _DEVIATIONS = 2  # of its noise that a gate stands at: the noise alone opens it once in 44 times
 
 
@@ -139,8 +142,23 @@ class Relay:
         rho = self._rho(self.left(first) - self.gate_items(first))
         return WeightedGaussian(rho, Delta(self.delta.value / 2), self.k - len(first.positions), self.weighed_groups)
 
-    def select(self, counts: FullHistogram, weights: npt.NDArray[np.int64], *, noise: Noise) -> RelaySelection:
-        """Draw both legs."""
+    @property
+    def cut(self) -> LowerCut | None:
+        """Return the cut of weights below which few groups need be read, if there is one; the loss is the same.
+
+        It is below the threshold of every second leg that may follow. Read besides are the first k_bar + 1 groups by
+        count, and the first k + 1 by weight: among these is the heaviest of those that the first leg did not return.
+        """
+        if self.k > _MOST_CUT:
+            return None
+        firsts = (Selection(tuple(range(found)), stopped_at_bottom=True) for found in range(self.k - 1))
+        legs = [self.second_leg(first) for first in firsts]
+        return find_cut(tuple((leg.threshold, leg.variance) for leg in legs)) if legs else None
+
+    def select(
+        self, counts: FullHistogram, weights: npt.NDArray[np.int64], *, noise: Noise, read: ReadPlaces | None = None
+    ) -> RelaySelection:
+        """Draw both legs; `read` says which groups a cut of weights left."""
         if counts.counts.shape != weights.shape:
             raise UsageError("histogram-size", "Weights and counts must be those of the same groups.")
         order = np.argsort(-counts.counts, kind="stable")[: self.k_bar + 1]
@@ -154,7 +172,8 @@ class Relay:
         if not self.gate(first).opens(rest, noise):
             return RelaySelection(returned, first, gate_opened=False)
         weighed = np.flatnonzero(rest)
-        release = self.second_leg(first).release(FullHistogram(rest[weighed]), noise)
+        behind = None if read is None else read.take(weighed)
+        release = self.second_leg(first).release(FullHistogram(rest[weighed], behind), noise)
         added = tuple(LabelPosition(int(weighed[at])) for at in release.positions)
         return RelaySelection((*returned, *added), first, gate_opened=True)
 

@@ -12,6 +12,7 @@ from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.gaussian_histogram import check_sparse
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
 from dpsql.mechanisms.known_names import NONE_KNOWN, KnownValues, release_beside_known
+from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
@@ -87,6 +88,11 @@ class WeightedGaussian:
     def threshold(self) -> int:
         """Return the noisy weight in steps that a group needs: one unit alone reaches it, anywhere, but for delta."""
         return weighted_threshold(self.variance, self.delta, most=self.max_groups_contributed, steps=WEIGHT_STEPS)
+
+    @property
+    def cut(self) -> LowerCut | None:
+        """Return the cut below which few groups need be read, if there is one; the loss is the same."""
+        return find_cut(((self.threshold, self.variance),))
 
     def passed(self, histogram: FullHistogram, noise: Noise) -> list[tuple[LabelPosition, int]]:
         """Draw all groups that pass, with their noisy weights, in no order."""

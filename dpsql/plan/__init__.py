@@ -13,7 +13,7 @@ from dpsql.plan.measure_values import describe_bounds
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
-from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, name_measure, release
+from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, draw_places, name_measure, release
 from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance, read_balances
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
@@ -53,6 +53,7 @@ __all__ = [
     "describe_bounds",
     "describe_need",
     "describe_noise",
+    "draw_places",
     "explain_short_answer",
     "explain_shortfall",
     "find_waste",

@@ -215,9 +215,24 @@ class Plan(NotebookRepr):
             ("loss at most", str(self.worst_case)),
             *self._describe_values(),
             *self._stored(),
+            ("rows fetched", self._describe_rows()),
             *([("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []),
             ("engine SQL", self.engine_sql),
         ]
+
+    @property
+    def max_rows_fetched(self) -> int | None:
+        """Largest number of rows that the engine returns to dpsql, None where no public number bounds it."""
+        return self.spec.rows.most
+
+    def _describe_rows(self) -> str:
+        """Return in words how many rows the engine returns to dpsql at most, or which."""
+        rows = self.spec.rows
+        if rows.most is not None:
+            return f"at most {rows.most:,}"
+        if self.query.domain is not None and not rows.known:
+            return "one for each candidate of the domain"
+        return f"{rows.left or 'one for each group'}; their number has no bound"
 
     def _describe_values(self) -> list[tuple[str, str]]:
         found = self.query.charged_values

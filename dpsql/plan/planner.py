@@ -6,6 +6,7 @@ Only public numbers decide here: the statement, the policy and earlier answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from dpsql.errors import Refusal, Unsupported
@@ -33,6 +34,7 @@ from dpsql.plan.mechanisms.top_stable import top_stable
 from dpsql.plan.mechanisms.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
 from dpsql.plan.query_terms import plan_within_terms
+from dpsql.plan.rows_limit import check_rows
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
@@ -90,12 +92,12 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         considered = compare_candidates(
             query,
             [each for each in fitting if each in _find_compared(query)],
-            build=lambda each: _build(fitting[each], query, terms=terms, salts=salts)[0],
+            build=lambda each: _consider(fitting[each], query, terms=terms, salts=salts),
         )
     chosen = choose_candidate(considered)
     if name is None:
         name = choose_over_names(
-            query, build=lambda each: _build(_OVER_NAMES[each], query, terms=terms, salts=salts)[0]
+            query, build=lambda each: _consider(_OVER_NAMES[each], query, terms=terms, salts=salts)
         )
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
@@ -112,6 +114,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         name = "limited_domain"
         mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
         spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
+    check_rows(mechanism_plan, spec.rows, query=query, limit=limits.max_rows_fetched)
     plan = Plan(
         query=query,
         mechanism_plan=mechanism_plan,
@@ -203,6 +206,17 @@ def _build(
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
     mechanism_plan = _build_mechanism(build, asked)
     return mechanism_plan, replace(query, reads_total=pays_total(mechanism_plan.price, asked.k)), groups
+
+
+def _consider(build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tuple[int, int]) -> MechanismPlan:
+    """Return the plan of a mechanism; refuse one of which more rows may cross than the policy allows."""
+    mechanism_plan, query, groups = _build(build, query, terms=terms, salts=salts)
+    limit = terms.limits.max_rows_fetched
+    if limit is not None:
+        with suppress(Unsupported):  # which is found out again if it is chosen
+            rows = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts)).rows
+            check_rows(mechanism_plan, rows, query=query, limit=limit)
+    return mechanism_plan
 
 
 def _count_known_groups(query: PrivateQuery) -> int:

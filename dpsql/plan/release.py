@@ -15,6 +15,7 @@ from dpsql.accounting import Loss
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
+from dpsql.mechanisms.places import ReadPlaces
 from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
 from dpsql.plan.measure_intervals import compute_average_interval, compute_interval
 from dpsql.plan.measure_values import decode_steps, divide_steps
@@ -33,6 +34,7 @@ __all__ = [
     "MOST_PUBLIC_ROWS",
     "Release",
     "ReleaseTerms",
+    "draw_places",
     "empty_result",
     "name_measure",
     "present",
@@ -134,12 +136,17 @@ class Release:
     legs: str = ""
 
 
+def draw_places(plan: Plan, noise: Noise) -> Plan:
+    """Return the plan of one release, with places drawn for its cut if it has one: for each release again."""
+    return replace(plan, spec=replace(plan.spec, rows=plan.spec.rows.draw_places(noise)))
+
+
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """Draw the private answer of `plan` from the exact groups.
 
     Given: the engine's answer to `plan.counting`, keys first, then the count, the weight if asked for, the position of
     the partition if there are any, and the number of units if it is read, the same in every row: at most k_bar + 1
-    groups (of each partition), every candidate of a known domain, or all groups.
+    groups (of each partition), every candidate of a known domain, or all groups but for those that its cut leaves out.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     read = _join_names(plan, open_exact(exact))
@@ -191,24 +198,34 @@ def _join_names(plan: Plan, table: pa.Table) -> _ReadRows:
     """Return the groups that were read, joined to the known names if any take part.
 
     A name that no row has is a group of 0: whether there are rows decides neither whether a name takes part nor its
-    place. Of the other groups those remain to which some unit adds something, as without known names.
+    place. Of the other groups those remain to which some unit adds something, as without known names. Behind a cut the
+    engine says of which groups it takes the names for known: groups of which it says otherwise than Arrow never take
+    part, whatever is in them.
     """
     groups, expected, names = _read_groups(plan, table), plan.spec.rows, plan.query.names
     if not expected.known or not isinstance(names, ReleasedNames):
         return _ReadRows(groups, table, None, None)
     found = match_names(table.columns[: len(plan.query.keys)], names)
-    present = np.flatnonzero(found >= 0)
+    named = found >= 0 if groups.read is None else groups.read.is_named
+    present = np.flatnonzero((found >= 0) & named)
     measured = groups.weights if expected.weighted else groups.counts
-    others = np.flatnonzero((found < 0) & (measured > 0))[: 0 if expected.alone else None]
+    others = np.flatnonzero((found < 0) & ~named & (measured > 0))[: 0 if expected.alone else None]
 
     def join(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        named = np.zeros(names.count, np.int64)
-        named[found[present]] = values[present]
-        return np.concatenate([named, values[others]])
+        own = np.zeros(names.count, np.int64)
+        own[found[present]] = values[present]
+        return np.concatenate([own, values[others]])
 
     weights = join(groups.weights) if expected.weighted else groups.weights
     further = tuple(join(each) for each in groups.others)
-    joined = Groups(join(groups.counts), weights, None, further, known=names.count, total=groups.total)
+    joined = replace(
+        groups,
+        counts=join(groups.counts),
+        weights=weights,
+        others=further,
+        known=names.count,
+        read=None if groups.read is None else groups.read.take(others),
+    )
     return _ReadRows(joined, table, names.table, others)
 
 
@@ -218,11 +235,13 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
 
     expected, columns = plan.spec.rows, table.columns[len(plan.query.keys) :]
     has_total = expected.counting.has_total
-    shaped = len(columns) == 1 + expected.others + expected.weighted + (expected.partitions > 0) + has_total
+    beside = (expected.partitions > 0) + (expected.cut is not None) + has_total
+    shaped = len(columns) == 1 + expected.others + expected.weighted + beside
     if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
         measures = [_to_numpy(column) for column in columns]
-        totals = measures.pop() if has_total else None
         partitions = measures.pop() if expected.partitions else None
+        read = None if expected.cut is None else ReadPlaces(expected.places or expected.cut.open, measures.pop())
+        totals = measures.pop() if has_total else None
         others = tuple(measures.pop() for _ in range(expected.others))[::-1]
         counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
         pairs = (counts, expected.min_count), (weights, expected.min_weight)
@@ -230,7 +249,7 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
         fits = fits and (totals is None or 0 <= totals.min(initial=0) <= totals.max(initial=0) <= totals[:1].sum())
         if fits and _in_bounds(expected, table.num_rows, partitions=partitions):
             total = None if totals is None else int(totals[:1].sum())
-            return Groups(counts, weights, partitions, others, total=total)
+            return Groups(counts, weights, partitions, others, total=total, read=read)
     raise EngineError(
         "engine-result",
         "The engine's answer does not have the expected columns.",

@@ -12,7 +12,7 @@ from dpsql.quantities import Delta, Epsilon, Number
 __all__ = ["Limits", "read_limits"]
 
 _DEFAULT_K = 10
-_COUNTS = ("default_k", "max_k", "max_k_bar", "failures_per_day")
+_COUNTS = ("default_k", "max_k", "max_k_bar", "max_rows_fetched", "failures_per_day")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -22,7 +22,8 @@ class Limits:
     The two epsilons are those of an item. Raises `PolicyError` for limits that contradict each other. With
     `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
     analyst with `failures_per_day` failed queries within a day is refused until the day is over. Standard SQL that is
-    read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less.
+    read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less. With
+    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows, whatever the data is.
 
     >>> Limits(max_k=50).max_k
     50
@@ -36,6 +37,7 @@ class Limits:
     share_replays: bool
     failures_per_day: int
     default_k: int
+    max_rows_fetched: int | None
 
     def __init__(  # noqa: PLR0913 - the keys of the table [limits]
         self,
@@ -48,6 +50,7 @@ class Limits:
         share_replays: bool = False,
         failures_per_day: int = 3,
         default_k: int | None = None,
+        max_rows_fetched: int | None = None,
     ) -> None:
         fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
         fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
@@ -57,6 +60,8 @@ class Limits:
         fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
         usual = min(_DEFAULT_K, self.max_k)
         fill(self, default_k=usual if default_k is None else check_count(default_k, "limits.default_k"))
+        rows = max_rows_fetched
+        fill(self, max_rows_fetched=None if rows is None else check_count(rows, "limits.max_rows_fetched"))
         fill(self, failures_per_day=check_count(failures_per_day, "limits.failures_per_day"))
         if self.min_epsilon > self.max_epsilon:
             reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
@@ -69,6 +74,17 @@ class Limits:
                 f"max_k = {self.max_k} is above max_k_bar = {self.max_k_bar}, the largest number of groups to read."
             )
             raise PolicyError("policy-range", reason, hint="Lower max_k or raise max_k_bar.", place="limits")
+        if self.max_rows_fetched is not None and self.max_k >= self.max_rows_fetched:
+            reason = (
+                f"max_rows_fetched = {self.max_rows_fetched} is too few for max_k = {self.max_k} keys and one more."
+            )
+            hint = f"Lower max_k or set max_rows_fetched to {self.max_k + 1} or more."
+            raise PolicyError("policy-range", reason, hint=hint, place="limits")
+
+    @property
+    def most_k_bar(self) -> int:
+        """Largest k_bar of a query: of the groups that it reads, one more than k_bar may cross."""
+        return self.max_k_bar if self.max_rows_fetched is None else min(self.max_k_bar, self.max_rows_fetched - 1)
 
 
 def read_limits(root: Section) -> Limits:

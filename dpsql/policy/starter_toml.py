@@ -183,6 +183,7 @@ def _limits() -> Iterator[str]:
     values = (float(_LIMITS.max_epsilon), float(_LIMITS.min_epsilon), _short(most), *counts)
     for (name, note), value in zip(_LIMIT_NOTES.items(), values, strict=True):
         yield f"# {name} = {value}  # {note}"
+    yield "# max_rows_fetched = 100000  # the most rows that a query may fetch from an engine; not limited by default"
 
 
 def _short(delta: Delta) -> str:

@@ -30,6 +30,7 @@ class Sparse:
     threshold: int
     bound: int
     weigh: Callable[[int], int]
+    cut: int = 1  # labels of less are dropped before noise is drawn: at 1 those that do not exist
 
 
 def histogram(rho: str, delta: str, bound: int) -> Sparse:

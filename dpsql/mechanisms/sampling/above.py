@@ -34,11 +34,12 @@ from itertools import pairwise
 import numpy as np
 
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
+from dpsql.mechanisms.places import ReadPlaces
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.exponential import bernoulli_exp, discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
-__all__ = ["noisy_above"]
+__all__ = ["Tail", "noisy_above"]
 
 _WORD = 64  # bits of a uniform that are read at once
 _DIGITS = 28  # of an enclosure, for the first word
@@ -53,9 +54,12 @@ def noisy_above(
 ) -> list[tuple[LabelPosition, int]]:
     """Return position and noisy count of every count that independent N_Z(0, variance) noise lifts to `threshold`.
 
-    Given: a threshold below 2**62, variance above 0. The order of the result means nothing.
+    Given: a threshold below 2**62, variance above 0. Of a histogram behind a cut, `Tail(variance, threshold - cut + 1)`
+    has at most the rate of the drawn places. The order of the result means nothing.
     Cost: passes over the counts, and a draw for each count that is near the threshold or above it.
     """
+    if histogram.read is not None:
+        return _noisy_above_cut(histogram, histogram.read, threshold=threshold, variance=variance, noise=noise)
     counts = histogram.counts
     widest = threshold - int(counts.min(initial=threshold))
     starts = _starts(variance, widest)
@@ -66,11 +70,34 @@ def noisy_above(
     reader = BitReader(noise)
     for start, following in pairwise((*starts, widest + 1)):
         band = (counts <= threshold - start) & (counts > threshold - following)
-        hits = list(_hits(_Tail(variance, start), int(np.count_nonzero(band)), reader=reader))
+        hits = list(_hits(Tail(variance, start), int(np.count_nonzero(band)), reader=reader))
         if hits:
             places = np.flatnonzero(band)
             reaching = ((int(places[rank]), int(counts[places[rank]]) + draw) for rank, draw in hits)
             passed += [(LabelPosition(at), noisy) for at, noisy in reaching if noisy >= threshold]
+    return passed
+
+
+def _noisy_above_cut(
+    histogram: FullHistogram, read: ReadPlaces, *, threshold: int, variance: Fraction, noise: Noise
+) -> list[tuple[LabelPosition, int]]:
+    """Return the same of groups behind a cut: those below it draw from the tail if their place was drawn, else nothing.
+
+    Groups above the cut, and those beyond the last drawn place, have noise of their own (`maths.md` 11.5).
+    """
+    counts = histogram.counts
+    fresh = np.flatnonzero(read.is_fresh(counts))
+    lifted = noisy_above(FullHistogram(counts[fresh]), threshold, variance=variance, noise=noise)
+    passed = [(LabelPosition(int(fresh[at])), noisy) for at, noisy in lifted]
+    tail, rate, reader = Tail(variance, threshold - read.drawn.cut + 1), read.drawn.rate, BitReader(noise)
+    chosen = np.flatnonzero(read.is_drawn(counts)).tolist()
+    if not chosen:
+        return passed
+    confirmed = tail.confirmed(rate, _DIGITS)
+    for at in chosen:
+        confirms = _below(tail, rate, first=confirmed, reader=reader)
+        if confirms and (draw := tail.draw(reader)) is not None and int(counts[at]) + draw >= threshold:
+            passed.append((LabelPosition(at), int(counts[at]) + draw))
     return passed
 
 
@@ -81,7 +108,7 @@ def _starts(variance: Fraction, widest: int) -> list[int]:
     return sorted({first, *(start for start in others if start <= widest)})
 
 
-def _hits(tail: _Tail, size: int, *, reader: BitReader) -> Iterator[tuple[int, int]]:
+def _hits(tail: Tail, size: int, *, reader: BitReader) -> Iterator[tuple[int, int]]:
     """Yield rank and noise of those of `size` counts whose noise is in the tail."""
     if not size:
         return
@@ -94,13 +121,13 @@ def _hits(tail: _Tail, size: int, *, reader: BitReader) -> Iterator[tuple[int, i
 
 
 @lru_cache(maxsize=1024)
-def _jumps(tail: _Tail) -> tuple[Fraction, _Enclosure]:
+def _jumps(tail: Tail) -> tuple[Fraction, _Enclosure]:
     """Return the rate of jumps in a tail and the first enclosure of the probability that confirms them."""
     rate = tail.rate
     return rate, tail.confirmed(rate, _DIGITS)
 
 
-def _below(tail: _Tail, rate: Fraction, *, first: _Enclosure, reader: BitReader) -> bool:
+def _below(tail: Tail, rate: Fraction, *, first: _Enclosure, reader: BitReader) -> bool:
     """Return True with the probability that `tail.confirmed` encloses, `first` being its first enclosure."""
     (low, high), digits = first, _DIGITS
     value, length = reader.bits(_WORD), _WORD
@@ -114,7 +141,7 @@ def _below(tail: _Tail, rate: Fraction, *, first: _Enclosure, reader: BitReader)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class Tail:
     """The part of N_Z(0, variance) from `start` on, which is at least 1 and at least sigma: there E is below 1/2."""
 
     variance: Fraction

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Protocol, Self
 
@@ -19,6 +19,8 @@ from dpsql.accounting import ZCDP, BoundedRange, Loss
 from dpsql.errors import UsageError
 from dpsql.intervals import SharedNoise
 from dpsql.mechanisms import CountRelease, Noise
+from dpsql.mechanisms.lower_cut import LowerCut
+from dpsql.mechanisms.places import Places, ReadPlaces
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, CountingQuery
@@ -47,7 +49,8 @@ class Groups:
     All are int64 arrays of one value per row. `weights` is empty if the mechanism uses none; `partitions` has positions
     in the list of the query, if it has one. `others` are the measures of the query after the first. The first `known`
     groups are those whose names are known, whether rows have them or not; the others have a positive measure. `total`
-    is the number of units that are in any group, whether its row was read or not; None if it was not read.
+    is the number of units that are in any group, whether its row was read or not; None if it was not read. `read` says
+    which of all groups were read, if not all of them were.
     """
 
     counts: npt.NDArray[np.int64]
@@ -56,6 +59,7 @@ class Groups:
     others: tuple[npt.NDArray[np.int64], ...] = ()
     known: int = 0
     total: int | None = None
+    read: ReadPlaces | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,9 @@ class RowsRead:
     Each row has a count of at least `min_count` (None: any), and a weight of at least `min_weight` too if `weighted`.
     There are at most `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the
     number of further measures. So many names are `known`: their groups come first, 0 where no row has them, and the
-    rows of other names follow, or none if the known names take part `alone`.
+    rows of other names follow, or none if the known names take part `alone`. With a `cut` only groups that may be
+    released are returned, in words `left`; `places` are those that were drawn for it, None where none were. `listed`
+    says that the statement lists the known names, and returns one other group at most.
     """
 
     counting: CountingQuery
@@ -147,6 +153,25 @@ class RowsRead:
     others: int = 0
     known: int = 0
     alone: bool = False
+    cut: LowerCut | None = None
+    left: str = ""
+    places: Places | None = None
+    listed: bool = False
+
+    @property
+    def most(self) -> int | None:
+        """Return the largest number of rows that the engine returns, None where no public number bounds them."""
+        if self.listed:
+            return self.known + 1
+        return None if self.max_rows is None else self.max_rows * max(1, self.partitions)
+
+    def draw_places(self, noise: Noise) -> RowsRead:
+        """Return the rows to read with places drawn for the cut; as they are without a cut."""
+        if self.cut is None:
+            return self
+        places = self.cut.draw(noise)
+        counting = self.counting.select_places((*places.drawn, places.last))
+        return replace(self, counting=counting, places=places)
 
 
 @dataclass(frozen=True, slots=True)

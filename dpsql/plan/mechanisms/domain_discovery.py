@@ -19,6 +19,7 @@ from dpsql.plan.mechanisms.base import (
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.plan.mechanisms.unordered import add_count_loss
 from dpsql.plan.mechanisms.weighted_gaussian import (
     OWN,
@@ -55,14 +56,17 @@ class DomainDiscoveryPlan:
         """Return the release: all groups are read, and half of the price of the keys is paid at once."""
         chosen, counts, discovery = self.selection, self.price.counts, self.selection.discovery
         rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        cut_query, cut = cut_rows(query, discovery)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
             half=add_count_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
             rows=RowsRead(
-                counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
+                counting=rewritten(cut_query, bound=bound, weights=weights_within(discovery)),
                 weighted=True,
                 others=len(query.measures) - 1,
+                cut=cut,
+                left=describe_cut(query, cut, weighted=True),
             ),
             counts=CountNoise.of(counts),
             report=SpecReport(
@@ -82,7 +86,8 @@ class DomainDiscoveryPlan:
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw the domain by the weights, keys of it by the counts, and then counts of these."""
-        chosen, weights, counts = self.selection, FullHistogram(groups.weights), FullHistogram(groups.counts)
+        chosen = self.selection
+        weights, counts = FullHistogram(groups.weights, groups.read), FullHistogram(groups.counts)
         drawn = chosen.select(weights, counts, noise=noise)
         rows = drawn.positions
         items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)

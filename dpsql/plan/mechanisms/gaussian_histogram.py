@@ -13,6 +13,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.counts_by_item import add_others
 from dpsql.plan.mechanisms.measure_text import describe_known, describe_noisy, describe_spread, name_value
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
@@ -44,15 +45,18 @@ class GaussianHistogramPlan:
         """Return the release: it reads all groups, at a fixed price."""
         chosen, price, threshold = self.selection, self.price, self.selection.threshold
         sigma = describe_spread(query, math.sqrt(chosen.variance))
+        cut_query, cut = cut_rows(query, chosen, known=self.known)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=chosen.loss + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
             half=chosen.loss + ZCDP(price.rho(price.other_items(math.ceil(chosen.k / 2))), Delta(0)),
             rows=RowsRead(
-                counting=rewrite_all(query, bound=bound, every=self.known > 0),
+                counting=rewrite_all(cut_query, bound=bound, every=self.known > 0),
                 min_count=0 if self.known else 1,
                 others=len(query.measures) - 1,
                 known=self.known,
+                cut=cut,
+                left=describe_cut(query, cut, weighted=False, known=self.known),
             ),
             counts=None if self.price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
@@ -70,7 +74,7 @@ class GaussianHistogramPlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
         chosen, price = self.selection, self.price
-        known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :])
+        known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :], groups.read)
         drawn = chosen.release(others, noise, known=known)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
         first = MechanismOutput(drawn.positions, drawn.counts, chosen.loss, items, stopped_at_bottom=stopped)

@@ -13,6 +13,7 @@ from dpsql.mechanisms import KnownGroups, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import draw_others
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
@@ -42,8 +43,9 @@ class KnownGroupsPlan:
         groups, k = self.selection.groups, self.k
         loss = self.price.loss(self.price.items(k or groups), Delta(0))
         is_total = query.clause.shape == "total"
+        least, listed = find_min(query), False
         if self.known:
-            query = replace(query, domain=None)
+            query, listed = keep_known(replace(query, domain=None))
         counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound, every=self.known > 0)
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
         returned = "every one is returned" if k is None else "all are counted, for fewer items than a choice among them"
@@ -56,10 +58,11 @@ class KnownGroupsPlan:
             rows=RowsRead(
                 counting=counting,
                 max_rows=None if self.known else groups,
-                min_count=find_min(query),
+                min_count=least,
                 others=len(query.measures) - 1,
                 known=self.known,
                 alone=self.known > 0,
+                listed=listed,
             ),
             counts=CountNoise.of(self.price.counts),
             report=SpecReport(charged=f"charged: {what}", facts=tuple(facts)),

@@ -123,7 +123,7 @@ def limited_domain(request: MechanismRequest) -> LimitedDomainPlan | ChosenLimit
     """Return the mechanism of an unknown domain."""
     if not request.leaves_k_bar:
         return LimitedDomainPlan(_selection(request, request.k_bar), request.price)
-    candidates = tuple(_doubled(request.k, request.terms.limits.max_k_bar))
+    candidates = tuple(_doubled(request.k, request.max_k_bar))
     largest = LimitedDomainPlan(_selection(request, candidates[-1]), replace(request.price, once=_CHOICE))
     chosen = largest.selection
     bound, least = chosen.max_groups_contributed, chosen.min_units

@@ -11,8 +11,9 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.known_groups import find_min
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import keep_known
 from dpsql.quantities import Delta
-from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
 
 __all__ = ["PeelingPlan", "count_candidates", "peeling", "read_candidates", "read_domain"]
@@ -73,9 +74,11 @@ def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int) -> Rows
     """Return the rows that have all candidates: joined to the domain, or to `known` names after they are read."""
     others, least = len(query.measures) - 1, find_min(query)
     if not known:
-        return RowsRead(counting=rewrite(query, None, bound=bound), min_count=least, others=others)
-    counting = rewrite_all(replace(query, domain=None), bound=bound, every=True)
-    return RowsRead(counting=counting, min_count=least, others=others, known=known, alone=True)
+        most = count_groups(query.domain)
+        return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
+    query, listed = keep_known(replace(query, domain=None))
+    counting = rewrite_all(query, bound=bound, every=True)
+    return RowsRead(counting=counting, min_count=least, others=others, known=known, alone=True, listed=listed)
 
 
 def count_candidates(query: PrivateQuery, known: int = 0) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from dpsql.accounting import ZCDP
 from dpsql.errors import Refusal, UsageError
 from dpsql.mechanisms import FullHistogram, Noise, Relay, RelaySelection, Selection, unit_weight
+from dpsql.mechanisms.lower_cut import LowerCut
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.plan.mechanisms.weighted_gaussian import OWN, compute_threshold, price_keys_at_once
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
@@ -49,16 +51,19 @@ class RelayPlan:
         returned = math.ceil(chosen.k / 2)
         stopped = Selection(tuple(range(returned)), stopped_at_bottom=returned < chosen.k)
         half = chosen.loss(RelaySelection((), stopped)) + ZCDP(price.rho(price.count_items(returned)), Delta(0))
+        cut_query, cut = cut_rows(query, chosen, leaders=chosen.k_bar + 1, heaviest=chosen.k + 1)
         threshold = f"{describe_amount(query, first.threshold_offset)} above group number {chosen.k_bar + 1}"
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
             half=half,
             rows=RowsRead(
-                counting=rewrite_counts_and_weights(query, bound=bound, weights=weights, of_all=self.own_cap),
+                counting=rewrite_counts_and_weights(cut_query, bound=bound, weights=weights, of_all=self.own_cap),
                 weighted=True,
                 min_weight=0,
                 others=len(query.measures) - 1,
+                cut=cut,
+                left=_describe_cut(query, cut, k_bar=chosen.k_bar),
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -78,7 +83,7 @@ class RelayPlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw both legs, and then counts of the keys."""
         chosen = self.selection
-        drawn = chosen.select(FullHistogram(groups.counts), groups.weights, noise=noise)
+        drawn = chosen.select(FullHistogram(groups.counts), groups.weights, noise=noise, read=groups.read)
         keys = MechanismOutput(
             drawn.positions,
             None,
@@ -95,6 +100,12 @@ def _describe_second_leg(chosen: Relay) -> str:
     second, gate = chosen.second_leg(NOTHING_FOUND), chosen.gate_items(NOTHING_FOUND)
     needs = f"a noisy weight of {float(compute_threshold(second)):.1f}"
     return f"if the first returns nothing, a gate costs {float(gate):g} items; behind it a group needs {needs}"
+
+
+def _describe_cut(query: PrivateQuery, cut: LowerCut | None, *, k_bar: int) -> str:
+    """Return in words which groups the engine returns; "" for all of them."""
+    left = describe_cut(query, cut, weighted=True)
+    return f"the first {k_bar + 1:,} groups, {left}" if left else ""
 
 
 def _describe_legs(drawn: RelaySelection) -> str:

@@ -45,7 +45,7 @@ class MechanismRequest:
         """Number of keys; with ADAPTIVE, the largest number that can be returned: k_bar, or 50, within the limits."""
         if self.query.clause.k is not None:
             return self.query.clause.k
-        most = min(self.terms.limits.max_k, self.terms.limits.max_k_bar)
+        most = min(self.terms.limits.max_k, self.max_k_bar)
         asked = read_whole_number(self._k_bar, "k_bar", bounds=(1, most))
         return asked or min(max(MOST_CHOSEN, 2 * (self.prefer or 0)), most)
 
@@ -66,9 +66,21 @@ class MechanismRequest:
         """Number of exact leaders to read: that of the query, or 20 k, within the limit."""
         if self.query.clause.k is None:
             return self.k
-        most = self.terms.limits.max_k_bar
+        most = self.max_k_bar
         asked = read_whole_number(self._k_bar, "k_bar", bounds=(self.k, most))
         return asked or max(self.k, min(K_BAR_PER_K * self.k, most))
+
+    @property
+    def max_k_bar(self) -> int:
+        """Largest k_bar within the limits; with partitions, such that the rows of all of them are within.
+
+        At least k: what is too much even so is refused with the number of rows.
+        """
+        limits, partitions = self.terms.limits, self.query.partitions
+        if limits.max_rows_fetched is None or partitions is None:
+            return limits.most_k_bar
+        each = limits.max_rows_fetched // len(partitions.values) - 1
+        return min(limits.max_k_bar, max(each, self.query.clause.k or 1))
 
     @property
     def leaves_k_bar(self) -> bool:

@@ -21,6 +21,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.measure_text import describe_amount, describe_known
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
 
@@ -64,17 +65,20 @@ class WeightedGaussianPlan:
         chosen, price = self.selection, self.price
         returned = math.ceil(chosen.k / 2)
         rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        cut_query, cut = cut_rows(query, chosen, known=self.known)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
             rows=RowsRead(
-                counting=rewritten(query, bound=bound, weights=weights_within(chosen), every=self.known > 0),
+                counting=rewritten(cut_query, bound=bound, weights=weights_within(chosen), every=self.known > 0),
                 min_count=0 if self.known else 1,
                 weighted=True,
                 min_weight=0 if self.known else 1,
                 others=len(query.measures) - 1,
                 known=self.known,
+                cut=cut,
+                left=describe_cut(query, cut, weighted=True, known=self.known),
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -88,7 +92,7 @@ class WeightedGaussianPlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys, in the order of their noisy weights, and then counts of them; equal weights come by position."""
         chosen, price = self.selection, self.price
-        known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :])
+        known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :], groups.read)
         drawn = chosen.release(others, noise, known=known).positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         return add_counts(keys, groups, price=price, noise=noise)

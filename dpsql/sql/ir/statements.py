@@ -263,6 +263,22 @@ class ChargedValues:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCut:
+    """Cut of the groups that the engine returns: those of which the ranked measure is at least `value`.
+
+    So are those at `places` of the order of the keys, which are bound when the statement runs, the first `leaders`
+    groups by their count, the first `heaviest` by their weight, and those with the keys of one of the `names`. Without
+    a value these last are all.
+    """
+
+    value: int | None = None
+    places: int = 0
+    leaders: int = 0
+    heaviest: int = 0
+    names: tuple[tuple[Expression, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """Private top-k query: the protected units, the counted groups, and the options.
 
@@ -274,7 +290,7 @@ class PrivateQuery:
     because it calls now(). `names` of the keys are known from earlier answers. `key_column` is the one stored column of
     a private table that a sole key is worked out from, as (table, column), or None. `cut` says in words which time
     buckets a bound in WHERE cuts. A query with `charged_values` counts units of these values alone. With `reads_total`
-    the number of units in any group is read with the groups.
+    the number of units in any group is read with the groups, and with a `group_cut` few of the groups below it.
     """
 
     text: str
@@ -302,6 +318,7 @@ class PrivateQuery:
     cut: str = field(default="", compare=False)
     charged_values: ChargedValues | None = None
     reads_total: bool = field(default=False, compare=False)
+    group_cut: GroupCut | None = field(default=None, compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

@@ -15,6 +15,7 @@ from dpsql.sql.render.duckdb import format_direction, identifier
 
 __all__ = [
     "alias",
+    "among",
     "at_least",
     "at_most",
     "bigint",
@@ -45,7 +46,9 @@ __all__ = [
     "more_than",
     "not_distinct",
     "not_null",
+    "number_all",
     "number_rows",
+    "one_if",
     "or_zero",
     "order_by",
     "over_all",
@@ -235,6 +238,11 @@ def either(*conditions: str) -> str:
     return f"({' OR '.join(conditions)})"
 
 
+def among(expression: str, values: Iterable[str]) -> str:
+    """Return the condition that a value is one of several."""
+    return f"{expression} IN ({list_parts(values)})"
+
+
 def in_query(expression: str, sql: str) -> str:
     """Return the condition that a value is among those of a statement."""
     return f"{expression} IN ({sql})"
@@ -243,6 +251,11 @@ def in_query(expression: str, sql: str) -> str:
 def zero_unless(condition: str, expression: str) -> str:
     """Return an expression where a condition holds, else 0."""
     return f"CASE WHEN {condition} THEN {expression} ELSE 0 END"
+
+
+def one_if(condition: str) -> str:
+    """Return 1 where a condition holds, else 0."""
+    return zero_unless(condition, "1")
 
 
 def over_all(aggregate: str) -> str:
@@ -298,6 +311,11 @@ def sum_column(column: str) -> str:
 def number_rows(partition_by: str, order_by: str) -> str:
     """Return the number of a row within its partition."""
     return f"system.main.row_number() OVER (PARTITION BY {partition_by} ORDER BY {order_by})"
+
+
+def number_all(order_by: str) -> str:
+    """Return the number of a row among all rows of a statement."""
+    return f"system.main.row_number() OVER (ORDER BY {order_by})"
 
 
 def sort_nulls_last(names: Iterable[str]) -> str:

@@ -77,12 +77,14 @@ from dpsql.sql.rewrite.contributions import (
     sum_contributions,
     weigh_pairs,
 )
+from dpsql.sql.rewrite.group_cut import cut_groups
 from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
 from dpsql.sql.rewrite.stored_measures import UNITS
 from dpsql.sql.rewrite.total import make_total
 from dpsql.sql.rewrite.unit_total import (
     FIRST,
     PAIRS,
+    TOTAL,
     add_total,
     count_rows,
     count_units,
@@ -116,8 +118,9 @@ class CountingQuery:
 
     The columns of the answer are the keys in order, the count, the weight if there is one and, with partitions, the
     position of the partition of the group. `types` lists their types. `reads` describes the materialized tables that
-    the query reads in place of rows, "" for none. With `has_total` the last column is the number of units in any group,
-    the same in every row.
+    the query reads in place of rows, "" for none. With `has_total` a column after these is the number of units in any
+    group, the same in every row. With `cut_at` groups are cut: the next column is the place of each group, before the
+    position of its partition, and the parameters from that index on are the places of groups to return.
     """
 
     sql: str
@@ -125,6 +128,13 @@ class CountingQuery:
     types: tuple[str, ...] = ()
     reads: str = ""
     has_total: bool = False
+    cut_at: int | None = None
+
+    def select_places(self, places: Sequence[int]) -> CountingQuery:
+        """Return the query with the places of groups to return, the last of them after which all are."""
+        start = self.cut_at or 0
+        parameters = (*self.parameters[:start], *places, *self.parameters[start + len(places) :])
+        return replace(self, parameters=parameters)
 
     def __repr__(self) -> str:
         return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
@@ -271,8 +281,9 @@ def _rewrite_weights(
     columns = alias(count(), COUNT), alias(bigint(sum_column(WEIGHT)), WEIGHT)
     groups = _group_weights(query, bounded, names=names, columns=columns, by_weight=by_weight and not every)
     order = sort_nulls_last(names)
-    sql = with_ctes((*listed, *bounded.ctes), _sort_groups(query, groups, order=order, names=names))
-    return _finish(writer, sql, query=query, measures=2, reads=found.description)
+    sorted_, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=(COUNT, WEIGHT))
+    sql = with_ctes((*listed, *bounded.ctes), sorted_)
+    return _finish(writer, sql, query=query, measures=2, reads=found.description, cut_at=cut_at)
 
 
 def _group_weights(
@@ -304,15 +315,15 @@ def _rewrite_counts(
     query = _apply_passes(found.query)
     writer, names = _open_writer(query)
     ctes, counted = _build_groups(writer, query, bound=bound, names=names, found=found)
-    order = list_parts([*first, sort_nulls_last(names)])
+    order, cut_at = list_parts([*first, sort_nulls_last(names)]), None
     if rows is None:
-        sql = _sort_groups(query, counted, order=order, names=names)
+        sql, cut_at = _sort_groups(writer, query, groups=counted, order=order, names=names, measures=(COUNT,))
     else:
         sql = _take_leading_groups(query, counted, order=order, rows=rows, columns=(*names, COUNT))
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
-    return _finish(writer, sql, query=query, measures=1, reads=found.description)
+    return _finish(writer, sql, query=query, measures=1, reads=found.description, cut_at=cut_at)
 
 
 def _rewrite_measures(
@@ -346,15 +357,15 @@ def _rewrite_measures(
         groups = spread_first(groups, [*names, *sums]) if has_first else groups
     if units:
         groups = add_total(groups, [*names, *sums], units=units)
-    order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
+    order, cut_at = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)]), None
     if rows is None:
-        sql = _sort_groups(query, groups, order=order, names=names)
+        sql, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=sums)
     else:
         sql = _take_leading_groups(query, groups, order=order, rows=rows, columns=(*names, *sums))
     sql = with_ctes(ctes, sql)
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
-    return _finish(writer, sql, query=query, measures=len(sums), reads=found.description)
+    return _finish(writer, sql, query=query, measures=len(sums), reads=found.description, cut_at=cut_at)
 
 
 def _add_up_groups(
@@ -427,25 +438,36 @@ def _rewrite_weighted_measures(
     kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
     columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
+    shown = (name_sums(query)[0], WEIGHT, *name_sums(query)[1:])
     by = list_parts(names)
     if query.reads_total:
         groups = select([*columns, sum_first()], subquery(weighed), where=kept, group_by=by)
-        shown = [*names, name_sums(query)[0], WEIGHT, *name_sums(query)[1:]]
         positive = "" if every else more_than(WEIGHT if by_weight else name_sums(query)[0], "0")
-        groups = spread_first(groups, shown, where=positive)
+        groups = spread_first(groups, [*names, *shown], where=positive)
     else:
         positive = "" if every else more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
         groups = select(columns, subquery(weighed), where=kept, group_by=by, having=positive)
     order = sort_nulls_last(names)
-    sql = with_ctes(ctes, _sort_groups(query, groups, order=order, names=names))
-    return _finish(writer, sql, query=query, measures=len(others) + 2, reads=found.description)
+    sorted_, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=shown)
+    sql = with_ctes(ctes, sorted_)
+    return _finish(writer, sql, query=query, measures=len(shown), reads=found.description, cut_at=cut_at)
 
 
-def _sort_groups(query: PrivateQuery, groups: str, *, order: str, names: list[str]) -> str:
-    """Return the SELECT of all groups by `order`, with the position of the partition if the query has partitions."""
+def _sort_groups(
+    writer: Writer, query: PrivateQuery, *, groups: str, order: str, names: list[str], measures: Sequence[str]
+) -> tuple[str, int | None]:
+    """Return the SELECT of the groups by `order`, with the position of the partition if the query has partitions.
+
+    With a cut these are the groups that it leaves; the second value is then the index of its first parameter.
+    """
+    cut_at = None
+    if query.group_cut is not None:
+        ranked = WEIGHT if WEIGHT in measures else measures[0]
+        columns = (*measures, TOTAL) if query.reads_total else measures
+        groups, cut_at = cut_groups(writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked)
     if query.partitions is None:
-        return order_by(groups, order)
-    return order_groups(groups, order, key=names[query.partitions.key])
+        return order_by(groups, order), cut_at
+    return order_groups(groups, order, key=names[query.partitions.key]), cut_at
 
 
 def _take_leading_groups(query: PrivateQuery, groups: str, *, order: str, rows: int, columns: tuple[str, ...]) -> str:
@@ -523,11 +545,13 @@ def _count_pairs(query: PrivateQuery, source: str, *, names: list[str], units: s
     return groups if query.domain is not None else spread_first(groups, [*names, COUNT])
 
 
-def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str) -> CountingQuery:
+def _finish(
+    writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str, cut_at: int | None = None
+) -> CountingQuery:
     """Return the finished statement with its parameters and column types."""
-    positions = query.partitions is not None
-    types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions + query.reads_total)
-    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total)
+    numbers = measures + (query.partitions is not None) + query.reads_total + (cut_at is not None)
+    types = *(key.type.name for key in query.keys), *[BIGINT.name] * numbers
+    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total, cut_at)
 
 
 def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> list[str]:

@@ -30,6 +30,7 @@ SEEN_TO_RUN = [
     "concurrency",
     "dashboard",
     "counts_total",
+    "crossing",
     "engines",
     "fixed",
     "ledger",

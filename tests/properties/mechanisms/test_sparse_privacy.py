@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -70,7 +71,7 @@ def all_that_passes(mechanism: Sparse, pair: tuple[Units, Units], labels: str) -
     laws = [np.ones(()), np.ones(())]
     for label in labels:
         for at, own in enumerate(found):
-            law = passing(mechanism, own[label]) if label in own else {None: 1.0}
+            law = passing(mechanism, own[label]) if own.get(label, 0) >= mechanism.cut else {None: 1.0}
             masses = np.array([law.get(event, 0.0) for event in (None, *range(mechanism.threshold, top))])
             laws[at] = np.multiply.outer(laws[at], masses)
     return laws[0], laws[1]
@@ -147,6 +148,25 @@ def test_no_neighbour_exceeds_the_claim_at_the_edges(make: str) -> None:
     assert 0.5 < found <= 1.0 + ROUNDING
 
 
+def cut_cases(cut: int, raised: int) -> list[tuple[Sparse, Units, frozenset[str]]]:
+    """Return units that are one short of lifting labels to a cut, and the one that does."""
+    parameters = [("0.5", "1e-6", 1), ("0.5", "1e-3", 2), ("0.1", "1e-6", 2)]
+    made = [replace(histogram(*each), cut=cut) for each in parameters]
+    return [
+        (replace(mechanism, threshold=mechanism.threshold + raised), [unit] * (cut - 1), unit)
+        for mechanism in made
+        for unit in sets("ab", mechanism.bound)
+    ]
+
+
+@pytest.mark.parametrize("cut", [2, 3, 5])
+def test_a_cut_by_the_true_counts_costs_as_much_of_the_threshold(cut: int) -> None:
+    """One unit lifts a label from nothing to the cut: only a threshold that is higher by cut - 1 makes up for it."""
+    assert worst(cut_cases(cut, raised=0)) > 1.5
+    assert worst(cut_cases(cut, raised=cut - 2)) > 1.0 + ROUNDING
+    assert worst(cut_cases(cut, raised=cut - 1)) <= 1.0 + ROUNDING
+
+
 TIES: list[tuple[Sparse, Units, frozenset[str]]] = [
     (histogram("1", "0.05", 1), [frozenset("a"), frozenset("b")] * 3, frozenset("b")),
     (histogram("0.5", "0.3", 1), [frozenset("b")] * 2 + [frozenset("a")], frozenset("a")),
@@ -163,8 +183,6 @@ def test_ties_by_the_true_counts_are_caught() -> None:
 
 
 def edited(make: Callable[[str, str, int], Sparse], **changes: object) -> Callable[[str, str, int], Sparse]:
-    from dataclasses import replace
-
     def built(rho: str, delta: str, bound: int) -> Sparse:
         mechanism = make(rho, delta, bound)
         return replace(mechanism, **{name: change(mechanism) for name, change in changes.items()})  # type: ignore[operator]

@@ -114,7 +114,7 @@ def true_mass(variance: Fraction, n: int) -> mpmath.mpf:
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_enclosures_hold_the_probability_and_little_else(variance: Fraction, digits: int) -> None:
     for start in {math.isqrt(9 * math.ceil(variance) // 4) + 1, 6 * math.isqrt(math.ceil(variance)) + 1}:
-        tail = MODULE._Tail(variance, start)
+        tail = MODULE.Tail(variance, start)
         with mpmath.workdps(150):
             decay = mpmath.exp(-mpmath.mpf(start) * variance.denominator / variance.numerator)
             chosen = true_mass(variance, start) / (1 - decay)  # so that E * (1 - r) is the mass at `start`
@@ -132,7 +132,7 @@ def test_enclosures_hold_the_probability_and_little_else(variance: Fraction, dig
 @pytest.mark.parametrize("variance", [Fraction(25), Fraction(9, 4)])
 def test_the_parts_multiply_to_the_mass_of_the_discrete_gaussian(variance: Fraction) -> None:
     """E * (1 - r) * r**m * exp(-m**2 / (2 variance)) is P[N = start + m]."""
-    tail, law = MODULE._Tail(variance, 8), discrete_gaussian_law(variance)
+    tail, law = MODULE.Tail(variance, 8), discrete_gaussian_law(variance)
     decay = math.exp(-8 / variance)
     for m in range(6):
         product = float(tail.chosen(28)[0]) * (1 - decay) * decay**m * math.exp(-m * m / (2 * variance))
@@ -161,7 +161,7 @@ class Dictated:
 @pytest.mark.parametrize("words", [1, 2, 3])
 @pytest.mark.parametrize("side", [-1, 1])
 def test_a_uniform_next_to_the_probability_is_read_on_until_it_parts(words: int, side: int) -> None:
-    tail = MODULE._Tail(Fraction(25), 8)
+    tail = MODULE.Tail(Fraction(25), 8)
     rate = tail.rate
     low, high = tail.confirmed(rate, 150)
     scale = 2 ** (64 * words + 64)
@@ -231,8 +231,8 @@ def test_a_giant_is_released_and_a_million_small_counts_cost_few_draws() -> None
 def test_the_deep_tail_is_reached(deep: int) -> None:
     """A count 37 standard deviations below the threshold can still pass: no float has to hold its probability."""
     variance = Fraction(25)
-    low, high = MODULE._Tail(variance, 5 * deep).chosen(28)
+    low, high = MODULE.Tail(variance, 5 * deep).chosen(28)
     assert 0 < low < high < Fraction(1, 10 ** (deep * deep // 5))
-    draws = [MODULE._Tail(variance, 5 * deep).draw(BitReader(NOISE)) for _ in range(200)]
+    draws = [MODULE.Tail(variance, 5 * deep).draw(BitReader(NOISE)) for _ in range(200)]
     assert all(5 * deep <= draw < 5 * deep + 20 for draw in draws if draw is not None)
     assert sum(draw is not None for draw in draws) > 150

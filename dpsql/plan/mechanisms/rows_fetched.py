@@ -1,0 +1,75 @@
+"""Rows that an engine in another program returns of a mechanism of all groups: those that its noise may lift."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Protocol
+
+from dpsql.dialects import DUCKDB
+from dpsql.mechanisms import WEIGHT_STEPS
+from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.plan.mechanisms.measure_text import describe_amount
+from dpsql.plan.released_names import ReleasedNames
+from dpsql.sql.ir.statements import GroupCut, PrivateQuery
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import Family
+
+__all__ = ["MOST_NAMES", "cut_rows", "describe_cut", "keep_known"]
+
+MOST_NAMES = 500  # known names that a statement lists
+_LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
+
+
+class _HasCut(Protocol):
+    @property
+    def cut(self) -> LowerCut | None:
+        """The cut below which few groups need be read."""
+        ...
+
+
+def cut_rows(
+    query: PrivateQuery, mechanism: _HasCut, *, known: int = 0, leaders: int = 0, heaviest: int = 0
+) -> tuple[PrivateQuery, LowerCut | None]:
+    """Return the query with the mechanism's cut where the engine is in another program, and the cut.
+
+    In this one rows are as good as read. `known` names are listed in the statement; there is no cut beside names that
+    are too many, or of types that are not compared exactly.
+    """
+    listed = _list_names(query) if known else ()
+    cut = None if listed is None or query.dialect is DUCKDB else mechanism.cut
+    if cut is None or listed is None:
+        return query, None
+    return replace(query, group_cut=GroupCut(cut.value, PLACES, leaders, heaviest, listed)), cut
+
+
+def keep_known(query: PrivateQuery) -> tuple[PrivateQuery, bool]:
+    """Return the query of which an engine elsewhere returns the groups of known names alone, if it can be told them."""
+    listed = _list_names(query)
+    return (query, False) if listed is None else (replace(query, group_cut=GroupCut(names=listed)), True)
+
+
+def _list_names(query: PrivateQuery) -> tuple[tuple[Literal, ...], ...] | None:
+    """Return the known names as literals; None where the engine cannot be given them."""
+    names, types = query.names, [key.type for key in query.keys]
+    if not isinstance(names, ReleasedNames) or names.count > MOST_NAMES or query.dialect is DUCKDB:
+        return None
+    if not {each.family for each in types} <= _LISTED:
+        return None
+    columns = (
+        [Literal(value, type_) for value in column.to_pylist()]
+        for column, type_ in zip(names.table.columns, types, strict=True)
+    )
+    return tuple(zip(*columns, strict=True))
+
+
+def describe_cut(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, known: int = 0) -> str:
+    """Return in words which groups the engine returns; "" for all of them."""
+    if cut is None:
+        return ""
+    named = "those of known names, " if known else ""
+    if weighted:
+        least = f"a weight of {float(Fraction(cut.value, WEIGHT_STEPS)):.1f}"
+    else:
+        least = describe_amount(query, cut.value)
+    return f"{named}the groups with {least} or more, and few others"

@@ -1,0 +1,237 @@
+"""Rows that cross from the engine: what EXPLAIN says of them, the policy's limit, and the cut of engines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from support.session_kit import HookedEngine, filled, values_rows
+
+import dpsql
+from dpsql.connect import open_session
+from dpsql.engines import Column, Engine, Exact, Registered, Statement, open_exact
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.session import Session
+from dpsql.testing.kits.portable import PortableEngine
+
+CROWDS = {"moon": 900, "sun": 800, "star": 700, "comet": 300} | {f"dust {at:03}": 1 + at % 3 for at in range(300)}
+FEW = dpsql.Limits(max_k=50, max_k_bar=5_000, max_rows_fetched=100)
+TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP {k} PRIVATE"
+PER = "SELECT country, article FROM reads GROUP BY ALL TOP {k} PRIVATE PER country WITH (partitions = {listed})"
+NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (epsilon = 0.01, domain = [{names}])"
+
+
+LISTED = [f"x{at}" for at in range(101)]
+
+
+class Crossing:
+    """What a session's engine was asked, and how many rows came back."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+        self.rows: list[int] = []
+
+    def __call__(self, statement: Statement, execute: object) -> Exact:
+        assert callable(execute)
+        exact = execute(statement)
+        assert isinstance(exact, Exact)
+        self.statements.append(statement)
+        self.rows.append(open_exact(exact).num_rows)
+        return exact
+
+
+@contextmanager
+def over(
+    kind: str, limits: dpsql.Limits | None = None, crowds: dict[str, int] = CROWDS
+) -> Iterator[tuple[Session, Crossing]]:
+    """Open a session over DuckDB, in this process or as if it were elsewhere."""
+    connection = filled(*values_rows(crowds), "ALTER TABLE reads ADD COLUMN country VARCHAR DEFAULT 'DE'")
+    columns = tuple(Column(row[0], row[1]) for row in connection.execute("DESCRIBE reads").fetchall())
+    engine: Engine
+    if kind == "elsewhere":
+        engine = PortableEngine(connection, {"reads": Registered(("memory", "main", "reads"), columns)})
+    else:
+        engine = DuckDBEngine.borrow(connection, {"reads": None})
+    tables = {"reads": dpsql.PrivateTable("user_id")}
+    policy = dpsql.Policy(dpsql.Budget(100, "1e-6"), tables, limits=limits or dpsql.Limits())
+    seen = Crossing()
+    hooked = HookedEngine(engine, seen)
+    hooked.dialect = engine.dialect  # type: ignore[attr-defined]
+    with open_session(hooked, policy, ledger=":memory:") as session:  # type: ignore[arg-type]
+        yield session, seen
+
+
+def rows_fetched(session: Session, text: str) -> str:
+    return dict(session.explain(text).facts())["rows fetched"]
+
+
+OPTIONS = {
+    "limited domain": (TOP.format(k=10) + " WITH (mechanism = limited_domain)", 201),
+    "k_bar": (TOP.format(k=10) + " WITH (mechanism = limited_domain, k_bar = 30)", 31),
+    "listed": (TOP.format(k=2) + " WITH (domain = ['moon', 'sun', 'dust'])", 3),
+    "all": (TOP.format(k=2).replace("TOP 2", "ALL") + " WITH (domain = ['moon', 'sun'])", 2),
+    "a total": ("SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE", 1),
+    "partitions": (PER.format(k=3, listed=["DE", "FR"]).replace(")", ", mechanism = limited_domain)"), 122),
+    "partitions of all groups": (PER.format(k=3, listed=["DE", "FR"]), None),
+    "adaptive": ("SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE", 51),
+    "relay": (TOP.format(k=10), None),
+    "weighted": (TOP.format(k=30), None),
+    "histogram": (
+        TOP.format(k=5) + " WITH (mechanism = gaussian_histogram, max_groups_contributed = 3, epsilon = 0.2)",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["here", "elsewhere"])
+@pytest.mark.parametrize("case", OPTIONS)
+def test_explain_says_how_many_rows_the_engine_returns_at_most(kind: str, case: str) -> None:
+    text, most = OPTIONS[case]
+    with over(kind) as (session, seen):
+        assert session.explain(text).max_rows_fetched == most
+        told = rows_fetched(session, text)
+        if most is None:
+            assert told.endswith("; their number has no bound")
+            assert ("or more, and few others" in told) == (kind == "elsewhere")
+        else:
+            assert told == f"at most {most}"
+        session.sql(text)
+        assert len(seen.rows) == 1
+        assert most is None or seen.rows[0] <= most
+
+
+@pytest.mark.parametrize("k", [1, 2, 10, 11, 30, 200])
+@pytest.mark.parametrize("options", ["", " WITH (max_groups_contributed = 2)"])
+def test_without_a_limit_the_mechanism_is_the_same_on_all_engines(k: int, options: str) -> None:
+    with over("here") as (here, _), over("elsewhere") as (elsewhere, _):
+        plans = [session.explain(TOP.format(k=k) + options) for session in (here, elsewhere)]
+        assert plans[0].mechanism == plans[1].mechanism
+        assert plans[0].worst_case == plans[1].worst_case
+        assert plans[0].release_key == plans[1].release_key
+
+
+@pytest.mark.parametrize("kind", ["here", "elsewhere"])
+@pytest.mark.parametrize("case", OPTIONS)
+def test_under_a_limit_no_query_fetches_more(kind: str, case: str) -> None:
+    text, _ = OPTIONS[case]
+    asked = text.partition(" WITH (mechanism = gaussian")[0]
+    with over(kind, FEW) as (session, seen):
+        plan = session.explain(asked)
+        assert plan.max_rows_fetched is not None
+        assert plan.max_rows_fetched <= 100
+        session.sql(asked)
+        assert seen.rows[0] <= plan.max_rows_fetched
+        assert "relay" not in {plan.mechanism, *(each.name for each in plan.considered)}
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (TOP.format(k=3) + " WITH (mechanism = weighted_gaussian)", TOP.format(k=3)),
+        (TOP.format(k=3) + " WITH (mechanism = relay)", TOP.format(k=3) + " WITH (mechanism = limited_domain)"),
+        (TOP.format(k=3) + f" WITH (domain = {LISTED})", TOP.format(k=3) + f" WITH (domain = {LISTED[:100]})"),
+        (PER.format(k=9, listed=LISTED[:11]), PER.format(k=9, listed=LISTED[:10])),
+        (
+            PER.format(k=9, listed=["DE"]).replace(")", ", mechanism = weighted_gaussian)"),
+            PER.format(k=9, listed=["DE"]).replace(")", ", mechanism = limited_domain)"),
+        ),
+    ],
+)
+def test_what_may_fetch_more_is_refused_before_it_is_charged(text: str, fix: str) -> None:
+    with over("elsewhere", FEW) as (session, seen):
+        before = session.budget
+        with pytest.raises(dpsql.Refusal) as caught:
+            session.sql(text)
+        assert caught.value.code == "rows-fetched"
+        assert "the policy allows 100" in caught.value.reason
+        assert session.budget == before
+        assert not seen.rows
+        session.sql(fix)
+        assert seen.rows[0] <= 100
+
+
+def test_a_k_bar_above_the_limit_is_refused() -> None:
+    with over("here", FEW) as (session, _):
+        with pytest.raises(dpsql.Refusal, match=r"k_bar must be a whole number from 10 to 99\."):
+            session.explain(TOP.format(k=10) + " WITH (k_bar = 100)")
+        plan = session.explain(TOP.format(k=10) + " WITH (k_bar = AUTO)")
+        assert plan.k_bar == 80
+
+
+def know(session: Session, *names: str) -> None:
+    listed = ", ".join(f"'{name}'" for name in names)
+    session.sql(NAMES.format(k=len(names), names=listed))
+
+
+def test_known_names_are_used_under_a_limit_where_the_statement_can_list_them() -> None:
+    text = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (domain = released)"
+    with over("elsewhere", FEW) as (session, seen):
+        know(session, "moon", "sun", "none")
+        assert session.explain(text).max_rows_fetched == 4
+        assert sorted(session.sql(text).fetchall()) == [("moon",), ("sun",)]
+        assert seen.rows[-1] <= 4
+    with over("here", FEW) as (session, _):
+        know(session, "moon", "sun", "none")
+        with pytest.raises(dpsql.Refusal) as caught:
+            session.sql(text)
+        assert caught.value.code == "rows-fetched"
+        session.sql(text.replace("released", "['a', 'b']"))
+
+
+def test_few_rows_cross_from_an_engine_elsewhere_and_the_answer_is_as_good() -> None:
+    with over("here") as (session, seen):
+        session.sql(TOP.format(k=30))
+        assert seen.rows[0] > 150
+    with over("elsewhere") as (session, seen):
+        answer = session.sql(TOP.format(k=30))
+        assert {"moon", "sun", "star"} <= {row[0] for row in answer.fetchall()}
+        again = session.sql(TOP.format(k=30) + " WITH (fresh = true)")
+        assert {"moon", "sun", "star"} <= {row[0] for row in again.fetchall()}
+        assert 4 <= seen.rows[0] < 30
+        first, second = (each.parameters for each in seen.statements[:2])
+        assert first != second, "each release has places of its own"
+
+
+def test_a_plan_has_no_places_and_shows_none() -> None:
+    with over("elsewhere") as (session, seen):
+        plan = session.explain(TOP.format(k=30))
+        start = plan.counting.cut_at
+        assert start is not None
+        assert set(plan.counting.parameters[start:]) == {0}
+        session.sql(TOP.format(k=30))
+        assert plan.engine_sql == seen.statements[0].sql
+        drawn = seen.statements[0].parameters[start : start + 65]
+        assert list(drawn[:64]) == sorted(set(drawn[:64]))
+        assert drawn[64] == drawn[63]
+
+
+@pytest.fixture
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Gaussian noise be 0, so that what the engine read can be seen; thresholds and choices stay as they are."""
+    for module in ("known_names", "noisy_counts", "shared_total", "sampling.above"):
+        monkeypatch.setattr(f"dpsql.mechanisms.{module}.discrete_gaussian", lambda *_, count: [0] * count)
+
+
+@pytest.mark.usefixtures("_quiet")
+@pytest.mark.parametrize("mechanism", ["weighted_gaussian", "peeling"])
+def test_the_number_of_units_is_read_where_no_known_name_has_rows(mechanism: str) -> None:
+    """Without any row it would be 0, and one unit that adds the first row would bring all of them."""
+    with over("elsewhere", crowds={f"dust {at:03}": 1 + at % 3 for at in range(40)}) as (session, seen):
+        names = [f"absent {at:02}" for at in range(60)]
+        know(session, *names)
+        domain = ", domain = released" if mechanism == "peeling" else ""
+        answer = session.sql(TOP.format(k=10) + f" WITH (epsilon = 1, mechanism = {mechanism}{domain})")
+        assert len(answer) == 10
+        assert answer.total is not None
+        assert answer.total.value == 3
+        assert seen.rows[-1] == 1
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_a_known_name_below_the_cut_has_its_exact_count() -> None:
+    with over("elsewhere") as (session, seen):
+        know(session, "moon", "dust 002", "dust 003", "none", "comet")
+        answer = dict(session.sql(TOP.format(k=5) + " WITH (epsilon = 1, mechanism = weighted_gaussian)").fetchall())
+        assert answer == {"moon": 900, "sun": 800, "star": 700, "comet": 300, "dust 002": 3}
+        assert seen.rows[-1] < 20
