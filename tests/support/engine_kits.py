@@ -24,6 +24,7 @@ _MODULES = {
     "clickhouse": "support.engine_kit_clickhouse",
     "portable": "support.engine_kit_portable",
     "postgres": "support.engine_kit_postgres",
+    "snowflake": "support.engine_kit_snowflake",
     "spark": "support.engine_kit_spark",
     "sqlite": "support.engine_kit_sqlite",
 }
