@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dpsql.dialects.letters import list_lower_cases, list_upper_cases
 from dpsql.dialects.standard import STANDARD
 
-__all__ = ["DAYS", "FIRST_DAY", "LAST_DAY", "WINDOWS", "begin", "fit", "list_dates"]
+__all__ = ["DAYS", "FIRST_DAY", "LAST_DAY", "WINDOWS", "begin", "fit", "fold_case", "list_dates"]
 
 FIRST_DAY, LAST_DAY = "DATE '0001-01-01'", "DATE '9999-12-31'"  # calendar of most warehouses
 DAYS = (-719_162, 2_932_896)  # the same, since 1970
@@ -51,3 +52,16 @@ def list_dates(form: str, *, names: Iterable[str], part: str) -> dict[str, str]:
     """Return a form for each name of a part or unit, with that name for "@"; names are "ours" or "ours=theirs"."""
     pairs = (name.partition("=") for name in names)
     return {f"{part}.{ours}": form.replace("@", theirs or ours) for ours, _, theirs in pairs}
+
+
+def fold_case(translate: str, *, ascii_alone: str) -> dict[str, str]:
+    """Return the forms of LOWER and UPPER, which agree with DuckDB's on ASCII alone: the rest is translated.
+
+    In `translate`, "@" are the characters and "#" those that replace them; `ascii_alone` is the condition of a text
+    without others.
+    """
+    forms, plain = {}, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    for name, pairs, own in (("lower", list_lower_cases(), plain), ("upper", list_upper_cases(), plain.lower())):
+        mapped = translate.replace("@", own + pairs[0]).replace("#", own.swapcase() + pairs[1])
+        forms[f"{name} TEXT"] = f"(CASE WHEN {ascii_alone} THEN {name.upper()}({{0}}) ELSE {mapped} END)"
+    return forms

@@ -21,6 +21,7 @@ __all__ = ["DUCKDB_KIT", "KITS", "Kit", "kit_of", "with_tables"]
 
 Tables = Mapping[str, pa.Table]
 _MODULES = {
+    "bigquery": "support.engine_kit_bigquery",
     "clickhouse": "support.engine_kit_clickhouse",
     "portable": "support.engine_kit_portable",
     "postgres": "support.engine_kit_postgres",

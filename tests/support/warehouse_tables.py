@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 from support.engine_tables import fitted
 
-__all__ = ["fit_calendar", "list_statements", "quote_backslashed", "quote_standard"]
+__all__ = ["DAYS", "MOMENTS", "fit_calendar", "list_texts", "list_statements", "quote_backslashed", "quote_standard"]
 
 _DAY = 86_400_000_000
 DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
@@ -37,7 +37,7 @@ def list_statements(
     """
     kinds = [_name(field.type, types, decimal) for field in table.schema]
     yield f"CREATE TABLE {name} ({', '.join(f'{field.name} {kind}' for field, kind in zip(table.schema, kinds))})"
-    rows = [*zip(*(_texts(column) for column in table.columns), strict=True)]
+    rows = [*zip(*(list_texts(column) for column in table.columns), strict=True)]
     for at in range(0, len(rows), _ROWS):
         values = ", ".join(
             f"({', '.join('NULL' if value is None else quote(value) for value in row)})" for row in rows[at : at + _ROWS]
@@ -60,7 +60,8 @@ def _name(type_: pa.DataType, types: Mapping[pa.DataType, str], decimal: str) ->
     return decimal.format(type_.precision, type_.scale) if pa.types.is_decimal(type_) else types[type_]
 
 
-def _texts(column: pa.ChunkedArray) -> list[str | None]:
+def list_texts(column: pa.ChunkedArray) -> list[str | None]:
+    """Return the values of a column as texts, dates and time stamps as ISO 8601 has them."""
     values = column.combine_chunks()
     if pa.types.is_date32(values.type):
         return [_day(each) for each in values.view(pa.int32()).to_pylist()]
