@@ -20,7 +20,7 @@ STARTS = {"year": "makeDate32(toYear({0}), 1, 1)", "month": "makeDate32(toYear({
 
 FORMS = {**STANDARD, "min TEXT": "min({0})", "max TEXT": "max({0})", "length": "lengthUTF8({0})", "isnan": "isNaN({0})"}
 FORMS |= {f"{sign} DOUBLE": f"({RANK} {sign} {RANK.replace('{0}', '{1}')})" for sign in "= <> < <= > >=".split()}
-FORMS |= {f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"} | {"||": "({0} || {1})"}
+FORMS |= {f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"}
 FORMS |= {f"{sign} INTEGER INTEGER": FIT.format(f"toInt128({{0}}) {sign} toInt128({{1}})") for sign in "+-*"}
 FORMS |= {"neg INTEGER": FIT.format("-toInt128({0})"), "abs INTEGER": FIT.format("abs(toInt128({0}))")}
 FORMS |= {"sum INTEGER": "sum(toInt128({0}))", "cast DECIMAL INTEGER": FIT.format("toInt128(round({0}))")}

@@ -13,7 +13,7 @@ WITHIN = "CASE WHEN typeof({}) = 'integer' AND {} BETWEEN {least} AND {greatest}
 WHERE = "CASE WHEN typeof({{0}}) = '{}' AND {} THEN {{0}} END"  # a column may hold anything, whatever it is declared as
 MOMENT = "date({0}) > '0001' AND {0} = strftime('%Y-%m-%d %H:%M:%S', substr({0}, 1, 19)) || "
 MOMENT += f"iif({{0}} GLOB '*.{'[0-9]' * 6}' AND {{0}} NOT GLOB '*.000000', substr({{0}}, 20), '')"
-FORMS = {**STANDARD, "min TEXT": "MIN({0})", "max TEXT": "MAX({0})", "||": "({0} || {1})", "cast DATE TEXT": "{0}"}
+FORMS = {**STANDARD, "min TEXT": "MIN({0})", "max TEXT": "MAX({0})", "cast DATE TEXT": "{0}"}
 FORMS |= {"column TEXT": WHERE.format("text", "TRUE"), "column BOOLEAN": WHERE.format("integer", "{0} IN (0, 1)")}
 FORMS |= {"column INTEGER": WHERE.format("integer", "TRUE"), "column DOUBLE": WHERE.format("real", "TRUE")}
 FORMS |= {"column DATE": WHERE.format("text", "date({0}) > '0001' AND {0} = date({0})"), "literal DATE": "{0}"}

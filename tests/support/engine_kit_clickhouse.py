@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 import chdb
 import pyarrow as pa
 from chdb.state.sqlitelike import Connection
-from support.engine_kits import Kit
-from support.engine_tables import fitted
 
 from dpsql.engines import Engine
+from dpsql.testing.kit import Kit
+from dpsql.testing.tables import fit_table
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "engines"))
 
@@ -42,7 +42,7 @@ _TYPES = {
 
 
 def _fit(table: pa.Table) -> pa.Table:
-    return fitted(table, days=_DAYS, moments=_MOMENTS, infinite=False)
+    return fit_table(table, days=_DAYS, moments=_MOMENTS, infinite=False)
 
 
 def laid(tables: Mapping[str, pa.Table]) -> str:

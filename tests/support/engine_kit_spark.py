@@ -1,39 +1,23 @@
-"""Spark as the tests use it: one session of dpsql's own in this process, and tables in Parquet that it reads."""
+"""Kit of Spark, for tests that are skipped without it."""
 
 from __future__ import annotations
 
-import atexit
 import shutil
-import tempfile
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.engine_kits import Kit
-from support.engine_tables import fitted
 
 from dpsql.engines import Engine
-from dpsql.engines.spark.engine import SparkEngine
+from dpsql.testing.kits import spark
+from dpsql.testing.kits.spark import OPTIONS, URL
+from dpsql.testing.kits.spark import open_sources as opened
+from dpsql.testing.kits.spark import write_tables as laid
 
 __all__ = ["KIT", "OPTIONS", "URL", "folder", "laid", "opened", "require"]
-
-URL = "spark:local[1]"
-OPTIONS = {  # that make a small query quick: one task each, nothing compiled
-    "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-_STORED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
 
 def require() -> None:
@@ -44,37 +28,14 @@ def require() -> None:
         pytest.skip("Spark needs the package pyspark")
 
 
-@cache
 def folder() -> Path:
-    """Return a folder for this process's tables; its first user starts Spark, which stays until the process ends."""
     require()
-    made = Path(tempfile.mkdtemp(prefix="dpsql-spark-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    first = SparkEngine.open(URL, {}, options={**OPTIONS, "spark.sql.warehouse.dir": str(made)})
-    atexit.register(first.close)
-    return made
-
-
-def laid(tables: Mapping[str, pa.Table]) -> dict[str, Path]:
-    """Return where the tables stand, by name, each a folder of one file."""
-    place = Path(tempfile.mkdtemp(dir=folder()))
-    for name, table in tables.items():
-        (place / name).mkdir()
-        pq.write_table(table, place / name / "rows.parquet")
-    return {name: place / name for name in tables}
-
-
-def opened(sources: Mapping[str, Path | None]) -> SparkEngine:
-    """Return an engine over tables that stand somewhere."""
-    return SparkEngine.open(URL, sources, options={**OPTIONS, "spark.sql.warehouse.dir": str(folder())})
+    return spark.folder()
 
 
 def _open(tables: Mapping[str, pa.Table]) -> Engine:
-    return opened(laid(tables))
+    require()
+    return spark.KIT.open(tables)
 
 
-def _fit(table: pa.Table) -> pa.Table:
-    return fitted(table, stored=_STORED, infinite=False)
-
-
-KIT = Kit("spark", _open, _fit, share=40, every=3)
+KIT = replace(spark.KIT, open=_open)

@@ -10,10 +10,10 @@ from math import isnan
 from pathlib import Path
 
 import pyarrow as pa
-from support.engine_kits import Kit
-from support.engine_tables import fitted
 
 from dpsql.engines import Engine
+from dpsql.testing.kit import Kit
+from dpsql.testing.tables import fit_table
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "engines"))
 
@@ -28,7 +28,7 @@ _MOMENTS = (-719_162 * 86_400_000_000, 2_932_897 * 86_400_000_000 - 1)
 
 def _fit(table: pa.Table) -> pa.Table:
     """Return a table of SQLite's types, without NaN, which it stores as NULL, and -0.0."""
-    table = fitted(table, stored=_STORED, days=_DAYS, moments=_MOMENTS, infinite=False)
+    table = fit_table(table, stored=_STORED, days=_DAYS, moments=_MOMENTS, infinite=False)
     for at, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type) or pa.types.is_floating(field.type):
             table = table.set_column(at, field.name, table.column(at).cast(pa.float64()))

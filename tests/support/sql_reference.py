@@ -22,6 +22,7 @@ from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import PrivateQuery, Statement, WrappedQuery
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.testing.queries import NOON, accepts_pattern
 
 __all__ = [
     "NASTY_COLUMNS",
@@ -46,7 +47,6 @@ __all__ = [
 
 Row = tuple[object, ...]
 LONGEST = 2.0  # seconds of this process: most take milliseconds, the longest lists many, a bomb minutes
-NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the reading of the tests' clock, in UTC
 TOP_ARTICLES = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
 EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
 
@@ -198,16 +198,6 @@ def catalog_of(con: duckdb.DuckDBPyConnection, units: dict[str, str], public: It
 def corpus_catalog(con: duckdb.DuckDBPyConnection) -> Catalog:
     """Return the catalog of `corpus_tables`, of which three are private."""
     return catalog_of(con, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
-
-
-@cache
-def accepts_pattern(pattern: str) -> bool:
-    """Say whether DuckDB compiles a regular expression, tried on the empty text."""
-    try:
-        duckdb.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall()
-    except duckdb.Error:
-        return False
-    return True
 
 
 def private(text: str, catalog: Catalog, parameters: object = ()) -> PrivateQuery:

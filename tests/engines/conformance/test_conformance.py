@@ -4,68 +4,41 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import replace
+from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from support.engine_conformance import FOLDER, Asked, answer, counting, differences, failure, load, opened
-from support.engine_kits import DUCKDB_KIT, KITS, kit_of
+from support.engine_kits import KITS, kit_of
 
-GAPS = FOLDER / "gaps.toml"
-WHOLE = any(os.environ.get(name) for name in ("DPSQL_WHOLE", "DPSQL_REGENERATE"))
+from dpsql.testing.queries import answer_query, load_queries, open_kit
+from dpsql.testing.suite import compare_statements
 
-
+GAPS = Path(__file__).parent / "gaps"
 NOBODY = {"empty_table", "filter_nobody", "filter_no_unit", "filter_not_in_null", "not_in_public_with_null"}
 
 
-def gaps() -> dict[str, list[str]]:
-    return tomllib.loads(GAPS.read_text())
+def read_gaps(engine: str) -> list[str]:
+    """Return the queries that an engine refuses. DPSQL_REGENERATE=1 writes them; read the difference."""
+    file = GAPS / f"{engine}.toml"
+    return list(tomllib.loads(file.read_text())["refused"]) if file.exists() else []
 
 
 def write_gaps(engine: str, names: list[str]) -> None:
-    """Write down what an engine lacks now; the difference is to be read."""
-    known = {**gaps(), engine: names}
-    head = GAPS.read_text().partition("\n\n")[0]
-    parts = ("".join((f"{kit} = [\n", *(f'    "{name}",\n' for name in known[kit]), "]\n")) for kit in sorted(known))
-    GAPS.write_text("\n".join((f"{head}\n", *parts)))
-
-
-def reference(asked: Asked, engine: str) -> pa.Table | None:
-    """Return what is to be answered: DuckDB's answer or, where MD5 draws, that of DuckDB as another engine."""
-    return answer(asked, opened(kit_of(engine), kit_of("portable") if asked.draws else DUCKDB_KIT))
+    (GAPS / f"{engine}.toml").write_text("".join(["refused = [\n", *(f'    "{name}",\n' for name in names), "]\n"]))
 
 
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
 def test_an_engine_answers_as_duckdb_does_or_says_what_it_lacks(engine: str) -> None:
-    kit = kit_of(engine)
-    lacking, wrong = [], []
-    every = 1 if WHOLE else kit.every
-    for at, asked in enumerate(load()):
-        try:
-            if at % every:  # what is not asked of a slow engine is written for it all the same
-                lacking += [asked.name] * (counting(asked, opened(kit).catalog) is None)
-                continue
-            found = answer(asked, opened(kit))
-            if found is None:
-                lacking.append(asked.name)
-                continue
-            wanted = reference(asked, engine)
-        except Exception as error:  # noqa: BLE001 - one failure is to hide no other
-            wrong.append(f"{asked.name}: {failure(error)}")
-            continue
-        assert wanted is not None
-        own = asked.own or asked.name in kit.own
-        if difference := differences(replace(asked, own=own), wanted, found):
-            wrong.append(f"{asked.name}: {difference}")
-    assert not wrong, "\n".join(wrong)
+    results = list(compare_statements(kit_of(engine)))
+    assert not any(result.faults for result in results), "\n".join(result.describe() for result in results)
+    lacking = [name for result in results for name in result.refused]
     if os.environ.get("DPSQL_REGENERATE"):
         write_gaps(engine, lacking)
-    assert lacking == gaps().get(engine, [])
+    assert lacking == read_gaps(engine)
 
 
 def test_there_are_hundreds_of_queries_and_each_finds_some_row() -> None:
-    held = opened(kit_of("portable"))
-    found = {asked.name: answer(asked, held) for asked in load()}
-    assert len(found) >= 200
+    held = open_kit(kit_of("portable"))
+    found = {query.name: answer_query(query, held) for query in load_queries()}
+    assert len(found) == len(load_queries()) >= 200
     # in the others some row is there to be found
     assert {name for name, table in found.items() if table is not None and not table.num_rows} == NOBODY

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.engine_conformance import load
 from support.engine_kits import KITS, kit_of
-from support.engine_neighbours import generated, moved, neighbours
 
-GENERATED = 25
+from dpsql.testing.suite import compare_neighbours
 
 
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
 def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
-    kit = kit_of(engine)
-    asked = [*(each for each in load() if " PRIVATE" in each.text), *generated(GENERATED)]
-    wrong = [
-        f"{each.name}, {among.name}: {found}"
-        for among in neighbours(kit)
-        for each in asked[:: kit.share]
-        if (found := moved(each, among, kit))
-    ]
-    assert not wrong, "\n".join(wrong)
+    (result,) = compare_neighbours(kit_of(engine))
+    assert result.compared
+    assert not result.faults, result.describe()

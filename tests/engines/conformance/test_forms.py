@@ -6,41 +6,21 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from support.engine_conformance import counting, load, opened
-from support.engine_forms import forms_of, recorded, unlike
-from support.engine_kits import DUCKDB_KIT, KITS, kit_of
-from support.engine_shapes import SHAPES
+from support.engine_kits import KITS, kit_of
 
-OF_ROWS = frozenset(
-    "md5 lookup canonical count_star count count_distinct sum avg min max sum_sorted avg_sorted".split()
-)
-OF_ROWS |= {"in_query", "order"}
-OF_ROWS |= frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value signbit".split())
-MAY_BE_MISSING = {"DECIMAL", "TIMESTAMP", "DATE", "BOOLEAN"}  # types that not every engine has
+from dpsql.testing import DUCKDB
+from dpsql.testing.forms import analyze_shapes, find_differences
+from dpsql.testing.queries import open_kit
+from dpsql.testing.suite import compare_forms
 
 ENGINES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS if name != "portable"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) -> None:
-    kit = kit_of(engine)
-    tested, reference = opened(kit), opened(kit, DUCKDB_KIT)
-    dialect, noted = recorded(tested.catalog.dialect)
-    catalog = replace(tested.catalog, dialect=dialect)
-    wrong = []
-    for shapes in SHAPES.values():
-        forms = forms_of(shapes, reference.catalog)
-        wrong += unlike(forms, tested=tested, reference=reference, dialect=dialect, reach=kit.reach)
-    assert not wrong, "\n".join(wrong)
-    alone = set(noted.used)
-    for asked in load():  # aggregates, windows and what the rewriter itself calls are in the suite's queries
-        counting(asked, catalog)
-    # a FLOAT is itself where rows are told apart, and is read as a DOUBLE elsewhere
-    used = alone | {name for name in noted.used if name.split()[0].partition("/")[0] in OF_ROWS or "FLOAT" in name}
-    (table,) = (each for each in reference.catalog.tables if each.name == "lefts")
-    missing = {*kit.types, *MAY_BE_MISSING - {type_.family.name for _, type_ in table.columns}}
-    unused = {name for name in dialect.forms if not set(name.split()[1:]) & missing}
-    assert sorted(unused - used) == [], "no test uses these forms"
+    results = list(compare_forms(kit_of(engine)))
+    assert results[-1].part == "unused"
+    assert not any(result.faults for result in results), "\n".join(result.describe() for result in results)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +37,12 @@ def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) ->
 )
 def test_a_wrong_form_is_caught(shape: str, name: str, form: str) -> None:
     kit = kit_of("portable")
-    held = opened(kit), opened(kit, DUCKDB_KIT)
-    sound, forms = held[0].catalog.dialect, forms_of([shape], held[1].catalog)
+    held = open_kit(kit), open_kit(kit, DUCKDB)
+    sound, forms = held[0].catalog.dialect, analyze_shapes([shape], held[1].catalog)
     wrong = replace(sound, forms=MappingProxyType({**sound.forms, name: form}))
     found = [
-        list(unlike(forms, tested=held[0], reference=held[1], dialect=each, reach=kit.reach)) for each in (sound, wrong)
+        list(find_differences(forms, tested=held[0], reference=held[1], dialect=each, reach=kit.reach))
+        for each in (sound, wrong)
     ]
     assert found[0] == []
     assert found[1]

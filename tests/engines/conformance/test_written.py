@@ -12,16 +12,16 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from support.engine_conformance import FOLDER, counting, load, opened
-from support.engine_kits import DUCKDB_KIT
 
 from dpsql.dialects import Dialect
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.testing import DUCKDB
+from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
 DIALECTS = {
     "clickhouse": "clickhouse:CLICKHOUSE",
-    "portable": "support.engine_kit_portable:PORTABLE",
+    "portable": "dpsql.testing.kits.portable:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
     "spark": "dpsql.dialects.spark:SPARK",
 }
@@ -44,7 +44,7 @@ def dialect_of(engine: str) -> Dialect:
 def catalog_for(dialect: Dialect) -> Catalog:
     """Return the tables of the suite as if they were in a schema of an engine of this dialect."""
     tables = []
-    for table in opened(DUCKDB_KIT).catalog.tables:
+    for table in open_kit(DUCKDB).catalog.tables:
         link = None if table.link is None else replace(table.link, path=("shop", table.link.path[-1]))
         tables.append(replace(table, path=("shop", table.name), link=link))
     return Catalog(tuple(tables), dialect)
@@ -52,9 +52,9 @@ def catalog_for(dialect: Dialect) -> Catalog:
 
 @pytest.mark.parametrize("engine", DIALECTS)
 def test_the_sql_of_a_dialect_is_the_golden_text(engine: str) -> None:
-    file, catalog = FOLDER / "written" / f"{engine}.sql", catalog_for(dialect_of(engine))
-    asked = {each.name: each for each in load()}
-    found = {name: counting(asked[name], catalog) for name in NAMES.split()}
+    file, catalog = Path(__file__).parent / "written" / f"{engine}.sql", catalog_for(dialect_of(engine))
+    asked = {each.name: each for each in load_queries()}
+    found = {name: rewrite_query(asked[name], catalog) for name in NAMES.split()}
     blocks = [
         f"# {name}\n" + ("lacking" if each is None else f"{each.sql}\n-- {list(each.parameters)!r}") + "\n"
         for name, each in found.items()

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support import spark_cluster_trial
-from support.engine_kit_portable import KIT as PORTABLE
 from support.engine_kit_spark import require
+
+from dpsql.testing.kits.portable import KIT as PORTABLE
 
 pytestmark = pytest.mark.xdist_group("spark")
 HERE = Path(spark_cluster_trial.__file__)

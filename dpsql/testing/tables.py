@@ -1,7 +1,7 @@
-"""Tables that engines are compared on, as Arrow: every extreme of every type, heavy units, an empty table.
+"""Tables of the suite, in Arrow: the extremes of every type, units with many rows, an empty table.
 
-Infinite dates and time stamps are the ends of their integers, as DuckDB hands them out. What an engine cannot store
-its kit (`engine_kits.py`) makes NULL or another type, by `fitted`, for itself and for the DuckDB it is compared with.
+Infinite dates and time stamps are the ends of their integers, as DuckDB returns them. A kit replaces what its engine
+cannot store, by `fit_table`, for the engine and for the DuckDB that it is compared with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["LEFTS", "TABLES", "VALUES", "fitted"]
+__all__ = ["LEFTS", "TABLES", "VALUES", "fit_table"]
 
 _NAN, _INF = float("nan"), float("inf")
 _LAST_DAY, _LAST_MOMENT = 2**31 - 1, 2**63 - 1  # infinity, as DuckDB writes it
@@ -214,14 +214,14 @@ def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-def _cycled(values: Sequence[object], at: int, step: int) -> object:
+def _cycled(values: Sequence[object], at: int, *, step: int) -> object:
     """Go through the values, and NULL, at another phase in every column."""
     position = (at + (at // (len(values) + 1)) * step) % (len(values) + 1)
     return None if position == len(values) else values[position]
 
 
 def _column(name: str, rows: int, *, step: int) -> pa.Array:
-    return _array([_cycled(VALUES[name], at, step) for at in range(rows)], TYPES[name])
+    return _array([_cycled(VALUES[name], at, step=step) for at in range(rows)], TYPES[name])
 
 
 def _lefts() -> pa.Table:
@@ -239,8 +239,8 @@ def _reads() -> pa.Table:
     rows = 480
     units = [None if at % 17 == 16 else 1 if at % 2 else at % 41 - 1 for at in range(rows)]
     columns = {name: _column(name, rows, step=step) for step, name in enumerate(TYPES)}
-    columns["day"] = _array([_cycled([*_PLAIN_DAYS, *VALUES["day"]], at, 3) for at in range(rows)], pa.date32())
-    country = [_cycled(COUNTRIES, at * 7 + at // 5, 1) for at in range(rows)]
+    columns["day"] = _array([_cycled([*_PLAIN_DAYS, *VALUES["day"]], at, step=3) for at in range(rows)], pa.date32())
+    country = [_cycled(COUNTRIES, at * 7 + at // 5, step=1) for at in range(rows)]
     return pa.table(
         {
             "id": pa.array(range(rows), pa.int64()),
@@ -258,8 +258,8 @@ def _likes() -> pa.Table:
         {
             "user_id": pa.array([None if at % 13 == 5 else at % 29 for at in range(rows)], pa.int64()),
             "article": pa.array([articles[(at * 4 + at // 7) % len(articles)] for at in range(rows)], pa.string()),
-            "stars": pa.array([_cycled([1, 2, 3, 5], at, 1) for at in range(rows)], pa.int16()),
-            "weight": pa.array([_cycled([0.5, -0.0, 0.1, 0.2, 0.3, 1e16, _NAN], at, 2) for at in range(rows)]),
+            "stars": pa.array([_cycled([1, 2, 3, 5], at, step=1) for at in range(rows)], pa.int16()),
+            "weight": pa.array([_cycled([0.5, -0.0, 0.1, 0.2, 0.3, 1e16, _NAN], at, step=2) for at in range(rows)]),
         }
     )
 
@@ -270,8 +270,8 @@ def _comments() -> pa.Table:
     return pa.table(
         {
             "read_id": pa.array([None if at % 31 == 7 else (at * 11) % 500 for at in range(rows)], pa.int64()),
-            "word": pa.array([_cycled(["good", "Good", "bad", "", "\U0001f642"], at, 2) for at in range(rows)]),
-            "votes": pa.array([_cycled([0, 1, 5, -3], at, 1) for at in range(rows)], pa.int32()),
+            "word": pa.array([_cycled(["good", "Good", "bad", "", "\U0001f642"], at, step=2) for at in range(rows)]),
+            "votes": pa.array([_cycled([0, 1, 5, -3], at, step=1) for at in range(rows)], pa.int32()),
         }
     )
 
@@ -282,8 +282,8 @@ def _visits(rows: int, *, step: int) -> pa.Table:
     return pa.table(
         {
             "member": pa.array([units[(at * step) % len(units)] for at in range(rows)], pa.string()),
-            "page": pa.array([_cycled(["p", "P", "q", "p ", ""], at, 1) for at in range(rows)], pa.string()),
-            "seconds": pa.array([_cycled([0, 1, 60, 3600], at, 3) for at in range(rows)], pa.int32()),
+            "page": pa.array([_cycled(["p", "P", "q", "p ", ""], at, step=1) for at in range(rows)], pa.string()),
+            "seconds": pa.array([_cycled([0, 1, 60, 3600], at, step=3) for at in range(rows)], pa.int32()),
         }
     )
 
@@ -327,7 +327,7 @@ TABLES: Mapping[str, pa.Table] = {
 }
 
 
-def fitted(
+def fit_table(
     table: pa.Table,
     *,
     stored: Mapping[pa.DataType, pa.DataType] | None = None,

@@ -1,8 +1,8 @@
-"""Expressions of every function and operator of the language, over columns of every type that it takes.
+"""Shapes: expressions of every function and operator of the language, over columns of all types that it accepts.
 
-In a shape {any} is each column in turn, {same} that column in the other row, {other} a number of another type there;
-{i} {d} {x} {num} {t} {b} {day} {ts} {time} are the columns of a kind, and so with a 2 behind it in the other row.
-What the language refuses of them is left out, but no shape may be refused altogether.
+In a shape, {any} stands for each column in turn, {same} for the same column of the other row, and {other} for a number
+of another type there. {i} {d} {x} {num} {t} {b} {day} {ts} {time} stand for the columns of one kind, and with a 2
+behind the name for those of the other row. Expressions that the language refuses are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
-__all__ = ["SHAPES", "expanded"]
+__all__ = ["SHAPES", "expand_shape"]
 
 _INTEGERS = "tiny small n big u8 u16 u32".split()
 _DECIMALS = ["amount", "wide"]
@@ -167,10 +167,10 @@ SHAPES = {
 }
 
 
-def expanded(shape: str, stored: Mapping[str, str]) -> Iterator[str]:
-    """Yield the expressions of a shape, which may name columns of the rows l and r, `stored` as types by name.
+def expand_shape(shape: str, stored: Mapping[str, str]) -> Iterator[str]:
+    """Yield the expressions of a shape over columns of the rows l and r, whose types are `stored`, by name.
 
-    An engine without the smallest and the unsigned integers has their columns as others, which say as much.
+    Columns of TINYINT and unsigned integers are left out where the engine stores them as another type.
     """
     holes = [*dict.fromkeys(hole.group(1) for hole in _HOLE.finditer(shape) if hole.group(1) in _COLUMNS)]
     for columns in product(*(_COLUMNS[hole] for hole in holes)):

@@ -1,7 +1,7 @@
-"""Tables with and without one privacy unit, and a query asked of all: what the unit adds is what it adds alone.
+"""Comparison of tables with and without one privacy unit: the unit may change counts by what it has alone.
 
-Whatever a plan counts, weighs or bounds, the groups of all units together are the sum of what each has alone in the
-tables: so a unit moves only groups that it is in, and nobody else's.
+For all that a plan counts, weighs or bounds, the groups of all units together are the sum of the groups of each unit
+alone. A unit therefore changes only groups that contain it, and no counts of others.
 """
 
 from __future__ import annotations
@@ -14,16 +14,26 @@ from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from support.engine_conformance import SALTS, Asked, Opened, count_measures, counting, over, run, spelled, statement_of
-from support.engine_kits import Kit
-from support.engine_tables import TABLES
 
 from dpsql.sql.rewrite.engine_query import Bound
+from dpsql.testing.kit import Kit
+from dpsql.testing.queries import (
+    SALTS,
+    OpenEngine,
+    SuiteQuery,
+    build_statement,
+    count_measures,
+    list_columns,
+    open_tables,
+    rewrite_query,
+    run_statement,
+)
+from dpsql.testing.tables import TABLES
 
-__all__ = ["Neighbours", "generated", "moved", "neighbours"]
+__all__ = ["Neighbours", "find_excess", "generate_queries", "open_neighbours"]
 
 _UNITS = {"reads": "user_id", "likes": "user_id", "visits": "member", "friends": "member"}
-HEAVY, LIGHT = (1, "a "), (5, "\u00e9")  # the unit of whole numbers, and that of text, that are dropped at once
+HEAVY, LIGHT = (1, "a "), (5, "\u00e9")  # a unit of whole numbers and one of text, which are removed together
 _KEYS = [
     "article",
     "country",
@@ -51,12 +61,12 @@ Measures = Counter[tuple[object, ...]]  # by the keys of a group, and 0 for its 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """An engine over the tables of all units, of all but one, and of that one alone; `name` says which one it is."""
+    """An engine over the tables of all units, of all but the unit `name`, and of that unit alone."""
 
     name: str
-    together: Opened
-    without: Opened
-    alone: Opened
+    together: OpenEngine
+    without: OpenEngine
+    alone: OpenEngine
 
 
 def _split(tables: Mapping[str, pa.Table], unit: tuple[int, str], *, kept: bool) -> dict[str, pa.Table]:
@@ -73,27 +83,27 @@ def _split(tables: Mapping[str, pa.Table], unit: tuple[int, str], *, kept: bool)
 
 
 @cache
-def neighbours(kit: Kit) -> tuple[Neighbours, ...]:
-    """Return what is compared on an engine: a unit that is in half of all rows is dropped, and then one of few rows."""
+def open_neighbours(kit: Kit) -> tuple[Neighbours, ...]:
+    """Return the neighbours of an engine: without a unit that has half of all rows, and without one of few rows."""
     everybody = {name: kit.fit(table) for name, table in TABLES.items()}
     fewer = _split(everybody, HEAVY, kept=False)
     parts = [everybody, fewer, _split(everybody, HEAVY, kept=True)]
     parts += [_split(fewer, LIGHT, kept=False), _split(fewer, LIGHT, kept=True)]
-    held = [over(kit, part) for part in parts]
+    held = [open_tables(kit, part) for part in parts]
     return Neighbours("heavy", held[0], held[1], held[2]), Neighbours("light", held[1], held[3], held[4])
 
 
-def moved(asked: Asked, among: Neighbours, kit: Kit) -> str:
-    """Return, in a line, what a unit moves beyond what it has alone, or nothing."""
-    written = neighbours(kit)[0].together
-    cut = asked.act in {"top", "label"} and "TOP 1000 " not in asked.text
-    whole = replace(asked, act="all") if cut else asked
-    found = counting(whole, written.catalog)
+def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
+    """Return, in a line, by how much a unit changes a group beyond what it has alone; empty if it does not."""
+    written = open_neighbours(kit)[0].together
+    cut = query.rewrite in {"top", "label"} and "TOP 1000 " not in query.text
+    whole = replace(query, rewrite="all") if cut else query
+    found = rewrite_query(whole, written.catalog)
     if found is None:
         return ""
-    statement = statement_of(found)
+    statement = build_statement(found)
     read = [
-        run(held.engine, replace(statement, sql=_addressed(statement.sql, written, held)))
+        run_statement(held.engine, replace(statement, sql=_addressed(statement.sql, written, held=held)))
         for held in (among.together, among.without, among.alone)
     ]
     if found.has_total:
@@ -103,57 +113,58 @@ def moved(asked: Asked, among: Neighbours, kit: Kit) -> str:
         ):
             return f"the number of units is {' and '.join(str(set(each)) for each in totals)}"
         read = [table.select(range(table.num_columns - 1)) for table in read]
-    known = count_measures(asked, written.catalog)
+    known = count_measures(query, written.catalog)
     together, without, alone = (_measured(table, whole, known=known) for table in read)
-    return _beyond(whole, together, without, alone=alone)
+    return _beyond(whole, together, without=without, alone=alone)
 
 
-def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measures) -> str:
+def _beyond(query: SuiteQuery, together: Measures, *, without: Measures, alone: Measures) -> str:
     for *group, measure in sorted({*together, *without, *alone}):
         key = (*group, measure)
         added = together[key] - without[key]
         # that plan counts all units of the groups that somebody keeps
-        if asked.act == "weighted_all" and not measure:
-            fair = 0 <= added <= _most_added(asked) or key not in without or key not in together
+        if query.rewrite == "weighted_all" and not measure:
+            fair = 0 <= added <= _most_added(query) or key not in without or key not in together
         else:
             fair = added == alone[key]
         if not fair:
             return f"{group} has {together[key]} with the unit, {without[key]} without and {alone[key]} alone"
     counts = [count for (*_, measure), count in alone.items() if not measure]
-    if _adds_sums(asked):  # they have bounds of their own, which the reference of the measures checks
+    if _adds_sums(query):  # they have bounds of their own, which the reference of the measures checks
         return ""
-    if max(counts, default=0) > 1 or (asked.bound and asked.act != "weighted_all" and sum(counts) > asked.bound.groups):
+    bound = None if query.rewrite == "weighted_all" else query.bound
+    if max(counts, default=0) > 1 or (bound is not None and sum(counts) > bound.groups):
         return f"the unit alone counts {sum(counts)}, and {max(counts)} in one group"
     return ""
 
 
-def _most_added(asked: Asked) -> int:
+def _most_added(query: SuiteQuery) -> int:
     """Return how much one unit adds to one group at most: 1 where units are counted, else that of any measure."""
-    return 2**20 if _adds_sums(asked) else 1
+    return 2**20 if _adds_sums(query) else 1
 
 
-def _adds_sums(asked: Asked) -> bool:
-    return asked.name.startswith("measure_") or asked.name in {"units_of_sums", "units_of_bounded_sums"}
+def _adds_sums(query: SuiteQuery) -> bool:
+    return query.name.startswith("measure_") or query.name in {"units_of_sums", "units_of_bounded_sums"}
 
 
-def _addressed(sql: str, written: Opened, held: Opened) -> str:
-    """Return SQL that was written for the tables of one engine as it is for those of another."""
+def _addressed(sql: str, written: OpenEngine, *, held: OpenEngine) -> str:
+    """Return SQL that was written for the tables of one engine with the addresses of another's."""
     ours, theirs = written.engine.relation("reads"), held.engine.relation("reads")
     for own, other in zip(ours, theirs, strict=True):
         sql = sql.replace(own, other) if own != other else sql
     return sql
 
 
-def _measured(table: pa.Table, asked: Asked, *, known: int) -> Measures:
-    """Return counts and weights, each by its keys and which of both it is.
+def _measured(table: pa.Table, query: SuiteQuery, *, known: int) -> Measures:
+    """Return counts and weights, each by its keys and 0 for a count or 1 for a weight.
 
-    Of a ranking by several measures it is the first alone: the others are not read of groups where that is 0.
+    For a ranking by several measures, only the first is compared: the others are not read where the first is 0.
     """
-    columns = [column[1:] for column in spelled(table)]
-    weighted = asked.act.startswith("weighted")
-    per = "PER " in asked.text  # the last column is then the position of the partition
+    columns = [column[1:] for column in list_columns(table)]
+    weighted = query.rewrite.startswith("weighted")
+    per = "PER " in query.text  # the last column is then the position of the partition
     keys = len(columns) - known - weighted - per
-    measures = 1 + weighted if " TOP " in asked.text else known
+    measures = 1 + weighted if " TOP " in query.text else known
     found: Measures = Counter()
     for row in zip(*columns, strict=True):
         for at in range(measures):
@@ -161,8 +172,8 @@ def _measured(table: pa.Table, asked: Asked, *, known: int) -> Measures:
     return found
 
 
-def generated(number: int) -> list[Asked]:
-    """Return random queries, the same in every run, some of them bounded or weighted, some of rows and sums."""
+def generate_queries(number: int) -> list[SuiteQuery]:
+    """Return random queries, the same in every run; some are bounded or weighted, and some have sums."""
     random, found = Random(20_26), []
     for at in range(number):
         keys = [f"{key} AS k{place}" for place, key in enumerate(random.sample(_KEYS, random.randint(1, 3)))]
@@ -171,11 +182,11 @@ def generated(number: int) -> list[Asked]:
         source = random.choice(_SOURCES)
         rest = f"FROM {source} WHERE {where} GROUP BY ALL TOP 9 PRIVATE"
         text = f"SELECT {', '.join(keys)} {rest}"
-        act = random.choice(["all", "all", "weighted", "weighted_all"])
-        bound = Bound(random.choice([1, 2, 5]), SALTS) if act != "all" or random.random() < 0.6 else None
-        found.append(Asked(f"generated {at}: {text}", text, act, bound))
+        kind = random.choice(["all", "all", "weighted", "weighted_all"])
+        bound = Bound(random.choice([1, 2, 5]), SALTS) if kind != "all" or random.random() < 0.6 else None
+        found.append(SuiteQuery(f"generated {at}: {text}", text, kind, bound=bound))
         measures = [f"{each} AS m{place}" for place, each in enumerate(random.sample(_MEASURES, random.randint(1, 2)))]
         summed = f"SELECT {', '.join([*keys, *measures])} {rest}"
         if "(SELECT" not in source:  # columns of a subquery are none that the policy bounds
-            found.append(Asked(f"measure_generated {at}: {summed}", summed, act, bound))
+            found.append(SuiteQuery(f"measure_generated {at}: {summed}", summed, kind, bound=bound))
     return found

@@ -1,6 +1,6 @@
-"""DuckDB as if it were another engine: what the portable writer writes, with DuckDB's own calls as forms.
+"""DuckDB as if it were another engine, with DuckDB's own functions as forms.
 
-So the writer and the translator are held by the native ones, and what is drawn by MD5 has a reference.
+It tests the portable writer, and is the reference for groups that are drawn by MD5.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
-from support.engine_kits import Kit, with_tables
 
 from dpsql.dialects import STANDARD, Dialect
 from dpsql.engines import Column, Engine, Registered, Statement
 from dpsql.engines.remote import RemoteEngine
+from dpsql.testing.kit import Kit, create_duckdb
 
 __all__ = ["KIT", "PORTABLE", "PortableEngine"]
 
@@ -69,7 +69,7 @@ PORTABLE = Dialect(
 
 
 class PortableEngine(RemoteEngine):
-    """Asks a DuckDB in this process as if it were elsewhere."""
+    """A DuckDB in this process, queried as if it were elsewhere."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Registered]) -> None:
         super().__init__(PORTABLE, tables)
@@ -86,7 +86,7 @@ class PortableEngine(RemoteEngine):
 
 
 def _open(tables: Mapping[str, pa.Table]) -> Engine:
-    connection = with_tables(tables)
+    connection = create_duckdb(tables)
     known = {
         name: Registered(
             ("memory", "main", name),

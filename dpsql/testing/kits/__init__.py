@@ -1,0 +1,1 @@
+"""Kits of engines that are in this package, each the KIT of a module."""

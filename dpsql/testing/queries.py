@@ -1,0 +1,260 @@
+"""Queries of the suite, and the exact answer of an engine to one, before anything is released.
+
+A block of `statements/*.sql` is `# name`, or `# name: rewrite 5` where it is not rewritten to the first k groups, and
+a statement. The rewrites are those of `sql/rewrite/engine_query.py`: top, all, total, label, weighted, weighted_all.
+The number is the bound on a unit's groups, "kept" keeps each unit to one partition, and "units" reads the number of
+units in any group, too. "own" marks draws of doubles or time stamps as the engine itself prints them: it keeps as many
+groups as others, but different ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.engines import Engine, Statement, open_exact
+from dpsql.engines.remote import RemoteEngine
+from dpsql.errors import EngineError, Error, Unsupported
+from dpsql.plan.measures import bound_measures
+from dpsql.plan.registration import build_catalog
+from dpsql.plan.terms import Terms
+from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.rewrite.engine_query import (
+    Bound,
+    CountingQuery,
+    rewrite,
+    rewrite_all,
+    rewrite_total,
+    rewrite_unordered,
+    rewrite_weighted,
+    rewrite_weighted_of_all,
+)
+from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.testing.kit import Kit
+from dpsql.testing.tables import TABLES
+
+__all__ = [
+    "NOON",
+    "POLICY",
+    "SALTS",
+    "OpenEngine",
+    "SuiteQuery",
+    "accepts_pattern",
+    "answer_query",
+    "build_statement",
+    "count_measures",
+    "describe_difference",
+    "describe_error",
+    "list_columns",
+    "load_queries",
+    "open_kit",
+    "open_tables",
+    "rewrite_query",
+    "run_statement",
+]
+
+_FOLDER = Path(__file__).parent / "statements"
+NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the clock of all queries, in UTC
+SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+_BOUNDS: dict[str, int | Mapping[str, int]] = {
+    "rows": 3,
+    **{name: {"max": largest} for name, largest in (("n", 1_000), ("tiny", 100), ("price", 1_000), ("ratio", 100))},
+    **{name: {"max": largest} for name, largest in (("wide", 10**6), ("big", 10**12))},
+    "amount": {"min": -100, "max": 500},
+}
+POLICY = Policy(
+    Budget(1, "1e-6"),
+    {
+        **{name: PrivateTable("user_id") for name in ("likes", "nothing")},
+        "reads": PrivateTable("user_id", bounds=_BOUNDS),
+        "comments": PrivateTable(link="read_id -> reads.id"),
+        **{name: PrivateTable("member") for name in ("visits", "friends")},
+        "lefts": PrivateTable("id"),
+        **{name: PublicTable() for name in ("countries", "days", "rights")},
+    },
+)
+
+
+@dataclass(frozen=True)
+class SuiteQuery:
+    """One query of the suite, its rewrite and its file: with `units` the number of units in any group is read, too."""
+
+    name: str
+    text: str
+    rewrite: str = "top"
+    part: str = ""
+    bound: Bound | None = None
+    kept: bool = False
+    own: bool = False
+    units: bool = False
+
+    @property
+    def draws(self) -> bool:
+        """Whether groups of a unit are drawn, for which DuckDB uses a hash of its own."""
+        return self.bound is not None or self.kept
+
+
+@dataclass(frozen=True, eq=False)
+class OpenEngine:
+    """An engine of a kit over tables, and the catalog of these tables."""
+
+    engine: Engine
+    catalog: Catalog
+
+
+@cache
+def load_queries() -> tuple[SuiteQuery, ...]:
+    """Return the queries of all files; their names are unique."""
+    files = sorted(_FOLDER.glob("*.sql"))
+    blocks = [(block, file.stem) for file in files for block in file.read_text("utf-8").split("\n\n")]
+    return tuple(_parse_block(block, part) for block, part in blocks if block.strip())
+
+
+def _parse_block(block: str, part: str) -> SuiteQuery:
+    first, _, text = block.strip().partition("\n")
+    name, _, words = first.removeprefix("# ").partition(": ")
+    rewrite, *rest = words.split() or ["top"]
+    groups = [int(word) for word in rest if word.isdecimal()]
+    bound = Bound(groups[0], SALTS) if groups else None
+    flags = (word in rest for word in ("kept", "own", "units"))
+    return SuiteQuery(name, text.strip().removesuffix(";"), rewrite, part, bound, *flags)
+
+
+@cache
+def open_kit(kit: Kit, through: Kit | None = None) -> OpenEngine:
+    """Return an engine of a kit, or of the kit `through`, over the tables of the suite as the first can store them."""
+    return open_tables(through or kit, {name: kit.fit(table) for name, table in TABLES.items()})
+
+
+def open_tables(kit: Kit, tables: Mapping[str, pa.Table]) -> OpenEngine:
+    """Return an engine of a kit over the given tables."""
+    engine = kit.open(tables)
+    return OpenEngine(engine, build_catalog(engine, POLICY))
+
+
+@cache
+def accepts_pattern(pattern: str) -> bool:
+    """Return whether DuckDB compiles a regular expression."""
+    try:
+        duckdb.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall()
+    except duckdb.Error:
+        return False
+    return True
+
+
+@cache
+def rewrite_query(query: SuiteQuery, catalog: Catalog) -> CountingQuery | None:
+    """Return the SQL of a query for the engine of the catalog, or None if the engine lacks something it needs."""
+    analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    try:
+        if isinstance(analyzed, PublicQuery):
+            return rewrite_public(analyzed, 1_000, dialect=catalog.dialect)
+        if not isinstance(analyzed, PrivateQuery):
+            raise TypeError(query.name)
+        if query.kept and analyzed.partitions is not None:
+            analyzed = replace(analyzed, partitions=replace(analyzed.partitions, salts=SALTS))
+        analyzed = replace(bound_measures(analyzed, Terms.of_total(POLICY)), reads_total=query.units)
+        return _rewrite_private(analyzed, query)
+    except Unsupported as error:
+        if error.code != "engine-lacks":
+            raise
+        return None
+
+
+def count_measures(query: SuiteQuery, catalog: Catalog) -> int:
+    """Return the number of measures that a query releases."""
+    analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    return len(analyzed.measures) if isinstance(analyzed, PrivateQuery) else 1
+
+
+def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> CountingQuery:
+    bound, rows = query.bound, analyzed.clause.k or 100
+    weights = [round(2**20 / math.sqrt(at)) for at in range(1, 1 + (bound.groups if bound else 0))]
+    match query.rewrite:
+        case "all":
+            return rewrite_all(analyzed, bound=bound)
+        case "total":
+            return rewrite_total(analyzed)
+        case "label":
+            return rewrite_unordered(analyzed, rows, bound=bound)
+        case "weighted":
+            return rewrite_weighted(analyzed, bound=bound, weights=weights)
+        case "weighted_all":
+            return rewrite_weighted_of_all(analyzed, bound=bound, weights=weights)
+        case "top":
+            return rewrite(analyzed, rows if analyzed.domain is None else None, bound=bound)
+    raise ValueError(query.rewrite)
+
+
+def answer_query(query: SuiteQuery, opened: OpenEngine) -> pa.Table | None:
+    """Return the exact counts of the engine, or None if it lacks something that the query needs."""
+    rewritten = rewrite_query(query, opened.catalog)
+    return None if rewritten is None else run_statement(opened.engine, build_statement(rewritten))
+
+
+def build_statement(rewritten: CountingQuery) -> Statement:
+    """Return the statement that an engine runs."""
+    return Statement(rewritten.sql, rewritten.parameters, rewritten.types)
+
+
+def run_statement(engine: Engine, statement: Statement) -> pa.Table:
+    """Return an engine's answer; if it fails, raise the engine's own error: the rows of the suite are not private."""
+    try:
+        return open_exact(engine.execute(statement))
+    except EngineError:
+        if isinstance(engine, RemoteEngine):
+            engine.fetch(statement)
+        raise
+
+
+def list_columns(table: pa.Table) -> list[list[object]]:
+    """Return the columns of an answer, each as its type and its values, which are equal only if they print alike."""
+    return [[str(column.type).removeprefix("large_"), *_values(column.combine_chunks())] for column in table.columns]
+
+
+def _values(column: pa.Array) -> list[object]:
+    """Return dates as numbers, because Python's end too early, and doubles as text, because NaN differs from itself."""
+    if pa.types.is_date32(column.type):
+        return list(column.view(pa.int32()).to_pylist())
+    if pa.types.is_timestamp(column.type):
+        return list(column.view(pa.int64()).to_pylist())
+    return [repr(value) if isinstance(value, float) else value for value in column.to_pylist()]
+
+
+def describe_difference(query: SuiteQuery, expected: pa.Table, *, found: pa.Table) -> str:
+    """Return the first difference between two answers, in a line; empty if keys, counts, order and types agree."""
+    theirs, ours = list_columns(expected), list_columns(found)
+    if query.own:
+        (their_types, their_sum), (our_types, our_sum) = _summary(theirs), _summary(ours)
+        if (our_types, our_sum) == (their_types, their_sum):
+            return ""
+        return f"{our_types} and {our_sum} in all, not {their_types} and {their_sum}"
+    if ours == theirs:
+        return ""
+    if len(ours) != len(theirs) or expected.num_rows != found.num_rows:
+        return f"{found.num_rows} rows of {len(ours)} columns, not {expected.num_rows} of {len(theirs)}"
+    pairs = (
+        (at, row) for at, column in enumerate(ours) for row, value in enumerate(column) if value != theirs[at][row]
+    )
+    at, row = min(pairs, key=lambda pair: pair[1])
+    return f"column {at + 1}, row {row}: {str(ours[at][row])[:60]!r}, not {str(theirs[at][row])[:60]!r}"
+
+
+def _summary(columns: list[list[object]]) -> tuple[list[object], int]:
+    """Return the types of the columns, and the sum of the last."""
+    return [column[0] for column in columns], sum(int(str(value)) for value in columns[-1][1:])
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in a line."""
+    return f"{error.code}: {error.reason}" if isinstance(error, Error) else f"{type(error).__name__}: {error}"
