@@ -16,6 +16,7 @@ __all__ = ["BIGQUERY"]
 _WIDE = "CAST({} AS BIGNUMERIC)"
 _ONE, _TWO = _WIDE.format("{0}"), _WIDE.format("{1}")
 _DIVISOR = f"NULLIF({_TWO}, 0)"
+_PLAIN = ("INTEGER", "DECIMAL", "TEXT", "DATE", "TIMESTAMP", "BOOLEAN")
 _INFINITE = "CAST('inf' AS FLOAT64)"
 _NULL = "CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL ELSE"
 _LESS = f"({_NULL} NOT IS_NAN(@) AND (IS_NAN(#) OR @ < #) END)"
@@ -95,7 +96,7 @@ BIGQUERY = Dialect(
             "|| TEXT TEXT": "({0} || {1})",
             "starts_with TEXT TEXT": "STARTS_WITH({0}, {1})",
             "suffix TEXT TEXT": "ENDS_WITH({0}, {1})",
-            "contains TEXT TEXT": "(STRPOS({0}, {1}) > 0 OR {1} = '')",
+            "contains TEXT TEXT": "(STRPOS({0}, {1}) > 0)",
             "replace TEXT TEXT TEXT": "REPLACE({0}, {1}, {2})",
             "like_backslash TEXT": "({0} LIKE {1})",
             **list_dates("EXTRACT(@ FROM {0})", names=_PARTS, part="date_part"),
@@ -128,12 +129,12 @@ BIGQUERY = Dialect(
             "cast TIMESTAMP DATE": _DAY,
             "cast DATE TEXT": "CAST({0} AS STRING)",
             "lookup": "[{1*}][SAFE_ORDINAL({0})]",
-            **{f"in_query {family}": "({0} IN {1})" for family in ("INTEGER", "TEXT", "DATE", "TIMESTAMP", "BOOLEAN")},
+            **{f"in_query {family}": "({0} IN {1})" for family in _PLAIN},
         }
     ),
     parameter="@p{n}",
     lacks=frozenset(
-        ["SEMI", "ANTI", "IN", "INTERSECT ALL", "EXCEPT ALL", "UTINYINT", "USMALLINT", "UINTEGER"]
+        ["SEMI", "ANTI", "IN", "HAVING", "ORDER BY DOUBLE", "INTERSECT ALL", "EXCEPT ALL", "UTINYINT", "USMALLINT", "UINTEGER"]
         + [f"{kind} unequal" for kind in ("LEFT", "RIGHT", "FULL")]
     ),
     types=MappingProxyType({"TIMESTAMP": "DATETIME"}),

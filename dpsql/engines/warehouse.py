@@ -12,11 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpsql.dialects import Dialect
+from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.engines.base import Column, Registered, Statement
 from dpsql.engines.remote import RemoteEngine, table_missing
 from dpsql.errors import EngineError, PolicyError, UsageError
@@ -25,11 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Address", "ConnectedWarehouse", "choose_table", "import_driver", "list_texts", "parse_address"]
-__all__ += ["Sources", "name_decimal", "put_in_order", "refuse_files", "refuse_options", "require_select", "unreachable"]
+__all__ += ["Sources", "build_table", "name_decimal", "put_in_order", "refuse_files", "refuse_options", "require_select", "unreachable"]
 
 Sources = Mapping[str, object]
 _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _PLACE = re.compile(r"\?/\*(\d+)\*/")
+_DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
+_EPOCH = date(1970, 1, 1)
 _WIDEST = 38  # digits of DuckDB's DECIMAL
 
 
@@ -116,6 +121,64 @@ def put_in_order(sql: str, values: Sequence[object]) -> tuple[str, list[Any]]:
     ('SELECT ?, ?, ?', ['b', 'a', 'b'])
     """
     return _PLACE.sub("?", sql), [values[int(number) - 1] for number in _PLACE.findall(sql)]
+
+
+def build_table(names: Sequence[str], rows: Sequence[Sequence[Any]], types: Sequence[str]) -> pa.Table:
+    """Return rows of a driver without Arrow as a table; `types` are DuckDB's names, or none where it may infer them.
+
+    Dates and time stamps are read from texts, since those of Python end with the year 9999.
+    """
+    import pyarrow as pa
+
+    columns = [*zip(*rows, strict=True)] or [()] * len(names)
+    arrays = [_build_array(values, type_) for values, type_ in zip(columns, types or [""] * len(names), strict=True)]
+    return pa.table(arrays, names=[f"c{at}" for at in range(len(names))])
+
+
+def _build_array(values: Sequence[Any], type_: str) -> pa.Array:
+    import pyarrow as pa
+
+    wanted = find_arrow_type(type_)
+    if wanted is None:
+        return pa.array(values)
+    read = _READERS.get(type_.partition("(")[0], int)
+    found = [None if value is None else read(value) for value in values]
+    if pa.types.is_temporal(wanted):
+        return pa.array(found, pa.int32() if type_ == "DATE" else pa.int64()).view(wanted)
+    return pa.array(found, wanted)
+
+
+def _read_boolean(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+def _read_day(value: object) -> int:
+    """Return a date as days since 1970; years of any length, in a like year of this era."""
+    found = _DATE.match(str(value))
+    if found is None:
+        raise ValueError
+    year, month, day = map(int, found.groups())
+    like = year % 400 + 2_000
+    return (date(like, month, day) - _EPOCH).days + (year - like) // 400 * 146_097
+
+
+def _read_moment(value: object) -> int:
+    """Return a time stamp as microseconds since 1970."""
+    day, _, clock = str(value).replace("T", " ").partition(" ")
+    hour, minute, second = clock.split(":")
+    whole, _, fraction = second.partition(".")
+    seconds = int(hour) * 3_600 + int(minute) * 60 + int(whole)
+    return (_read_day(day) * 86_400 + seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "BOOLEAN": _read_boolean,
+    "DATE": _read_day,
+    "DECIMAL": lambda value: Decimal(str(value)),
+    "DOUBLE": float,
+    "TIMESTAMP": _read_moment,
+    "VARCHAR": str,
+}
 
 
 def name_decimal(width: int, scale: int) -> str:

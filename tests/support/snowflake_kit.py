@@ -13,7 +13,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-__all__ = ["PYTHON", "start_fakesnow"]
+__all__ = ["PYTHON", "fakesnow_address", "start_fakesnow"]
 
 PYTHON = Path(os.environ.get("DPSQL_FAKESNOW") or Path(__file__).parents[2] / ".fakesnow" / "bin" / "python")
 _PATIENCE = 60.0
@@ -37,3 +37,10 @@ def start_fakesnow() -> int:
         time.sleep(0.05)
     message = "fakesnow did not start"
     raise RuntimeError(message)
+
+
+def fakesnow_address() -> tuple[str, dict[str, str]]:
+    """Return the address of a schema in fakesnow, and the options of the driver."""
+    name = "adbc.snowflake.sql.uri."
+    options = {f"{name}host": "127.0.0.1", f"{name}port": str(start_fakesnow()), f"{name}protocol": "http"}
+    return "snowflake://analyst:secret@fakesnow/SHOP/PUBLIC", options

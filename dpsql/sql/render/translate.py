@@ -33,6 +33,8 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     tree = parse_one(sql, read="duckdb")
     for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
         _adapt(cast("Node", node), forms, dialect=dialect, at=at)
+    if "HAVING" in dialect.lacks:
+        _qualify_having(tree)
     try:
         return str(tree.sql(dialect=dialect.sqlglot, identify=True, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError:
@@ -75,6 +77,17 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
             node.set("alias", exp.TableAlias(this=name))
         case _:
             pass
+
+
+def _qualify_having(tree: Node) -> None:
+    """Write the columns in each HAVING with the table of FROM, of which there is one."""
+    from sqlglot import expressions as exp
+
+    for having in tree.find_all(exp.Having):
+        source = having.parent.args.get("from_") if having.parent is not None else None
+        for column in having.find_all(exp.Column):
+            if source is not None and not column.table:
+                column.set("table", exp.to_identifier(source.this.alias_or_name))
 
 
 def _filled(form: str, operands: Sequence[str]) -> str:

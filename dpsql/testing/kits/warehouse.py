@@ -1,14 +1,16 @@
-"""Tables of the conformance suite as statements that warehouses load: a CREATE TABLE and INSERTs of literals."""
+"""Tables of the conformance suite in warehouses: their calendar, and a CREATE TABLE with INSERTs of literals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 import pyarrow as pa
-from support.engine_tables import fitted
 
-__all__ = ["DAYS", "MOMENTS", "fit_calendar", "list_texts", "list_statements", "quote_backslashed", "quote_standard"]
+from dpsql.testing.tables import fit_table
+
+__all__ = ["DAYS", "MOMENTS", "fit_calendar", "list_texts", "name_tables", "reach_calendar", "list_statements", "quote_backslashed", "quote_standard"]
 
 _DAY = 86_400_000_000
 DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
@@ -25,7 +27,18 @@ def fit_calendar(table: pa.Table, *, stored: Mapping[pa.DataType, pa.DataType] |
     """
     types = {**_WHOLE, pa.float32(): pa.float64(), **(stored or {})}
     week = 7  # the suite adds days, and what passes the end is NULL
-    return fitted(table, stored=types, days=(DAYS[0], DAYS[1] - week), moments=MOMENTS, infinite=False, zero_bytes=False)
+    return fit_table(table, stored=types, days=(DAYS[0], DAYS[1] - week), moments=MOMENTS, infinite=False, zero_bytes=False)
+
+
+def reach_calendar(table: pa.Table) -> pa.Table:
+    """Return what DuckDB computes without the days and time stamps that the calendar does not reach."""
+    return fit_table(table, days=DAYS, moments=MOMENTS, infinite=False)
+
+
+def name_tables(tables: Mapping[str, pa.Table]) -> dict[str, str]:
+    """Return names for tables in a schema of others, each with the name of the suite."""
+    prefix = f"dpsql_suite_{uuid4().hex[:12]}_"
+    return {prefix + name: name for name in tables}
 
 
 def list_statements(
