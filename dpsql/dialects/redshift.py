@@ -92,5 +92,5 @@ REDSHIFT = Dialect(
     lacks=frozenset(
         ["SEMI", "ANTI", "IN", "FULL unequal", "INTERSECT ALL", "EXCEPT ALL", "UTINYINT", "USMALLINT", "UINTEGER"]
     ),
-    types=MappingProxyType({"TINYINT": "SMALLINT"}),
+    types=MappingProxyType({"TINYINT": "SMALLINT", "TEXT": "VARCHAR(65535)", "VARCHAR": "VARCHAR(65535)"}),
 )

@@ -99,10 +99,8 @@ TRINO = Dialect(
             "length TEXT": "length({0})",
             "strlen TEXT": "length(to_utf8({0}))",
             "bit_length TEXT": "(length(to_utf8({0})) * 8)",
-            "|| TEXT TEXT": "({0} || {1})",
             "starts_with TEXT TEXT": "starts_with({0}, {1})",
             "contains TEXT TEXT": "(strpos({0}, {1}) > 0)",
-            "replace TEXT TEXT TEXT": "(CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END)",
             "like_backslash TEXT": "({0} LIKE {1} ESCAPE '\\')",
             **list_dates("@({0})", names=_PARTS, part="date_part"),
             **{

@@ -6,25 +6,19 @@ result's type, and those are NULL. It is written so that an operand is named onc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from dpsql.dialects.letters import list_lower_cases, list_upper_cases
 from dpsql.dialects.standard import STANDARD
 
-__all__ = ["DAYS", "FIRST_DAY", "LAST_DAY", "WINDOWS", "begin", "fit", "fold_case", "list_dates"]
+__all__ = ["DAYS", "FIRST_DAY", "LAST_DAY", "begin", "fit", "fold_case", "list_dates"]
 
 FIRST_DAY, LAST_DAY = "DATE '0001-01-01'", "DATE '9999-12-31'"  # calendar of most warehouses
 DAYS = (-719_162, 2_932_896)  # the same, since 1970
-WINDOWS: Mapping[str, str] = {
-    "percent_rank": "PERCENT_RANK()",
-    "cume_dist": "CUME_DIST()",
-    "lag": "LAG({0})",
-    "lead": "LEAD({0})",
-    "first_value": "FIRST_VALUE({0})",
-}
 _PLAIN = {
     **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in ("TEXT", "DECIMAL")},
-    "is_null": "({0} IS NULL)",
+    "lag": "LAG({0})",
+    "lead": "LEAD({0})",
     "coalesce": "COALESCE({*}, NULL)",
     "cast BOOLEAN BOOLEAN": "{0}",
     "cast BOOLEAN INTEGER": "(CASE WHEN {0} THEN 1 WHEN NOT {0} THEN 0 END)",
@@ -40,7 +34,7 @@ _PLAIN = {
 
 def begin() -> dict[str, str]:
     """Return the forms that are alike in all warehouses."""
-    return {**STANDARD, **_PLAIN, **WINDOWS}
+    return {**STANDARD, **_PLAIN}
 
 
 def fit(value: str) -> str:

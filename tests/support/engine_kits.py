@@ -17,6 +17,7 @@ _MODULES = {
     "clickhouse": "support.engine_kit_clickhouse",
     "portable": "dpsql.testing.kits.portable",
     "postgres": "support.engine_kit_postgres",
+    "redshift": "support.engine_kit_redshift",
     "spark": "support.engine_kit_spark",
     "sqlite": "support.engine_kit_sqlite",
 }

@@ -20,7 +20,6 @@ from dpsql.engines.warehouse import (
     put_in_order,
     refuse_files,
     refuse_options,
-    require_select,
     unreachable,
 )
 
@@ -85,8 +84,10 @@ class TrinoEngine(ConnectedWarehouse):
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
-        names, rows = self._run(cursor, statement)
-        return build_table(names, rows, statement.types)
+        sql, values = put_in_order(statement.sql, list_texts(statement.parameters))
+        cursor.execute(sql, values or None)
+        rows = cursor.fetchall()
+        return build_table([str(column[0]) for column in cursor.description], rows, statement.types)
 
     def found(self, name: str) -> Registered:
         """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
@@ -97,12 +98,6 @@ class TrinoEngine(ConnectedWarehouse):
             table = self.fetch(statement)
             return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return []
-
-    def _run(self, cursor: Any, statement: Statement) -> tuple[list[str], list[Any]]:  # noqa: ANN401 - as above
-        sql, values = put_in_order(require_select(statement.sql), list_texts(statement.parameters))
-        cursor.execute(sql, values or None)
-        rows = cursor.fetchall()
-        return [str(column[0]) for column in cursor.description], rows
 
 
 def _authenticate(user: str | None, password: str | None, token: str | None) -> object:

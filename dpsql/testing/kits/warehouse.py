@@ -42,20 +42,31 @@ def name_tables(tables: Mapping[str, pa.Table]) -> dict[str, str]:
 
 
 def list_statements(
-    name: str, table: pa.Table, *, types: Mapping[pa.DataType, str], decimal: str, quote: Callable[[str], str]
+    name: str,
+    table: pa.Table,
+    *,
+    types: Mapping[pa.DataType, str],
+    decimal: str,
+    quote: Callable[[str], str],
+    casts: bool = False,
 ) -> Iterator[str]:
     """Yield the statements that make a table, already with its quoted name, from `table`, which the engine can store.
 
-    `decimal` is the name of a type of numbers, with {0} and {1} for its digits; `quote` writes a text as a literal.
+    `decimal` is the name of a type of numbers, with {0} and {1} for its digits; `quote` writes a text as a literal. With
+    `casts`, texts are not put into columns of other types without a cast.
     """
     kinds = [_name(field.type, types, decimal) for field in table.schema]
-    yield f"CREATE TABLE {name} ({', '.join(f'{field.name} {kind}' for field, kind in zip(table.schema, kinds))})"
+    pairs = [*zip(table.column_names, kinds, strict=True)]
+    yield f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in pairs)})"
     rows = [*zip(*(list_texts(column) for column in table.columns), strict=True)]
+    names = [f"v{at}" for at in range(len(pairs))]
+    shown = ", ".join(f"CAST({each} AS {kind})" for each, kind in zip(names, kinds, strict=True))
     for at in range(0, len(rows), _ROWS):
         values = ", ".join(
             f"({', '.join('NULL' if value is None else quote(value) for value in row)})" for row in rows[at : at + _ROWS]
         )
-        yield f"INSERT INTO {name} VALUES {values}"
+        source = f"SELECT {shown} FROM (VALUES {values}) AS v ({', '.join(names)})" if casts else f"VALUES {values}"
+        yield f"INSERT INTO {name} {source}"
 
 
 def quote_standard(text: str) -> str:
@@ -80,6 +91,8 @@ def list_texts(column: pa.ChunkedArray) -> list[str | None]:
         return [_day(each) for each in values.view(pa.int32()).to_pylist()]
     if pa.types.is_timestamp(values.type):
         return [_moment(each) for each in values.view(pa.int64()).to_pylist()]
+    if pa.types.is_floating(values.type):
+        return [None if each is None else repr(each).replace("inf", "Infinity") for each in values.to_pylist()]
     return [None if each is None else str(each).lower() if isinstance(each, bool) else str(each) for each in values.to_pylist()]
 
 
