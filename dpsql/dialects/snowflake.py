@@ -62,7 +62,6 @@ SNOWFLAKE = Dialect(
             "md5 TEXT": "MD5({0})",
             "sha256 TEXT": "SHA2({0}, 256)",
             "length TEXT": "LENGTH({0})",
-            "|| TEXT TEXT": "({0} || {1})",
             "starts_with TEXT TEXT": "STARTSWITH({0}, {1})",
             "suffix TEXT TEXT": "ENDSWITH({0}, {1})",
             "contains TEXT TEXT": "CONTAINS({0}, {1})",

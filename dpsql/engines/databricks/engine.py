@@ -33,7 +33,7 @@ _SETTINGS = {  # of the session, as far as a SQL warehouse has them
     "LEGACY_TIME_PARSER_POLICY": "CORRECTED",
     "USE_CACHED_RESULT": "false",  # the time of an answer would say whether rows have changed
 }
-_OPTIONS = frozenset(["auth_type", "oauth_client_id", "http_scheme"])
+_OPTIONS = frozenset(["auth_type", "oauth_client_id", "tls_trusted_ca_file"])
 _GRACE = 2.0  # seconds after its time limit until Databricks itself stops a statement, in case this process died
 _COLUMNS = (
     "SELECT table_schema, table_name, column_name, full_data_type FROM information_schema.columns "
@@ -68,7 +68,8 @@ class DatabricksEngine(ConnectedWarehouse):
     ) -> DatabricksEngine:
         """Open "databricks://token:TOKEN@host/catalog/schema?http_path=/sql/1.0/warehouses/...".
 
-        Without a token, `options` name another way to log in: `auth_type` and `oauth_client_id` of the connector.
+        Without a token, `options` name another way to log in: `auth_type` and `oauth_client_id` of the connector, or a
+        `tls_trusted_ca_file`.
         Raises `EngineError` where the warehouse cannot be reached, or has not a table; `UsageError` without the
         connector, or with another option.
         """
@@ -78,11 +79,11 @@ class DatabricksEngine(ConnectedWarehouse):
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
         address = parse_address(url, parts=("catalog", "schema"), known=("http_path",))
         limit = {} if time_limit is None else {"STATEMENT_TIMEOUT": f"{max(1, round(time_limit + _GRACE)):d}"}
-        scheme = options.get("http_scheme", "https")
-        port = "" if address.port is None else f":{address.port}"
+        named = {f"_{name}" if name.startswith("tls_") else name: value for name, value in options.items()}
         connect = partial(
             sql.connect,
-            server_hostname=f"{address.host}{port}" if scheme == "https" else f"{scheme}://{address.host}{port}",
+            server_hostname=address.host,
+            _port=address.port or 443,
             http_path=address.settings.get("http_path", ""),
             access_token=address.password,
             catalog=address.path[0],
@@ -91,7 +92,7 @@ class DatabricksEngine(ConnectedWarehouse):
             use_cloud_fetch=False,  # whatever is handed over comes from the host of the address
             enable_telemetry=False,
             user_agent_entry="dpsql",
-            **{name: value for name, value in options.items() if name != "http_scheme"},
+            **named,
         )
         engine = None
         with suppress(Exception):
