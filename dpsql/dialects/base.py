@@ -41,8 +41,8 @@ class Dialect:
     two sides, and so on for other kinds; "nested" are joins in parentheses; "avg OVER" is a form of avg that is not a
     single call and cannot be a window; "correlated" are subqueries that name the outer row; "NaN" where values cannot
     be NaN; "IN" where IN treats NULL as a value: it is then written as equalities, and IN (SELECT ...) by the form
-    "in_query"; "HAVING" where a name in HAVING is that of an output before that of a column: it is then written with its
-    table; "ORDER BY DOUBLE", or another family, where the order is not DuckDB's.
+    "in_query"; "HAVING" where a name in HAVING is that of an output before that of a column: it is then written with
+    its table; "ORDER BY DOUBLE", or another family, where the order is not DuckDB's.
     """
 
     name: str

@@ -58,6 +58,7 @@ _DOUBLES = {
     "isfinite DOUBLE": f"(ABS({{0}}) < {_INFINITE})",
 }
 
+_REST = _whole(f"MOD({_ONE}, {_DIVISOR})")
 BIGQUERY = Dialect(
     "BigQuery",
     "bigquery",
@@ -69,7 +70,7 @@ BIGQUERY = Dialect(
             **{f"{sign} INTEGER INTEGER": _whole(f"{_ONE} {sign} {_TWO}") for sign in "+-*"},
             **{f"{sign} DECIMAL DECIMAL": _fit(f"{_ONE} {sign} {_TWO}") for sign in "+-*"},
             "// INTEGER INTEGER": _whole(f"DIV({_ONE}, {_DIVISOR})"),
-            "% INTEGER INTEGER": f"(CASE WHEN {{0}} <> {{least}} OR {{1}} <> -1 THEN {_whole(f'MOD({_ONE}, {_DIVISOR})')} END)",
+            "% INTEGER INTEGER": f"(CASE WHEN {{0}} <> {{least}} OR {{1}} <> -1 THEN {_REST} END)",
             "neg INTEGER": _whole(f"-{_ONE}"),
             "abs INTEGER": _whole(f"ABS({_ONE})"),
             "neg DECIMAL": "(-{0})",
@@ -100,9 +101,12 @@ BIGQUERY = Dialect(
             **list_dates("EXTRACT(@ FROM {0})", names=_PARTS, part="date_part"),
             "date_part.dow": "(EXTRACT(DAYOFWEEK FROM {0}) - 1)",
             "date_part.isodow": "(MOD(EXTRACT(DAYOFWEEK FROM {0}) + 5, 7) + 1)",
-            **{f"{name} TIMESTAMP": form for name, form in list_dates(
-                "EXTRACT(@ FROM {0})", names=["hour", "minute", "second"], part="date_part"
-            ).items()},
+            **{
+                f"{name} TIMESTAMP": form
+                for name, form in list_dates(
+                    "EXTRACT(@ FROM {0})", names=["hour", "minute", "second"], part="date_part"
+                ).items()
+            },
             **list_dates(
                 _DATETIME.format(f"DATE_TRUNC({_DAY}, @)"),
                 names="day week=ISOWEEK month quarter year".split(),
@@ -132,7 +136,18 @@ BIGQUERY = Dialect(
     ),
     parameter="@p{n}",
     lacks=frozenset(
-        ["SEMI", "ANTI", "IN", "HAVING", "ORDER BY DOUBLE", "INTERSECT ALL", "EXCEPT ALL", "UTINYINT", "USMALLINT", "UINTEGER"]
+        [
+            "SEMI",
+            "ANTI",
+            "IN",
+            "HAVING",
+            "ORDER BY DOUBLE",
+            "INTERSECT ALL",
+            "EXCEPT ALL",
+            "UTINYINT",
+            "USMALLINT",
+            "UINTEGER",
+        ]
         + [f"{kind} unequal" for kind in ("LEFT", "RIGHT", "FULL")]
     ),
     types=MappingProxyType({"TIMESTAMP": "DATETIME"}),

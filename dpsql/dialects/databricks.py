@@ -12,7 +12,9 @@ from dpsql.dialects.spark import SPARK
 
 __all__ = ["DATABRICKS"]
 
-_LEFT_OUT = frozenset(["sum_sorted", "avg_sorted", "sqrt", "round", "sign", "/", "%", "signbit", "dayname", "monthname"])
+_LEFT_OUT = frozenset(
+    ["sum_sorted", "avg_sorted", "sqrt", "round", "sign", "/", "%", "signbit", "dayname", "monthname"]
+)
 
 
 def _is_shared(name: str) -> bool:

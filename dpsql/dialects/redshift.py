@@ -21,6 +21,7 @@ _ONE, _TWO = _WIDE.format("{0}"), _WIDE.format("{1}")
 _TRIMMED = "RTRIM({0}, ' ')"
 _DAY, _MOMENT = "CAST({0} AS DATE)", "CAST({0} AS TIMESTAMP)"
 _SINCE = "({0} - DATE '1970-01-01')"
+_WITHIN = f"{DAYS[0]} AND {DAYS[1]}"
 _PARTS = "year month day quarter week doy dow"
 
 
@@ -78,7 +79,7 @@ REDSHIFT = Dialect(
             "date_diff.day": "CAST(CAST({1} AS DATE) - CAST({0} AS DATE) AS BIGINT)",
             "- DATE DATE": "CAST({0} - {1} AS BIGINT)",
             **{
-                f"{sign} DATE INTEGER": f"({{0}} + CAST((CASE WHEN {_SINCE} {sign} {_TWO} BETWEEN {DAYS[0]} AND {DAYS[1]} "
+                f"{sign} DATE INTEGER": f"({{0}} + CAST((CASE WHEN {_SINCE} {sign} {_TWO} BETWEEN {_WITHIN} "
                 f"THEN {sign} {_TWO} END) AS INTEGER))"
                 for sign in "+-"
             },

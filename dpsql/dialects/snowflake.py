@@ -37,8 +37,7 @@ SNOWFLAKE = Dialect(
             "column TEXT": "COLLATE({0}, '')",
             "column DATE": f"(CASE WHEN {{0}} BETWEEN {FIRST_DAY} AND {LAST_DAY} THEN {{0}} END)",
             "column TIMESTAMP": (
-                f"(CASE WHEN CAST({{0}} AS DATE) BETWEEN {FIRST_DAY} AND {LAST_DAY} "
-                f"THEN {_MICRO} END)"
+                f"(CASE WHEN CAST({{0}} AS DATE) BETWEEN {FIRST_DAY} AND {LAST_DAY} THEN {_MICRO} END)"
             ),
             **{f"{sign} INTEGER INTEGER": fit(f"{{0}} {sign} {{1}}") for sign in "+-*"},
             **{f"{sign} DECIMAL DECIMAL": f"CAST({fit(f'{{0}} {sign} {{1}}')} AS {{type}})" for sign in "+-"},

@@ -15,6 +15,7 @@ from dpsql.dialects.warehouse_forms import DAYS, FIRST_DAY, LAST_DAY, begin, lis
 __all__ = ["ATHENA", "TRINO"]
 
 _MOMENT = "CAST({} AS TIMESTAMP(6))"
+_STORED = _MOMENT.format("{0}")
 _WIDE = "CAST({} AS DECIMAL(38, 0))"
 _DAY = "CAST({0} AS DATE)"
 _NULL = "CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL ELSE"
@@ -65,10 +66,9 @@ TRINO = Dialect(
         {
             **begin(),
             **_DOUBLES,
-            "column TIMESTAMP": f"(CASE WHEN {_DAY} BETWEEN {FIRST_DAY} AND {LAST_DAY} THEN {_MOMENT.format('{0}')} END)",
+            "column TIMESTAMP": f"(CASE WHEN {_DAY} BETWEEN {FIRST_DAY} AND {LAST_DAY} THEN {_STORED} END)",
             **{
-                f"{sign} INTEGER INTEGER": _fit(f"{_WIDE.format('{0}')} {sign} {_WIDE.format('{1}')}")
-                for sign in "+-*"
+                f"{sign} INTEGER INTEGER": _fit(f"{_WIDE.format('{0}')} {sign} {_WIDE.format('{1}')}") for sign in "+-*"
             },
             **{f"{sign} DECIMAL DECIMAL": _fit(f"{{0}} {sign} {{1}}") for sign in "+-"},
             "// INTEGER INTEGER": _fit("CAST({0} AS BIGINT) / NULLIF(CAST({1} AS BIGINT), 0)"),
@@ -128,8 +128,7 @@ TRINO = Dialect(
     ),
     parameter="?/*{n}*/",
     lacks=frozenset(
-        ["SEMI", "ANTI", "IN", "FULL unequal", "INTERSECT ALL", "EXCEPT ALL", "ORDER BY DOUBLE"]
-        + ["UTINYINT", "USMALLINT", "UINTEGER"]
+        "SEMI,ANTI,IN,FULL unequal,INTERSECT ALL,EXCEPT ALL,ORDER BY DOUBLE,UTINYINT,USMALLINT,UINTEGER".split(",")
     ),
     types=MappingProxyType({"TIMESTAMP": "TIMESTAMP(6)", "VARCHAR": "VARCHAR"}),
 )

@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Address", "ConnectedWarehouse", "choose_table", "import_driver", "list_texts", "parse_address"]
-__all__ += ["Sources", "build_table", "name_decimal", "put_in_order", "refuse_files", "refuse_options", "require_select", "unreachable"]
+__all__ += [
+    "Sources",
+    "build_table",
+    "name_decimal",
+    "put_in_order",
+    "refuse_files",
+    "refuse_options",
+    "require_select",
+    "unreachable",
+]
 
 Sources = Mapping[str, object]
 _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
@@ -111,7 +120,9 @@ def require_select(sql: str) -> str:
 
 def list_texts(values: Iterable[object]) -> list[str | None]:
     """Return values of parameters as texts that the warehouse casts."""
-    return [None if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+    return [
+        None if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in values
+    ]
 
 
 def put_in_order(sql: str, values: Sequence[object]) -> tuple[str, list[Any]]:

@@ -28,7 +28,6 @@ class FakeBigQuery:
     add: Callable[[Json], None] = lambda _: None
     jobs: dict[str, Json] = field(default_factory=dict)
     asked: list[Json] = field(default_factory=list)  # configurations of the jobs
-    cancelled: list[str] = field(default_factory=list)
 
     def start(self, port: int = 0) -> ThreadingHTTPServer:
         """Serve in a thread, and return the server."""
@@ -82,21 +81,18 @@ def _handler(project: FakeBigQuery) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             path = self.path.partition("?")[0]
-            if path.endswith("/jobs"):
-                self._send(_shown(project.insert(json.loads(body))))
-            elif found := re.search(r"/jobs/([^/]+)/cancel$", path):
-                project.cancelled.append(found[1])
-                self._send({"job": _shown(project.jobs[found[1]])})
-            elif path == "/token":
-                self._send({"access_token": "token", "expires_in": 3600, "token_type": "Bearer"})
-            elif path == "/tables":
-                project.add(json.loads(body))
-                self._send({})
-            else:
-                self._send(None)
+            answers: dict[str, Callable[[], Json]] = {
+                "jobs": lambda: _shown(project.insert(json.loads(body))),
+                "token": lambda: {"access_token": "token", "expires_in": 3600, "token_type": "Bearer"},
+                "tables": lambda: project.add(json.loads(body)) or {},
+            }
+            answer = answers.get(path.rpartition("/")[2])
+            self._send(None if answer is None else answer())
 
         def _send(self, answer: Json | None) -> None:
-            body = json.dumps(answer if answer is not None else {"error": {"code": 404, "message": "Not found"}}).encode()
+            body = json.dumps(
+                answer if answer is not None else {"error": {"code": 404, "message": "Not found"}}
+            ).encode()
             self.send_response(200 if answer is not None else 404)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

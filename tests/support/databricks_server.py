@@ -107,7 +107,8 @@ def _results(table: pa.Table) -> Any:
         for at, each in enumerate(table.schema, 1)
     ]
     batches = [
-        ttypes.TSparkArrowBatch(bytes(batch.serialize()), batch.num_rows) for batch in table.combine_chunks().to_batches()
+        ttypes.TSparkArrowBatch(bytes(batch.serialize()), batch.num_rows)
+        for batch in table.combine_chunks().to_batches()
     ]
     return ttypes.TSparkDirectResults(
         operationStatus=ttypes.TGetOperationStatusResp(

@@ -16,9 +16,7 @@ _PORT = start_zetasql()
 _CREDENTIALS = write_credentials(Path(mkdtemp(prefix="dpsql")), _PORT)
 
 
-def _load(
-    engine: BigQueryEngine, name: str, fields: list[dict[str, str]], rows: list[tuple[str | None, ...]]
-) -> None:
+def _load(engine: BigQueryEngine, name: str, fields: list[dict[str, str]], rows: list[tuple[str | None, ...]]) -> None:
     body = {"name": f"{engine._dataset[1]}.{name}", "fields": fields, "rows": rows}
     urlopen(Request(f"http://127.0.0.1:{_PORT}/tables", json.dumps(body).encode())).read()
 

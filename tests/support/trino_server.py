@@ -66,9 +66,7 @@ def _handler(trino: FakeTrino) -> type[BaseHTTPRequestHandler]:
             except Exception as error:  # noqa: BLE001 - whatever a statement does, the client is told
                 self._send({"error": {"message": str(error), "errorName": "FAILED", "errorType": "USER_ERROR"}})
                 return
-            shown = [
-                {"name": name, "type": type_, "typeSignature": _signature(type_)} for name, type_ in columns
-            ]
+            shown = [{"name": name, "type": type_, "typeSignature": _signature(type_)} for name, type_ in columns]
             self._send({"columns": shown, "data": rows})
 
         def _send(self, body: dict[str, Any]) -> None:

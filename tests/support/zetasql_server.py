@@ -71,7 +71,7 @@ def _start() -> None:
         for each in body["fields"]:
             builder = builder.add_column(each["name"], kinds[each["type"]][0])
         types = [each["type"] for each in body["fields"]]
-        rows = [TableData.Row(cell=[cell(*pair) for pair in zip(types, row)]) for row in body["rows"]]
+        rows = [TableData.Row(cell=[cell(*pair) for pair in zip(types, row, strict=True)]) for row in body["rows"]]
         tables[name] = (builder.build(), TableContent(table_data=TableData(row=rows)))
         project.tables[body["name"]] = body["fields"]
 
@@ -97,10 +97,13 @@ def _start() -> None:
         types = [names[int(column.type.type_kind)] for column in query.columns]
         fields = [
             {"name": column.name, "type": kind, "mode": "NULLABLE"}
-            for column, kind in zip(query.columns, types)
+            for column, kind in zip(query.columns, types, strict=True)
         ]
         data = answer.content.table_data
-        rows = [[_write(kind, value) for kind, value in zip(types, row.cell)] for row in (data.row if data else [])]
+        rows = [
+            [_write(kind, value) for kind, value in zip(types, row.cell, strict=True)]
+            for row in (data.row if data else [])
+        ]
         return fields, rows
 
     def _write(kind: str, value: Any) -> str | None:

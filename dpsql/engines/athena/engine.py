@@ -95,16 +95,12 @@ class AthenaEngine(ConnectedWarehouse):
 
 def _create_converter() -> object:
     """Return a converter of PyAthena's that leaves values as texts, since Python's types do not reach as far."""
-    converter = import_driver("pyathena.converter", engine="Athena", extra="athena")
+    made = import_driver("pyathena.converter", engine="Athena", extra="athena").DefaultTypeConverter()
+    for type_ in [*made.mappings]:
+        made.set(type_, _keep)
+    return made
 
-    class Texts(converter.Converter):  # type: ignore[misc, name-defined] - the driver is an extra
-        """Values as Athena writes them."""
 
-        def __init__(self) -> None:
-            super().__init__(mappings={}, default=str)
-
-        def convert(self, type_: str, value: str | None, **_: object) -> str | None:  # noqa: ARG002 - PyAthena's
-            """Return the text of a value."""
-            return value
-
-    return Texts()
+def _keep(value: str | None) -> str | None:
+    """Return the text of a value as Athena writes it."""
+    return value

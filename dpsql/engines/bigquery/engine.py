@@ -48,7 +48,7 @@ class BigQueryEngine(RemoteEngine):
 
     def __init__(
         self,
-        client: bigquery.Client,
+        client: Any,  # noqa: ANN401 - its methods have no types
         dataset: tuple[str, str],
         sources: Sources,
         *,
@@ -57,7 +57,7 @@ class BigQueryEngine(RemoteEngine):
     ) -> None:
         self._client = client
         self._dataset = dataset
-        self._job: bigquery.QueryJob | None = None
+        self._job: Any = None
         self._limits = {
             "maximum_bytes_billed": most_bytes,
             "job_timeout_ms": None if time_limit is None else max(1, round((time_limit + _GRACE) * 1_000)),
@@ -83,18 +83,19 @@ class BigQueryEngine(RemoteEngine):
         project, settings = _read_project(url), address.settings
         client = None
         with suppress(Exception):
-            from google.oauth2.service_account import Credentials
-
+            credentials = import_driver(
+                "google.oauth2.service_account", engine="BigQuery", extra="bigquery"
+            ).Credentials
             file = settings.get("credentials")
             client = bigquery.Client(
                 project=project,
-                credentials=None if file is None else Credentials.from_service_account_file(file),
+                credentials=None if file is None else oauth.Credentials.from_service_account_file(file),
                 location=settings.get("location"),
                 client_options={name: options[name] for name in ("api_endpoint",) if name in options},
             )
         if client is None:
             raise unreachable("BigQuery", client="bq")
-        return cls(client, (project, *address.path), sources, most_bytes=most, time_limit=time_limit)
+        return cls(client, (project, address.path[0]), sources, most_bytes=most, time_limit=time_limit)
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Run one SELECT as a job, and return its answer."""

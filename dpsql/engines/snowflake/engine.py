@@ -93,7 +93,9 @@ class SnowflakeEngine(ConnectedWarehouse):
         """
         refuse_files(sources)
         dbapi = import_driver(_DRIVER, engine="Snowflake", extra="snowflake")
-        hint = f"Name an option of the driver, such as {_OPTION}auth_type; the address has account, database and schema."
+        hint = (
+            f"Name an option of the driver, such as {_OPTION}auth_type; the address has account, database and schema."
+        )
         refuse_options(options, known=lambda name: name.startswith(_OPTION) and name not in _OURS, hint=hint)
         address = parse_address(url, parts=("database", "schema"), known=("warehouse", "role"))
         given = {"username": address.user, "password": address.password}
@@ -121,7 +123,9 @@ class SnowflakeEngine(ConnectedWarehouse):
         import pyarrow as pa
 
         texts = list_texts(statement.parameters)
-        bound = pa.RecordBatch.from_arrays([pa.array([each], pa.string()) for each in texts], [f"p{at}" for at in range(len(texts))])
+        bound = pa.RecordBatch.from_arrays(
+            [pa.array([each], pa.string()) for each in texts], [f"p{at}" for at in range(len(texts))]
+        )
         cursor.execute(statement.sql, bound if texts else None)
         return cursor.fetch_arrow_table()
 

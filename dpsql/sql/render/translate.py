@@ -34,7 +34,7 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
         _adapt(cast("Node", node), forms, dialect=dialect, at=at)
     if "HAVING" in dialect.lacks:
-        _qualify_having(tree)
+        _qualify_having(cast("Node", tree))
     try:
         return str(tree.sql(dialect=dialect.sqlglot, identify=True, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError:

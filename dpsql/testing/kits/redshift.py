@@ -36,7 +36,6 @@ def _fit(table: pa.Table) -> pa.Table:
     return fitted
 
 
-
 def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = None) -> Kit:
     """Return the kit of the database at `url`, in which the user may create tables. They stay there."""
     if url is None:

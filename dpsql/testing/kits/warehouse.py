@@ -10,7 +10,17 @@ import pyarrow as pa
 
 from dpsql.testing.tables import fit_table
 
-__all__ = ["DAYS", "MOMENTS", "fit_calendar", "list_texts", "name_tables", "reach_calendar", "list_statements", "quote_backslashed", "quote_standard"]
+__all__ = [
+    "DAYS",
+    "MOMENTS",
+    "fit_calendar",
+    "list_statements",
+    "list_texts",
+    "name_tables",
+    "quote_backslashed",
+    "quote_standard",
+    "reach_calendar",
+]
 
 _DAY = 86_400_000_000
 DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
@@ -27,7 +37,9 @@ def fit_calendar(table: pa.Table, *, stored: Mapping[pa.DataType, pa.DataType] |
     """
     types = {**_WHOLE, pa.float32(): pa.float64(), **(stored or {})}
     week = 7  # the suite adds days, and what passes the end is NULL
-    return fit_table(table, stored=types, days=(DAYS[0], DAYS[1] - week), moments=MOMENTS, infinite=False, zero_bytes=False)
+    return fit_table(
+        table, stored=types, days=(DAYS[0], DAYS[1] - week), moments=MOMENTS, infinite=False, zero_bytes=False
+    )
 
 
 def reach_calendar(table: pa.Table) -> pa.Table:
@@ -52,8 +64,8 @@ def list_statements(
 ) -> Iterator[str]:
     """Yield the statements that make a table, already with its quoted name, from `table`, which the engine can store.
 
-    `decimal` is the name of a type of numbers, with {0} and {1} for its digits; `quote` writes a text as a literal. With
-    `casts`, texts are not put into columns of other types without a cast.
+    `decimal` is the name of a type of numbers, with {0} and {1} for its digits; `quote` writes a text as a literal.
+    With `casts`, texts are not put into columns of other types without a cast.
     """
     kinds = [_name(field.type, types, decimal) for field in table.schema]
     pairs = [*zip(table.column_names, kinds, strict=True)]
@@ -63,7 +75,8 @@ def list_statements(
     shown = ", ".join(f"CAST({each} AS {kind})" for each, kind in zip(names, kinds, strict=True))
     for at in range(0, len(rows), _ROWS):
         values = ", ".join(
-            f"({', '.join('NULL' if value is None else quote(value) for value in row)})" for row in rows[at : at + _ROWS]
+            f"({', '.join('NULL' if value is None else quote(value) for value in row)})"
+            for row in rows[at : at + _ROWS]
         )
         source = f"SELECT {shown} FROM (VALUES {values}) AS v ({', '.join(names)})" if casts else f"VALUES {values}"
         yield f"INSERT INTO {name} {source}"
@@ -93,7 +106,10 @@ def list_texts(column: pa.ChunkedArray) -> list[str | None]:
         return [_moment(each) for each in values.view(pa.int64()).to_pylist()]
     if pa.types.is_floating(values.type):
         return [None if each is None else repr(each).replace("inf", "Infinity") for each in values.to_pylist()]
-    return [None if each is None else str(each).lower() if isinstance(each, bool) else str(each) for each in values.to_pylist()]
+    return [
+        None if each is None else str(each).lower() if isinstance(each, bool) else str(each)
+        for each in values.to_pylist()
+    ]
 
 
 def _day(number: int | None) -> str | None:

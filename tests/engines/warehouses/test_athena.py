@@ -43,9 +43,16 @@ def give(endpoint: str, kinds: tuple[str, ...], *rows: list[str]) -> None:
     """Let the next statement give rows: moto repeats the names of the columns as its first row, as Athena does."""
     columns = [
         {
-            **dict.fromkeys(["CatalogName", "SchemaName", "TableName"], ""),
-            **{"Name": f"c{at}", "Label": f"c{at}", "Type": kind, "Precision": 0, "Scale": 0},
-            **{"Nullable": "UNKNOWN", "CaseSensitive": False},
+            "CatalogName": "",
+            "SchemaName": "",
+            "TableName": "",
+            "Name": f"c{at}",
+            "Label": f"c{at}",
+            "Type": kind,
+            "Precision": 0,
+            "Scale": 0,
+            "Nullable": "UNKNOWN",
+            "CaseSensitive": False,
         }
         for at, kind in enumerate(kinds)
     ]
@@ -82,7 +89,9 @@ def test_tables_and_values(endpoint: str) -> None:
     assert [column.type for column in engine.columns("reads")[:2]] == ["BIGINT", "VARCHAR"]
     give(endpoint, KINDS, ROW)
     statement = Statement("SELECT ?/*2*/, ?/*1*/", ("it's", None), TYPES)
-    values = [column.to_pylist()[0] for column in open_exact(engine.execute(statement)) if str(column.type) != "date32[day]"]
+    values = [
+        column.to_pylist()[0] for column in open_exact(engine.execute(statement)) if str(column.type) != "date32[day]"
+    ]
     assert values[0] == 9_007_199_254_740_993
     assert values[1] == ""
     assert str(values[2]) == "1.50"
