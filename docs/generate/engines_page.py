@@ -51,7 +51,8 @@ def page() -> str:
             "as in `date_part('year', day)`. `lacks` are joins, set operations and the like.\n",
             _called(dialects),
             "## Warehouses\n",
-            "[None of them was run against the real service](../how-to/warehouses.md#what-was-tested). Athena is as Trino.\n",
+            "[None of them was run against the real service](../how-to/warehouses.md#what-was-tested).",
+            "Athena is as Trino.\n",
             _called(_WAREHOUSES),
         ]
     )

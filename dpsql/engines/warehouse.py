@@ -134,16 +134,16 @@ def put_in_order(sql: str, values: Sequence[object]) -> tuple[str, list[Any]]:
     return _PLACE.sub("?", sql), [values[int(number) - 1] for number in _PLACE.findall(sql)]
 
 
-def build_table(names: Sequence[str], rows: Sequence[Sequence[Any]], types: Sequence[str]) -> pa.Table:
-    """Return rows of a driver without Arrow as a table; `types` are DuckDB's names, or none where it may infer them.
+def build_table(rows: Sequence[Sequence[Any]], types: Sequence[str], *, width: int) -> pa.Table:
+    """Return rows of a driver without Arrow as a table of `width` columns; without `types`, Arrow infers them.
 
     Dates and time stamps are read from texts, since those of Python end with the year 9999.
     """
     import pyarrow as pa
 
-    columns = [*zip(*rows, strict=True)] or [()] * len(names)
-    arrays = [_build_array(values, type_) for values, type_ in zip(columns, types or [""] * len(names), strict=True)]
-    return pa.table(arrays, names=[f"c{at}" for at in range(len(names))])
+    columns = [*zip(*rows, strict=True)] or [()] * width
+    arrays = [_build_array(values, type_) for values, type_ in zip(columns, types or [""] * width, strict=True)]
+    return pa.table(arrays, names=[f"c{at}" for at in range(width)])
 
 
 def _build_array(values: Sequence[Any], type_: str) -> pa.Array:

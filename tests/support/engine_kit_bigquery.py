@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 from support.bigquery_kit import start_zetasql, write_credentials
 
 from dpsql.engines.bigquery.engine import BigQueryEngine
-from dpsql.testing.kits.bigquery import create_kit
+from dpsql.testing.kits.bigquery import Fields, Rows, create_kit
 
 __all__ = ["KIT"]
 
@@ -16,7 +16,7 @@ _PORT = start_zetasql()
 _CREDENTIALS = write_credentials(Path(mkdtemp(prefix="dpsql")), _PORT)
 
 
-def _load(engine: BigQueryEngine, name: str, fields: list[dict[str, str]], rows: list[tuple[str | None, ...]]) -> None:
+def _load(engine: BigQueryEngine, name: str, *, fields: Fields, rows: Rows) -> None:
     body = {"name": f"{engine._dataset[1]}.{name}", "fields": fields, "rows": rows}
     urlopen(Request(f"http://127.0.0.1:{_PORT}/tables", json.dumps(body).encode())).read()
 

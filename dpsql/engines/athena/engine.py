@@ -80,7 +80,7 @@ class AthenaEngine(ConnectedWarehouse):
         literals = ["NULL" if value is None else "'" + value.replace("'", "''") + "'" for value in values]
         cursor.execute(sql, literals or None, paramstyle="qmark", result_reuse_enable=False)
         rows = cursor.fetchall()
-        return build_table([column[0] for column in cursor.description], rows, statement.types)
+        return build_table(rows, statement.types, width=len(cursor.description))
 
     def found(self, name: str) -> Registered:
         """Return the table "name" or "database.name" of the catalog; names are lower-case."""

@@ -50,8 +50,8 @@ class BigQueryEngine(RemoteEngine):
         self,
         client: Any,  # noqa: ANN401 - its methods have no types
         dataset: tuple[str, str],
-        sources: Sources,
         *,
+        sources: Sources,
         most_bytes: int | None = None,
         time_limit: float | None = None,
     ) -> None:
@@ -83,9 +83,7 @@ class BigQueryEngine(RemoteEngine):
         project, settings = _read_project(url), address.settings
         client = None
         with suppress(Exception):
-            credentials = import_driver(
-                "google.oauth2.service_account", engine="BigQuery", extra="bigquery"
-            ).Credentials
+            oauth = import_driver("google.oauth2.service_account", engine="BigQuery", extra="bigquery")
             file = settings.get("credentials")
             client = bigquery.Client(
                 project=project,
@@ -95,7 +93,7 @@ class BigQueryEngine(RemoteEngine):
             )
         if client is None:
             raise unreachable("BigQuery", client="bq")
-        return cls(client, (project, address.path[0]), sources, most_bytes=most, time_limit=time_limit)
+        return cls(client, (project, address.path[0]), sources=sources, most_bytes=most, time_limit=time_limit)
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Run one SELECT as a job, and return its answer."""

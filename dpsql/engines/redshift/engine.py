@@ -110,7 +110,9 @@ class RedshiftEngine(ConnectedWarehouse):
         with suppress(Exception):
             answer = self.fetch(Statement(_COLUMNS.strip(), wanted))
             rows = [*zip(*(column.to_pylist() for column in answer.columns), strict=True)]
-        found = (((str(row[0]), str(row[1])), str(row[2]), _name_type(*row[3:])) for row in rows)
+        found = (
+            ((str(row[0]), str(row[1])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5])) for row in rows
+        )
         return choose_table(name, found, engine="Redshift", wanted=wanted)
 
 
@@ -124,7 +126,7 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _name_type(name: str, width: int | None, scale: int | None) -> str:
+def _name_type(name: str, *, width: int | None, scale: int | None) -> str:
     """Return DuckDB's name of a type, or Redshift's for one that dpsql does not compute with."""
     if name == "numeric" and width is not None:
         return name_decimal(width, scale or 0)

@@ -139,7 +139,7 @@ class SnowflakeEngine(ConnectedWarehouse):
         wanted = (schema or self._schema, table)
         rows = self.fetch(Statement(_COLUMNS.strip(), wanted))
         found = (
-            ((self._database, *map(str, row[:2])), str(row[2]), _name_type(*row[3:]))
+            ((self._database, *map(str, row[:2])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5]))
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)
         )
         return choose_table(name, found, engine="Snowflake", wanted=wanted)
@@ -156,7 +156,7 @@ def _set(connection: Any, time_limit: float | None) -> None:  # noqa: ANN401 - o
             cursor.fetch_arrow_table()
 
 
-def _name_type(name: str, width: int | None, scale: int | None) -> str:
+def _name_type(name: str, *, width: int | None, scale: int | None) -> str:
     """Return DuckDB's name of a type, or Snowflake's for one that dpsql does not compute with."""
     if name != "NUMBER" or width is None or scale is None:
         return _TYPES.get(name, name)

@@ -11,6 +11,7 @@ from dpsql.dialects.trino import TRINO
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.trino.catalog import find_table
 from dpsql.engines.warehouse import (
+    Address,
     ConnectedWarehouse,
     Sources,
     build_table,
@@ -67,7 +68,7 @@ class TrinoEngine(ConnectedWarehouse):
             source="dpsql",
             http_scheme=scheme,
             verify=address.settings.get("verify", True),
-            auth=_authenticate(address.user, address.password, address.settings.get("token")),
+            auth=_authenticate(address),
             session_properties={**options, **limit},
             timezone="UTC",
             legacy_primitive_types=True,  # texts, since Python's own types do not reach as far
@@ -87,7 +88,7 @@ class TrinoEngine(ConnectedWarehouse):
         sql, values = put_in_order(statement.sql, list_texts(statement.parameters))
         cursor.execute(sql, values or None)
         rows = cursor.fetchall()
-        return build_table([str(column[0]) for column in cursor.description], rows, statement.types)
+        return build_table(rows, statement.types, width=len(cursor.description))
 
     def found(self, name: str) -> Registered:
         """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
@@ -100,8 +101,8 @@ class TrinoEngine(ConnectedWarehouse):
         return []
 
 
-def _authenticate(user: str | None, password: str | None, token: str | None) -> object:
+def _authenticate(address: Address) -> object:
     auth = import_driver("trino.auth", engine="Trino", extra="trino")
-    if token is not None:
-        return auth.JWTAuthentication(token)
-    return None if password is None else auth.BasicAuthentication(user, password)
+    if "token" in address.settings:
+        return auth.JWTAuthentication(address.settings["token"])
+    return None if address.password is None else auth.BasicAuthentication(address.user, address.password)

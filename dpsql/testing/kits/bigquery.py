@@ -16,7 +16,9 @@ from dpsql.testing.kits.warehouse import fit_calendar, list_texts, name_tables, 
 
 __all__ = ["create_kit"]
 
-Load = Callable[[BigQueryEngine, str, list[dict[str, str]], list[tuple[str | None, ...]]], None]
+Fields = list[dict[str, str]]
+Rows = list[tuple[str | None, ...]]
+Load = Callable[..., None]
 _TYPES = {
     pa.bool_(): "BOOL",
     pa.int64(): "INT64",
@@ -36,16 +38,17 @@ def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = No
     if url is None:
         hint = "Write --url bigquery://project/dataset"
         raise UsageError("kit-unknown", "The kit of BigQuery needs an address.", hint=hint)
-    opened = partial(_open, url, options or {}, load or _load)
+    opened = partial(_open, url, options=options or {}, load=load or _load)
     return Kit("bigquery", opened, fit_calendar, reach_calendar, own=_OWN)
 
 
-def _open(url: str, options: Mapping[str, str], load: Load, tables: Mapping[str, pa.Table]) -> Engine:
+def _open(url: str, tables: Mapping[str, pa.Table], *, options: Mapping[str, str], load: Load) -> Engine:
     names = name_tables(tables)
     engine = BigQueryEngine.open(url, {}, options=options)
     for full, name in names.items():
         table = tables[name]
-        load(engine, full, [*map(_field, table.schema)], [*zip(*map(list_texts, table.columns), strict=True)])
+        rows = [*zip(*map(list_texts, table.columns), strict=True)]
+        load(engine, full, fields=[*map(_field, table.schema)], rows=rows)
     engine._tables = engine.look_up(names)  # noqa: SLF001 - for kits alone
     return rename_tables(engine, names)
 
@@ -57,7 +60,7 @@ def _field(field: pa.Field) -> dict[str, str]:
     return {"name": field.name, "type": "BIGNUMERIC", "mode": "NULLABLE", **digits}
 
 
-def _load(engine: BigQueryEngine, name: str, fields: list[dict[str, str]], rows: list[tuple[str | None, ...]]) -> None:
+def _load(engine: BigQueryEngine, name: str, *, fields: Fields, rows: Rows) -> None:
     from google.cloud import bigquery
 
     client: Any = engine._client  # noqa: SLF001 - for kits alone

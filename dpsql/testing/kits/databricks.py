@@ -30,10 +30,10 @@ def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = No
     if url is None:
         hint = "Write --url databricks://token:TOKEN@host/catalog/schema?http_path=..."
         raise UsageError("kit-unknown", "The kit of Databricks needs an address.", hint=hint)
-    return Kit("databricks", partial(_open, url, options or {}), fit_calendar, reach_calendar)
+    return Kit("databricks", partial(_open, url, options=options or {}), fit_calendar, reach_calendar)
 
 
-def _open(url: str, options: Mapping[str, str], tables: Mapping[str, pa.Table]) -> Engine:
+def _open(url: str, tables: Mapping[str, pa.Table], *, options: Mapping[str, str]) -> Engine:
     names = name_tables(tables)
     engine = DatabricksEngine.open(url, {}, options=options)
     with engine._connection.cursor() as cursor:  # noqa: SLF001 - for kits alone

@@ -41,10 +41,10 @@ def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = No
     if url is None:
         hint = "Write --url redshift://user:password@host:5439/database"
         raise UsageError("kit-unknown", "The kit of Redshift needs an address.", hint=hint)
-    return Kit("redshift", partial(_open, url, options or {}), _fit, reach_calendar, own=_OWN)
+    return Kit("redshift", partial(_open, url, options=options or {}), _fit, reach_calendar, own=_OWN)
 
 
-def _open(url: str, options: Mapping[str, str], tables: Mapping[str, pa.Table]) -> Engine:
+def _open(url: str, tables: Mapping[str, pa.Table], *, options: Mapping[str, str]) -> Engine:
     names = name_tables(tables)
     engine = RedshiftEngine.open(url, {}, options=options)
     with engine._connection.cursor() as cursor:  # noqa: SLF001 - for kits alone

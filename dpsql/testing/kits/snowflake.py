@@ -30,10 +30,10 @@ def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = No
     if url is None:
         hint = "Write --url snowflake://user:password@account/database/schema?warehouse=...&role=..."
         raise UsageError("kit-unknown", "The kit of Snowflake needs an address.", hint=hint)
-    return Kit("snowflake", partial(_open, url, options or {}), fit_calendar, reach_calendar)
+    return Kit("snowflake", partial(_open, url, options=options or {}), fit_calendar, reach_calendar)
 
 
-def _open(url: str, options: Mapping[str, str], tables: Mapping[str, pa.Table]) -> Engine:
+def _open(url: str, tables: Mapping[str, pa.Table], *, options: Mapping[str, str]) -> Engine:
     names = name_tables(tables)
     engine = SnowflakeEngine.open(url, {}, options=options)
     with engine._connection.cursor() as cursor:  # noqa: SLF001 - for kits alone

@@ -31,10 +31,10 @@ def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = No
     if url is None:
         hint = "Write --url trino://user@host:8080/memory/default"
         raise UsageError("kit-unknown", "The kit of Trino needs an address.", hint=hint)
-    return Kit("trino", partial(_open, url, options or {}), fit_calendar, reach_calendar, own=_OWN)
+    return Kit("trino", partial(_open, url, options=options or {}), fit_calendar, reach_calendar, own=_OWN)
 
 
-def _open(url: str, options: Mapping[str, str], tables: Mapping[str, pa.Table]) -> Engine:
+def _open(url: str, tables: Mapping[str, pa.Table], *, options: Mapping[str, str]) -> Engine:
     names = name_tables(tables)
     engine = TrinoEngine.open(url, {}, options=options)
     with engine._connection.cursor() as cursor:  # noqa: SLF001 - for kits alone

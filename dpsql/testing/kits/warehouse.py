@@ -67,7 +67,7 @@ def list_statements(
     `decimal` is the name of a type of numbers, with {0} and {1} for its digits; `quote` writes a text as a literal.
     With `casts`, texts are not put into columns of other types without a cast.
     """
-    kinds = [_name(field.type, types, decimal) for field in table.schema]
+    kinds = [_name(field.type, types=types, decimal=decimal) for field in table.schema]
     pairs = [*zip(table.column_names, kinds, strict=True)]
     yield f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in pairs)})"
     rows = [*zip(*(list_texts(column) for column in table.columns), strict=True)]
@@ -93,7 +93,7 @@ def quote_backslashed(text: str) -> str:
     return "'" + "".join(special.get(each, each) for each in text) + "'"
 
 
-def _name(type_: pa.DataType, types: Mapping[pa.DataType, str], decimal: str) -> str:
+def _name(type_: pa.DataType, *, types: Mapping[pa.DataType, str], decimal: str) -> str:
     return decimal.format(type_.precision, type_.scale) if pa.types.is_decimal(type_) else types[type_]
 
 
