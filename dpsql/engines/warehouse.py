@@ -44,6 +44,7 @@ _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _PLACE = re.compile(r"\?/\*(\d+)\*/")
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
 _EPOCH = date(1970, 1, 1)
+_JAVA = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _WIDEST = 38  # digits of DuckDB's DECIMAL
 
 
@@ -118,11 +119,16 @@ def require_select(sql: str) -> str:
     return sql
 
 
-def list_texts(values: Iterable[object]) -> list[str | None]:
-    """Return values of parameters as texts that the warehouse casts."""
-    return [
-        None if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in values
-    ]
+def list_texts(values: Iterable[object], *, of_java: bool = False) -> list[str | None]:
+    """Return values of parameters as texts that the warehouse casts; `of_java`, as a warehouse in Java reads them."""
+    return [None if value is None else _write(value, of_java=of_java) for value in values]
+
+
+def _write(value: object, *, of_java: bool) -> str:
+    text = str(value)
+    if isinstance(value, float) and of_java:
+        return _JAVA.get(text, text)
+    return text.lower() if isinstance(value, bool) else text
 
 
 def put_in_order(sql: str, values: Sequence[object]) -> tuple[str, list[Any]]:

@@ -76,7 +76,7 @@ class AthenaEngine(ConnectedWarehouse):
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
-        sql, values = put_in_order(statement.sql, list_texts(statement.parameters))
+        sql, values = put_in_order(statement.sql, list_texts(statement.parameters, of_java=True))
         literals = ["NULL" if value is None else "'" + value.replace("'", "''") + "'" for value in values]
         cursor.execute(sql, literals or None, paramstyle="qmark", result_reuse_enable=False)
         rows = cursor.fetchall()

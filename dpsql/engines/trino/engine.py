@@ -85,7 +85,7 @@ class TrinoEngine(ConnectedWarehouse):
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
-        sql, values = put_in_order(statement.sql, list_texts(statement.parameters))
+        sql, values = put_in_order(statement.sql, list_texts(statement.parameters, of_java=True))
         cursor.execute(sql, values or None)
         rows = cursor.fetchall()
         return build_table(rows, statement.types, width=len(cursor.description))

@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from sqlglot import parse_one
+from sqlglot.expressions import Query
 
 from dpsql.dialects import Dialect
 from dpsql.sql.ir.catalog import Catalog
@@ -68,3 +70,13 @@ def test_the_sql_of_a_dialect_is_the_golden_text(engine: str) -> None:
     if os.environ.get("DPSQL_REGENERATE"):
         file.write_text("\n".join(blocks))
     assert "\n".join(blocks) == file.read_text()
+
+
+@pytest.mark.parametrize("engine", ["athena", "bigquery", "databricks", "redshift", "snowflake", "trino"])
+def test_the_golden_text_of_a_warehouse_is_read_in_its_own_dialect(engine: str) -> None:
+    dialect = dialect_of(engine)
+    blocks = (Path(__file__).parent / "written" / f"{engine}.sql").read_text().split("\n\n")
+    statements = [sql for block in blocks if (sql := block.partition("\n")[2].partition("\n-- ")[0]) != "lacking"]
+    assert len(statements) > 20
+    for sql in statements:
+        assert isinstance(parse_one(sql, read=dialect.sqlglot), Query)

@@ -78,6 +78,8 @@ def test_values_come_back_in_their_types_also_beyond_the_year_9999() -> None:
         assert rows[4][0].microsecond == 999_999
         assert [each is None for each in rows[5]] == [False, True]
         assert "USING NULL,'it''s',NULL" in trino.asked[-1][0]
+        engine.execute(Statement("SELECT ?/*1*/, ?/*2*/, ?/*3*/", (float("-inf"), float("nan"), "inf")))
+        assert "USING '-Infinity','NaN','inf'" in trino.asked[-1][0]
         engine.close()
 
 
