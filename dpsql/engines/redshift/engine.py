@@ -30,7 +30,6 @@ _SETTINGS = {"timezone": "'UTC'", "datestyle": "'ISO, YMD'"}
 _OF_REDSHIFT = {
     "enable_result_cache_for_session": "off",  # the time of an answer would say whether rows have changed
     "enable_case_sensitive_identifier": "true",
-    "case_sensitive_super_attribute": "true",
 }
 _OPTIONS = frozenset(["query_group", "wlm_query_slot_count"])
 _GRACE = 2.0  # seconds after its time limit until Redshift itself stops a statement, in case this process died

@@ -45,7 +45,6 @@ _SETTINGS = {  # parameters of the session; one that is set for the account or t
     "WEEK_START": "1",
     "ROWS_PER_RESULTSET": "0",
     "QUOTED_IDENTIFIERS_IGNORE_CASE": "FALSE",
-    "DEFAULT_DDL_COLLATION": "''",
     "USE_CACHED_RESULT": "FALSE",  # the time of an answer would say whether rows have changed
     "ABORT_DETACHED_QUERY": "TRUE",
 }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TrinoEngine"]
 
 _DRIVER = "trino.dbapi"
-_OURS = frozenset(["query_max_run_time", "legacy_timestamp", "execution_policy"])
+_OURS = frozenset(["query_max_run_time"])
 _GRACE = 2.0  # seconds after its time limit until Trino itself stops a query, in case this process died
 
 

@@ -80,3 +80,9 @@ def test_the_golden_text_of_a_warehouse_is_read_in_its_own_dialect(engine: str) 
     assert len(statements) > 20
     for sql in statements:
         assert isinstance(parse_one(sql, read=dialect.sqlglot), Query)
+
+
+def test_what_a_warehouse_sorts_otherwise_is_refused() -> None:
+    (asked,) = (each for each in load_queries() if each.name == "public_order_by_double")
+    assert rewrite_query(asked, catalog_for(dialect_of("bigquery"))) is None
+    assert rewrite_query(asked, catalog_for(dialect_of("snowflake"))) is not None
