@@ -28,11 +28,14 @@ _OWN = frozenset(["domain_listed", "known_listed"])  # what is listed as 'de ' i
 
 
 def _fit(table: pa.Table) -> pa.Table:
-    """Return a table without the blanks at the end of texts, which do not count there."""
+    """Return a table with NULL for texts that end with a blank, which does not count there."""
     fitted = fit_calendar(table)
     for at, field in enumerate(fitted.schema):
         if pa.types.is_string(field.type):
-            fitted = fitted.set_column(at, field.name, pc.utf8_rtrim(fitted.column(at), " "))
+            ends = pc.ends_with(fitted.column(at), pattern=" ")
+            fitted = fitted.set_column(
+                at, field.name, pc.if_else(ends, pa.scalar(None, pa.string()), fitted.column(at))
+            )
     return fitted
 
 
