@@ -54,6 +54,12 @@ _ENGINES = {
     **dict.fromkeys(["mysql", "mariadb"], "dpsql.engines.mysql.engine:MySQLEngine.open"),
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
     **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
+    "athena": "dpsql.engines.athena.engine:AthenaEngine.open",
+    "bigquery": "dpsql.engines.bigquery.engine:BigQueryEngine.open",
+    "databricks": "dpsql.engines.databricks.engine:DatabricksEngine.open",
+    "redshift": "dpsql.engines.redshift.engine:RedshiftEngine.open",
+    "snowflake": "dpsql.engines.snowflake.engine:SnowflakeEngine.open",
+    "trino": "dpsql.engines.trino.engine:TrinoEngine.open",
 }
 
 

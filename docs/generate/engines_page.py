@@ -10,28 +10,37 @@ from importlib import import_module
 from pages import ROOT, code, head, table
 
 from dpsql.dialects import Dialect
+from dpsql.dialects.bigquery import BIGQUERY
+from dpsql.dialects.databricks import DATABRICKS
 from dpsql.dialects.datafusion import DATAFUSION
 from dpsql.dialects.mysql import MARIADB
 from dpsql.dialects.postgres import POSTGRES
+from dpsql.dialects.redshift import REDSHIFT
+from dpsql.dialects.snowflake import SNOWFLAKE
 from dpsql.dialects.spark import SPARK
+from dpsql.dialects.trino import TRINO
 from dpsql.testing.queries import load_queries
 
 _GAPS = ROOT / "tests" / "engines" / "conformance" / "gaps"
 _EXAMPLES = ROOT / "examples" / "engines"
 _OWN = frozenset(
-    "column literal order canonical md5 keyed_hash mix draw gather lookup in in_query".split()
+    "column collated literal order canonical md5 keyed_hash mix draw gather lookup in in_query".split()
 )  # not called by name
 _FAMILIES = "BOOLEAN INTEGER DECIMAL DOUBLE TEXT DATE TIMESTAMP INTERVAL".split()
+
+
+_WAREHOUSES = {
+    "snowflake": SNOWFLAKE,
+    "bigquery": BIGQUERY,
+    "trino": TRINO,
+    "databricks": DATABRICKS,
+    "redshift": REDSHIFT,
+}
 
 
 def page() -> str:
     """Return the page."""
     dialects = {"postgres": POSTGRES, "spark": SPARK, "datafusion": DATAFUSION, "mariadb": MARIADB, **_examples()}
-    names = sorted({_name(key) for dialect in dialects.values() for key in dialect.forms} - _OWN)
-    rows = [
-        [f"`{name}`".replace("|", "\\|"), *(_taken(dialect, name) for dialect in dialects.values())] for name in names
-    ]
-    header = ["called", *(dialect.name for dialect in dialects.values())]
     return "\n".join(
         [
             head("What each engine answers", "the dialects and tests/engines/conformance/gaps"),
@@ -40,13 +49,25 @@ def page() -> str:
             "[Engines](../how-to/engines.md) says why.\n",
             "## The suite\n",
             "Of the queries that every engine is compared by:\n",
-            table(["engine", "answered", "refused"], _suite(dialects)),
+            table(["engine", "answered", "refused"], _suite({**dialects, **_WAREHOUSES})),
             "## Functions and operators\n",
             "By the family of the first operand, where not all are taken. A point stands before what a word tells,",
             "as in `date_part('year', day)`. `lacks` are joins, set operations and the like.\n",
-            table(header, [*rows, ["`lacks`", *(code(sorted(each.lacks)) for each in dialects.values())]]),
+            _called(dialects),
+            "## Warehouses\n",
+            "[None of them was run against the real service](../how-to/warehouses.md#what-was-tested).",
+            "Athena is as Trino.\n",
+            _called(_WAREHOUSES),
         ]
     )
+
+
+def _called(dialects: Mapping[str, Dialect]) -> str:
+    """Return the table of what can be called on each engine."""
+    names = sorted({_name(key) for dialect in dialects.values() for key in dialect.forms} - _OWN)
+    rows = [_row(name, dialects.values()) for name in names]
+    header = ["called", *(dialect.name for dialect in dialects.values())]
+    return table(header, [*rows, ["`lacks`", *(code(sorted(each.lacks)) for each in dialects.values())]])
 
 
 def _examples() -> dict[str, Dialect]:
@@ -73,5 +94,7 @@ def _taken(dialect: Dialect, name: str) -> str:
 
 def _suite(dialects: Mapping[str, Dialect]) -> Iterable[list[str]]:
     for name, dialect in dialects.items():
+        if not (_GAPS / f"{name}.toml").exists():  # it was not compared
+            continue
         lacking = len(tomllib.loads((_GAPS / f"{name}.toml").read_text(encoding="utf-8"))["refused"])
         yield [dialect.name, str(len(load_queries()) - lacking), str(lacking)]

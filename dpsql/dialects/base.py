@@ -56,7 +56,9 @@ class Dialect:
     be NaN, and "infinity" where they are finite; "IN" where IN treats NULL as a value: it is then written as
     equalities, and IN (SELECT ...) by the form "in_query", which "correlated IN" refuses for a subquery that names the
     outer row; "condition as value" is EXISTS or IN (SELECT ...) outside of WHERE; "ordinal NULLS" is NULLS FIRST or
-    LAST after a position in ORDER BY; "//" where / of whole numbers is the quotient.
+    LAST after a position in ORDER BY; "//" where / of whole numbers is the quotient; "HAVING" where a name in HAVING is
+    that of an output before that of a column: it is then written with its table; "ORDER BY DOUBLE", or another family,
+    where the order is not DuckDB's.
     """
 
     name: str

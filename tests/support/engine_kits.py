@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib import import_module
 
 from support.fuzzing import WHOLE
+from support.snowflake_kit import PYTHON
 
 from dpsql.testing import Kit
 
@@ -17,9 +19,14 @@ _MODULES = {
     "mariadb": "support.engine_kit_mariadb",
     "portable": "dpsql.testing.kits.portable",
     "postgres": "support.engine_kit_postgres",
+    "redshift": "support.engine_kit_redshift",
     "spark": "support.engine_kit_spark",
     "sqlite": "support.engine_kit_sqlite",
 }
+if PYTHON.exists():
+    _MODULES["snowflake"] = "support.engine_kit_snowflake"
+if "DPSQL_ZETASQL" in os.environ:
+    _MODULES["bigquery"] = "support.engine_kit_bigquery"
 KITS = tuple(_MODULES)  # all but DuckDB, with whose answers theirs are compared
 
 

@@ -34,7 +34,7 @@ from dpsql.sql.ir.tree import (
     Window,
     walk,
 )
-from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family
+from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family, Type
 from dpsql.sql.render.collation import unify_collations
 
 __all__ = ["Writer", "format_direction", "identifier"]
@@ -149,6 +149,9 @@ class Writer:
                 return f"({self._select(expression.source)})"
             case _:
                 return self._longer(expression)
+
+    def check_order(self, type_: Type) -> None:
+        """Raise `Unsupported` if the engine sorts values of a type in another order; it is DuckDB's."""
 
     def ordered(self, expression: Expression) -> str:
         """Return what ORDER BY sorts by."""

@@ -113,8 +113,14 @@ class PortableWriter(Writer):
             case _:
                 return Writer.expression(self, expression)
 
+    def check_order(self, type_: Type) -> None:
+        """Raise `Unsupported` if the engine sorts values of a type in another order."""
+        if (what := f"ORDER BY {_word(type_)}") in self.dialect.lacks:
+            raise self._lacking(what)
+
     def ordered(self, expression: Expression) -> str:
-        """Return what ORDER BY sorts by, so that it comes in DuckDB's order."""
+        """Return what ORDER BY sorts by, so that it comes in DuckDB's order. Raises `Unsupported` where it cannot."""
+        self.check_order(expression.type)
         by_bytes = canonicalize(expression) if expression.type == TEXT else expression
         return self._in_form("order", self.expression(by_bytes), type_=expression.type)
 

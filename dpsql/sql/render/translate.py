@@ -36,6 +36,8 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
         raise Unsupported("engine-lacks", reason, hint="Join the other table instead.")
     for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
         _adapt(cast("Node", node), forms, dialect=dialect, at=at)
+    if "HAVING" in dialect.lacks:
+        _qualify_having(cast("Node", tree))
     try:
         return str(tree.sql(dialect=dialect.sqlglot, identify=True, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError:
@@ -97,6 +99,17 @@ def _has_condition_as_value(tree: Node) -> bool:
         or node.args.get("query") is not None
         or (isinstance(node, exp.Anonymous) and any(isinstance(each, exp.Subquery) for each in node.expressions))
     )
+
+
+def _qualify_having(tree: Node) -> None:
+    """Write the columns in each HAVING with the table of FROM, of which there is one."""
+    from sqlglot import expressions as exp
+
+    for having in tree.find_all(exp.Having):
+        source = having.parent.args.get("from_") if having.parent is not None else None
+        for column in having.find_all(exp.Column):
+            if source is not None and not column.table:
+                column.set("table", exp.to_identifier(source.this.alias_or_name))
 
 
 def _filled(form: str, operands: Sequence[str]) -> str:

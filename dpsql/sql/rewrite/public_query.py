@@ -54,6 +54,7 @@ def _print_inexact_types(sql: str, outputs: tuple[Expression, ...]) -> str:
 def _write_term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
     """Return the SQL of an ORDER BY term, by position where the term is an output."""
     if term.expression in outputs:
+        writer.check_order(term.expression.type)
         return sort_by(str(outputs.index(term.expression) + 1), term)
     return sort_by(writer.ordered(make_total(term.expression)), term)
 

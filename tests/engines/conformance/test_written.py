@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from sqlglot import parse_one
+from sqlglot.expressions import Query
 
 from dpsql.dialects import Dialect
 from dpsql.sql.ir.catalog import Catalog
@@ -20,12 +22,18 @@ from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
 DIALECTS = {
+    "athena": "dpsql.dialects.trino:ATHENA",
+    "bigquery": "dpsql.dialects.bigquery:BIGQUERY",
     "clickhouse": "clickhouse:CLICKHOUSE",
+    "databricks": "dpsql.dialects.databricks:DATABRICKS",
     "datafusion": "dpsql.dialects.datafusion:DATAFUSION",
     "mariadb": "dpsql.dialects.mysql:MARIADB",
     "portable": "dpsql.testing.kits.portable:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
+    "redshift": "dpsql.dialects.redshift:REDSHIFT",
+    "snowflake": "dpsql.dialects.snowflake:SNOWFLAKE",
     "spark": "dpsql.dialects.spark:SPARK",
+    "trino": "dpsql.dialects.trino:TRINO",
 }
 NAMES = """
     leading_country ties_at_the_cut filter_text_in filter_is_not_distinct_double filter_and_or_not filter_date key_case
@@ -64,3 +72,19 @@ def test_the_sql_of_a_dialect_is_the_golden_text(engine: str) -> None:
     if os.environ.get("DPSQL_REGENERATE"):
         file.write_text("\n".join(blocks))
     assert "\n".join(blocks) == file.read_text()
+
+
+@pytest.mark.parametrize("engine", ["athena", "bigquery", "databricks", "redshift", "snowflake", "trino"])
+def test_the_golden_text_of_a_warehouse_is_read_in_its_own_dialect(engine: str) -> None:
+    dialect = dialect_of(engine)
+    blocks = (Path(__file__).parent / "written" / f"{engine}.sql").read_text().split("\n\n")
+    statements = [sql for block in blocks if (sql := block.partition("\n")[2].partition("\n-- ")[0]) != "lacking"]
+    assert len(statements) > 20
+    for sql in statements:
+        assert isinstance(parse_one(sql, read=dialect.sqlglot), Query)
+
+
+def test_what_a_warehouse_sorts_otherwise_is_refused() -> None:
+    (asked,) = (each for each in load_queries() if each.name == "public_order_by_double")
+    assert rewrite_query(asked, catalog_for(dialect_of("bigquery"))) is None
+    assert rewrite_query(asked, catalog_for(dialect_of("snowflake"))) is not None

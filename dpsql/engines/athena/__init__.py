@@ -1,0 +1,1 @@
+"""Athena as an engine, through PyAthena."""

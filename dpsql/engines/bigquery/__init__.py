@@ -1,0 +1,1 @@
+"""BigQuery as an engine, through its own client."""

@@ -1,0 +1,170 @@
+"""BigQuery through its own client: a query is a job, which reads the data once; only the answer leaves BigQuery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from dpsql.dialects.bigquery import BIGQUERY
+from dpsql.engines.base import Registered, Statement
+from dpsql.engines.remote import RemoteEngine, table_missing
+from dpsql.engines.warehouse import (
+    Sources,
+    choose_table,
+    import_driver,
+    list_texts,
+    name_decimal,
+    parse_address,
+    refuse_files,
+    refuse_options,
+    require_select,
+    unreachable,
+)
+from dpsql.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from google.cloud import bigquery
+
+__all__ = ["BigQueryEngine"]
+
+_DRIVER = "google.cloud.bigquery"
+_OPTIONS = frozenset(["api_endpoint", "maximum_bytes_billed"])
+_GRACE = 2.0  # seconds after its time limit until BigQuery itself stops a job, in case this process died
+_TYPES = {
+    **dict.fromkeys(["INTEGER", "INT64"], "BIGINT"),
+    **dict.fromkeys(["FLOAT", "FLOAT64"], "DOUBLE"),
+    **dict.fromkeys(["BOOLEAN", "BOOL"], "BOOLEAN"),
+    **dict.fromkeys(["DATETIME", "TIMESTAMP"], "TIMESTAMP"),  # an instant as the time stamp that it is in UTC
+    "STRING": "VARCHAR",
+    "BYTES": "BLOB",
+    "DATE": "DATE",
+}
+
+
+class BigQueryEngine(RemoteEngine):
+    """Engine on a dataset of BigQuery; the tables stay there."""
+
+    def __init__(
+        self,
+        client: Any,  # noqa: ANN401 - its methods have no types
+        dataset: tuple[str, str],
+        *,
+        sources: Sources,
+        most_bytes: int | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        self._client = client
+        self._dataset = dataset
+        self._job: Any = None
+        self._limits = {
+            "maximum_bytes_billed": most_bytes,
+            "job_timeout_ms": None if time_limit is None else max(1, round((time_limit + _GRACE) * 1_000)),
+        }
+        super().__init__(BIGQUERY, self.look_up(sources), time_limit=time_limit)
+
+    @classmethod
+    def open(
+        cls, url: str, sources: Sources, *, options: Mapping[str, str], time_limit: float | None = None
+    ) -> BigQueryEngine:
+        """Open "bigquery://project/dataset?location=EU&credentials=FILE"; without a file, the default credentials.
+
+        `options` are `maximum_bytes_billed`, above which a statement fails before it is billed, and `api_endpoint`.
+        Raises `EngineError` where BigQuery cannot be used, or has not a table; `UsageError` without the driver, or
+        with another option.
+        """
+        refuse_files(sources)
+        bigquery = import_driver(_DRIVER, engine="BigQuery", extra="bigquery")
+        hint = f"The options are {', '.join(sorted(_OPTIONS))}."
+        refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
+        most = _read_bytes(options)
+        address = parse_address(url, parts=("dataset",), known=("location", "credentials"))
+        project, settings = _read_project(url), address.settings
+        client = None
+        with suppress(Exception):
+            oauth = import_driver("google.oauth2.service_account", engine="BigQuery", extra="bigquery")
+            file = settings.get("credentials")
+            client = bigquery.Client(
+                project=project,
+                credentials=None if file is None else oauth.Credentials.from_service_account_file(file),
+                location=settings.get("location"),
+                client_options={name: options[name] for name in ("api_endpoint",) if name in options},
+            )
+        if client is None:
+            raise unreachable("BigQuery", client="bq")
+        return cls(client, (project, address.path[0]), sources=sources, most_bytes=most, time_limit=time_limit)
+
+    def fetch(self, statement: Statement) -> pa.Table:
+        """Run one SELECT as a job, and return its answer."""
+        from google.cloud import bigquery
+
+        values = enumerate(list_texts(statement.parameters), 1)
+        config = bigquery.QueryJobConfig(
+            query_parameters=[bigquery.ScalarQueryParameter(f"p{at}", "STRING", value) for at, value in values],
+            connection_properties=[bigquery.ConnectionProperty("time_zone", "UTC")],
+            use_query_cache=False,  # the time of an answer would say whether rows have changed
+            use_legacy_sql=False,
+            **{name: value for name, value in self._limits.items() if value is not None},
+        )
+        job = self._client.query(require_select(statement.sql), job_config=config, job_retry=None)
+        self._job = job
+        try:
+            return job.result(job_retry=None).to_arrow(create_bqstorage_client=False)
+        finally:
+            if self._job is job:
+                self._job = None
+
+    def cancel(self) -> None:
+        """Ask BigQuery to stop the job that runs."""
+        job = self._job
+        if job is not None:
+            job.cancel()
+
+    def reconnect(self) -> bool:
+        """Leave a job to itself; the client can run others meanwhile."""
+        self._job = None
+        return True
+
+    def disconnect(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def found(self, name: str) -> Registered:
+        """Return the table "name", or "dataset.name" of the same project; its name is case-sensitive."""
+        dataset, _, table = name.rpartition(".")
+        relation = (self._dataset[0], dataset or self._dataset[1], table)
+        fields: Any = None
+        with suppress(Exception):
+            fields = self._client.get_table(".".join(relation)).schema
+        if not fields:
+            raise table_missing(name, engine="BigQuery")
+        rows = ((relation, field.name, _name_type(field)) for field in fields)
+        return choose_table(name, rows, engine="BigQuery", wanted=relation)
+
+
+def _read_project(url: str) -> str:
+    """Return the project of an address; unlike a host, it may have a colon and capital letters."""
+    return url.partition("://")[2].partition("/")[0]
+
+
+def _read_bytes(options: Mapping[str, str]) -> int | None:
+    text = options.get("maximum_bytes_billed")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal():
+        reason, hint = "maximum_bytes_billed is a number of bytes.", 'Such as maximum_bytes_billed = "10000000000".'
+        raise UsageError("source-option", reason, hint=hint, place="source.options.maximum_bytes_billed")
+    return int(text)
+
+
+def _name_type(field: bigquery.SchemaField) -> str:
+    """Return DuckDB's name of a type, or BigQuery's for one that dpsql does not compute with."""
+    kind = str(field.field_type)
+    if field.mode == "REPEATED":
+        return f"ARRAY({kind})"
+    if kind in {"NUMERIC", "BIGNUMERIC"} and field.precision is not None:
+        return name_decimal(int(field.precision), int(field.scale or 0))
+    if field.to_api_repr().get("collation"):
+        return f"{kind} COLLATE"
+    return _TYPES.get(kind, kind)

@@ -1,0 +1,1 @@
+"""Databricks SQL as an engine, through its own connector."""

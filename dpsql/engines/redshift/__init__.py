@@ -1,0 +1,1 @@
+"""Redshift as an engine, through ADBC."""

@@ -1,0 +1,1 @@
+"""Snowflake as an engine, through ADBC."""

@@ -1,0 +1,1 @@
+"""Trino as an engine, through its own client."""

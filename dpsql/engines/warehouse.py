@@ -1,0 +1,284 @@
+"""Common part of the engines over warehouses: addresses, drivers, tables, and a connection that is replaced.
+
+A warehouse has no session that is read-only: dpsql sends SELECTs alone, and the role that it is given should read
+alone. Values of parameters are bound as text, which the statement casts, since drivers round or quote other types.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from dpsql.dialects import Dialect
+from dpsql.engines.arrow_types import find_arrow_type
+from dpsql.engines.base import Column, Registered, Statement
+from dpsql.engines.remote import RemoteEngine, table_missing
+from dpsql.errors import EngineError, PolicyError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Address", "ConnectedWarehouse", "choose_table", "import_driver", "list_texts", "parse_address"]
+__all__ += [
+    "Sources",
+    "build_table",
+    "name_decimal",
+    "put_in_order",
+    "refuse_files",
+    "refuse_options",
+    "require_select",
+    "unreachable",
+]
+
+Sources = Mapping[str, object]
+_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
+_PLACE = re.compile(r"\?/\*(\d+)\*/")
+_DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
+_EPOCH = date(1970, 1, 1)
+_JAVA = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+_WIDEST = 38  # digits of DuckDB's DECIMAL
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The parts of "scheme://user:password@host:port/one/two?name=value", each decoded."""
+
+    host: str
+    port: int | None
+    path: tuple[str, ...]
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def parse_address(url: str, *, parts: Sequence[str], known: Iterable[str]) -> Address:
+    """Return the parts of an address.
+
+    Raises `EngineError` for one that has not `parts` behind the host, or a setting other than the `known`.
+    """
+    try:
+        split = urlsplit(url)
+        path = tuple(unquote(part) for part in split.path.split("/") if part)
+        settings = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
+        host, port = unquote(split.hostname or ""), split.port
+    except ValueError:
+        path, settings, host, port = (), {}, "", None
+    if not host or len(path) != len(parts) or not settings.keys() <= set(known):
+        scheme = url.partition(":")[0]
+        hint = f"Write {scheme}://{'/'.join(('HOST', *map(str.upper, parts)))}"
+        hint += f", and behind ? any of {', '.join(sorted(known))}." if known else "."
+        reason = "The address of the data does not have the parts that this engine needs."
+        raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
+    user, password = (None if each is None else unquote(each) for each in (split.username, split.password))
+    return Address(host, port, path, user, password, settings)
+
+
+def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN401 - a module of another package
+    """Return the module of a driver. Raises `UsageError` where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        reason, hint = f"The driver of {engine} is not installed.", f"pip install 'dpsql[{extra}]'"
+        raise UsageError("not-installed", reason, hint=hint) from None
+
+
+def refuse_files(sources: Sources) -> None:
+    """Raise `PolicyError` where a table of the policy is a file."""
+    if any(file is not None for file in sources.values()):
+        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
+
+
+def refuse_options(options: Mapping[str, str], *, known: Callable[[str], bool], hint: str) -> None:
+    """Raise `UsageError` for an option that the engine does not know, or that dpsql sets itself."""
+    for name in options:
+        if not known(name):
+            reason = f"The option {name} is not known here, or dpsql sets it itself."
+            raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+
+
+def unreachable(engine: str, *, client: str) -> EngineError:
+    """Return the error for a warehouse that cannot be reached; its own words may hold a password."""
+    hint = f"Check the address, the user and the credentials; {client} says more."
+    return EngineError("engine-unreachable", f"{engine} cannot be reached.", hint=hint, place="source.url")
+
+
+def require_select(sql: str) -> str:
+    """Return a statement that is one SELECT; raise `ValueError` for any other."""
+    if _ONE_SELECT.match(sql) is None:
+        raise ValueError
+    return sql
+
+
+def list_texts(values: Iterable[object], *, of_java: bool = False) -> list[str | None]:
+    """Return values of parameters as texts that the warehouse casts; `of_java`, as a warehouse in Java reads them."""
+    return [None if value is None else _write(value, of_java=of_java) for value in values]
+
+
+def _write(value: object, *, of_java: bool) -> str:
+    text = str(value)
+    if isinstance(value, float) and of_java:
+        return _JAVA.get(text, text)
+    return text.lower() if isinstance(value, bool) else text
+
+
+def put_in_order(sql: str, values: Sequence[object]) -> tuple[str, list[Any]]:
+    """Return a statement with ? for its parameters, each written as "?/*n*/", and the values in the order of the text.
+
+    >>> put_in_order("SELECT ?/*2*/, ?/*1*/, ?/*2*/", ["a", "b"])
+    ('SELECT ?, ?, ?', ['b', 'a', 'b'])
+    """
+    return _PLACE.sub("?", sql), [values[int(number) - 1] for number in _PLACE.findall(sql)]
+
+
+def build_table(rows: Sequence[Sequence[Any]], types: Sequence[str], *, width: int) -> pa.Table:
+    """Return rows of a driver without Arrow as a table of `width` columns; without `types`, Arrow infers them.
+
+    Dates and time stamps are read from texts, since those of Python end with the year 9999.
+    """
+    import pyarrow as pa
+
+    columns = [*zip(*rows, strict=True)] or [()] * width
+    arrays = [_build_array(values, type_) for values, type_ in zip(columns, types or [""] * width, strict=True)]
+    return pa.table(arrays, names=[f"c{at}" for at in range(width)])
+
+
+def _build_array(values: Sequence[Any], type_: str) -> pa.Array:
+    import pyarrow as pa
+
+    wanted = find_arrow_type(type_)
+    if wanted is None:
+        return pa.array(values)
+    read = _READERS.get(type_.partition("(")[0], int)
+    found = [None if value is None else read(value) for value in values]
+    if pa.types.is_temporal(wanted):
+        return pa.array(found, pa.int32() if type_ == "DATE" else pa.int64()).view(wanted)
+    return pa.array(found, wanted)
+
+
+def _read_boolean(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+def _read_day(value: object) -> int:
+    """Return a date as days since 1970; years of any length, in a like year of this era."""
+    found = _DATE.match(str(value))
+    if found is None:
+        raise ValueError
+    year, month, day = map(int, found.groups())
+    like = year % 400 + 2_000
+    return (date(like, month, day) - _EPOCH).days + (year - like) // 400 * 146_097
+
+
+def _read_moment(value: object) -> int:
+    """Return a time stamp as microseconds since 1970."""
+    day, _, clock = str(value).replace("T", " ").partition(" ")
+    hour, minute, second = clock.split(":")
+    whole, _, fraction = second.partition(".")
+    seconds = int(hour) * 3_600 + int(minute) * 60 + int(whole)
+    return (_read_day(day) * 86_400 + seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "BOOLEAN": _read_boolean,
+    "DATE": _read_day,
+    "DECIMAL": lambda value: Decimal(str(value)),
+    "DOUBLE": float,
+    "TIMESTAMP": _read_moment,
+    "VARCHAR": str,
+}
+
+
+def name_decimal(width: int, scale: int) -> str:
+    """Return DuckDB's name of a decimal type, or one that dpsql does not compute with."""
+    return f"DECIMAL({width},{scale})" if 0 <= scale <= width <= _WIDEST else "NUMERIC"
+
+
+def choose_table(
+    name: str, rows: Iterable[tuple[tuple[str, ...], str, str]], *, engine: str, wanted: tuple[str, ...]
+) -> Registered:
+    """Return a table from rows of its qualified name, column and type, of all tables with that name in any case.
+
+    A table of exactly this spelling is preferred; without one, there must be one alone. Columns whose names differ in
+    case alone are left out. Raises `table_missing`.
+    """
+    tables: dict[tuple[str, ...], list[Column]] = {}
+    for relation, column, type_ in rows:
+        tables.setdefault(relation, []).append(Column(column, type_))
+    exact = [each for each in tables if each[-len(wanted) :] == wanted]
+    found = exact or [*tables]
+    if len(found) != 1:
+        raise table_missing(name, engine=engine)
+    times = Counter(column.name.lower() for column in tables[found[0]])
+    return Registered(found[0], tuple(column for column in tables[found[0]] if times[column.name.lower()] == 1))
+
+
+class ConnectedWarehouse(RemoteEngine):
+    """Warehouse behind one connection of its driver; a statement that fails takes the connection with it.
+
+    `connect` opens a connection whose session has all settings on which the statements rely.
+    """
+
+    def __init__(
+        self, dialect: Dialect, names: Iterable[str], *, connect: Callable[[], Any], time_limit: float | None
+    ) -> None:
+        self._connect = connect
+        self._connection: Any = connect()
+        self._running: Any = None
+        super().__init__(dialect, self.look_up(names), time_limit=time_limit)
+
+    @abstractmethod
+    def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of any driver
+        """Run one SELECT over a cursor of the driver, and return its answer."""
+
+    def stop(self, cursor: Any) -> None:  # noqa: ANN401 - of any driver
+        """Stop the statement of a cursor, called from another thread."""
+        cursor.cancel()
+
+    def fetch(self, statement: Statement) -> pa.Table:
+        """Send one SELECT and return its answer; over a new connection after a failure."""
+        require_select(statement.sql)
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        cursor = connection.cursor()
+        self._running = cursor
+        try:
+            return self.answer(cursor, statement)
+        except BaseException:
+            if self._connection is connection:  # and no other was made meanwhile, for the next statement
+                self._connection = None
+            with suppress(Exception):
+                connection.close()
+            raise
+        finally:
+            if self._running is cursor:
+                self._running = None
+            with suppress(Exception):
+                cursor.close()
+
+    def cancel(self) -> None:
+        """Stop the statement that runs."""
+        running = self._running
+        if running is not None:
+            self.stop(running)
+
+    def reconnect(self) -> bool:
+        """Leave the connection to the statement that does not end; the next statement opens another."""
+        self._connection = self._running = None
+        return True
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
