@@ -11,7 +11,7 @@ parts are written alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from math import isnan
 
@@ -35,6 +35,9 @@ from dpsql.sql.ir.tree import (
     Relation,
     Try,
     Window,
+    children,
+    is_aggregate,
+    walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.render.duckdb import Writer
@@ -149,6 +152,8 @@ class PortableWriter(Writer):
     def _select(self, derived: Derived) -> str:
         outer = self.read, self.made
         self.read, self.made = set(), set()
+        if derived.grouping == "ALL":  # which few engines have
+            derived = replace(derived, grouping=_list_keys(derived.outputs))
         text = Writer._select(self, derived)  # noqa: SLF001 - the class above; super() does not work with slots
         beyond = self.read - self.made
         if beyond and "correlated" in self.dialect.lacks:
@@ -269,6 +274,20 @@ class PortableWriter(Writer):
         reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
         hint = "docs/how-to/engines.md lists what each engine answers."
         return Unsupported("engine-lacks", reason, hint=hint)
+
+
+def _list_keys(outputs: tuple[Expression, ...]) -> str:
+    """Return the positions of the outputs that GROUP BY ALL groups by: those without an aggregate, but no constants."""
+    keys = (
+        at
+        for at, output in enumerate(outputs, start=1)
+        if not any(map(is_aggregate, walk(output))) and not all(isinstance(part, Literal) for part in _leaves(output))
+    )
+    return ", ".join(map(str, keys))
+
+
+def _leaves(expression: Expression) -> list[Expression]:
+    return [part for part in walk(expression) if not children(part)]
 
 
 def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:
