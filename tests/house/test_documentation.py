@@ -217,7 +217,7 @@ def test_the_readme_is_short() -> None:
 
 def test_the_changelog_begins_with_this_version_and_goes_down() -> None:
     versions = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", CHANGELOG, re.MULTILINE)
-    assert len(versions) == CHANGELOG.count("\n## ")
+    assert len(versions) == CHANGELOG.replace("\n## [Unreleased]\n", "").count("\n## ")
     assert versions[0] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     parts = [tuple(map(int, version.split("."))) for version in versions]
     assert parts == sorted(set(parts), reverse=True)
