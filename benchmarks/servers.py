@@ -23,6 +23,7 @@ import duckdb
 import psycopg
 import pymysql
 import trustme
+from program.times import clocks
 
 PRIVATE = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events WHERE dwell <> {number} GROUP BY item TOP 10 PRIVATE"
 PLAIN = (
@@ -152,6 +153,19 @@ def postgres(folder: Path) -> Iterator[str]:
     finally:
         server.stop()
         del os.environ["PGPORT"]
+
+
+def server_clocks(folder: Path) -> tuple[float, float]:
+    """Return the time of CPU of this process and of the PostgreSQL in `folder`, and the clock."""
+    cpu, wall = clocks()
+    server = int((folder / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+    spent = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile, and its parent has its time
+            fields = file.read_text().rpartition(")")[2].split()
+            if server in {int(file.parent.name), int(fields[1])}:
+                spent += sum(map(int, fields[11:15]))
+    return cpu + spent / os.sysconf("SC_CLK_TCK"), wall
 
 
 @contextmanager

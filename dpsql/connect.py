@@ -87,7 +87,7 @@ def open_session(
     from dpsql.session import Session, SessionDependencies
 
     catalog = build_catalog(engine, policy)
-    if policy.materialized is not None:
+    if policy.materialized is not None or (policy.source is not None and policy.source.materialized is not None):
         from dpsql.materialized.lookup import attach_materialized  # start-up: few policies materialize anything
 
         catalog = attach_materialized(catalog, engine, policy=policy)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import LedgerError, PolicyError, UsageError
+from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
 from dpsql.open_engine import open_engine, report_confinement
 from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
@@ -124,19 +124,29 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         return check_engine(None, known, tables=())
     with closing(open_engine(database, known.only(near))) as engine:
         check = check_engine(engine, known, tables=tuple(near))
-    if known.materialized is None or engine.dialect.name != "DuckDB":
-        return check
-    from dpsql.materialized.lookup import find_outdated
-    from dpsql.open_engine import find_source, list_sources
-
-    given = find_source(database, known)
-    place = database if given is None else given.path
-    names = find_outdated(known, place, sources=list_sources(known.only(near)))
+        outdated = tuple(_find_outdated(known, engine, database=database, near=near))
     told = (
         f"What is materialized of {name} does not match its files or the policy: run dpsql materialize."
-        for name in names
+        for name in outdated
     )
     return replace(check, warnings=(*check.warnings, *told))
+
+
+def _find_outdated(
+    policy: Policy, engine: Engine, *, database: str | Path | None, near: Collection[str]
+) -> Iterator[str]:
+    """Yield the tables that are to be materialized again."""
+    if policy.materialized is None and (policy.source is None or policy.source.materialized is None):
+        return
+    from dpsql.materialized.lookup import find_outdated, find_unmaterialized
+    from dpsql.open_engine import find_source, list_sources
+
+    if engine.dialect.name != "DuckDB":
+        yield from find_unmaterialized(policy.only(near), engine)
+        return
+    given = find_source(database, policy)
+    place = database if given is None else given.path
+    yield from find_outdated(policy, place, sources=list_sources(policy.only(near)))
 
 
 def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
@@ -266,13 +276,20 @@ def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
 
 
 def materialize(
-    policy: Policy | str | Path | None, table: str | None = None, *, database: str | Path | None = None
+    policy: Policy | str | Path | None,
+    table: str | None = None,
+    *,
+    database: str | Path | None = None,
+    url: str | None = None,
+    again: bool = False,
 ) -> dict[str, str]:
     """Materialize one table, or all tables of the policy with `materialized`, and return the result for each.
 
     The result is "current", "appended" or "made". Queries then read the materialized tables in place of the rows where
     the answer is the same, until the data has another version. Nothing is charged, because only the curator sees the
-    data. Raises `PolicyError` for a table that cannot be materialized, and `EngineError` if it fails.
+    data. Where the tables are in a database, `url` is its address for a role that may write there; without it, it is
+    that of the policy. With `again`, all rows are read, also where some were added at most. Raises `PolicyError` for a
+    table that cannot be materialized, and `EngineError` if it fails.
     """
     from dpsql.materialized.build import Data, seal_system_errors
     from dpsql.materialized.build import materialize as materialize_table
@@ -283,6 +300,9 @@ def materialize(
     known = load_policy(policy)
     if database is None and known.needs_database:
         database = default_database()
+    if url is not None and (known.source is None or known.source.path is not None):
+        hint = "Leave the address out, and give the database."
+        raise UsageError("database", "The tables are in DuckDB, which has no address.", hint=hint, place="url")
     wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     names = wanted if table is None else [table]
     if not names or not set(names) <= set(wanted):
@@ -292,15 +312,12 @@ def materialize(
     _check_local(part)
     with seal_system_errors():
         with closing(open_engine(database, part, materialized=False)) as engine:
-            if engine.dialect.name != "DuckDB":
-                hint = "Leave materialized out of the policy: the engine that has the data reads its rows."
-                raise PolicyError(
-                    "policy-prepared", "Only what DuckDB reads is materialized.", hint=hint, place="materialized"
-                )
             build_catalog(engine, part)
+            if engine.dialect.name != "DuckDB":
+                return _materialize_in_schema(part, names, engine=engine, url=url, again=again)
         given = find_source(database, known)
         place = database if given is None else given.path
-        data = Data(place, list_sources(part), _read_data_version(known), OperatingSystemNoise().draw)
+        data = Data(place, list_sources(part), _read_data_version(known), OperatingSystemNoise().draw, again)
         return {name: materialize_table(part, data, name=name) for name in names}
 
 
@@ -311,6 +328,32 @@ def _check_local(policy: Policy) -> None:
             reason = "What is at an address is not materialized: dpsql does not know its version."
             hint = "Leave materialized out, or copy the files to this machine and name their folder."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
+
+
+def _materialize_in_schema(
+    policy: Policy, names: Collection[str], *, engine: Engine, url: str | None, again: bool
+) -> dict[str, str]:
+    """Materialize tables in the database of an engine, and check that sessions can read them."""
+    from dpsql.engines.schema_reader import SchemaReader
+    from dpsql.materialized.lookup import find_build
+    from dpsql.materialized.remote_build import RemoteData, materialize_in_schema
+    from dpsql.mechanisms import OperatingSystemNoise
+    from dpsql.open_engine import list_sources, open_schema_writer
+
+    source = policy.source
+    if source is None or source.materialized is None or not isinstance(engine, SchemaReader):
+        hint = "Leave materialized out of the policy: the engine that has the data reads its rows."
+        reason = "Only what DuckDB, PostgreSQL and Spark read by a policy's [source] is materialized."
+        raise PolicyError("policy-prepared", reason, hint=hint, place="materialized")
+    data = RemoteData(engine, _read_data_version(policy), OperatingSystemNoise().draw, again)
+    with open_schema_writer(source, engine, sources=list_sources(policy), url=url) as writer:
+        done = {name: materialize_in_schema(policy, data, writer=writer, name=name) for name in names}
+    engine.open_schema(source.materialized)
+    if any(find_build(engine, name) != stamps for name, (_, stamps) in done.items()):
+        reason = "The tables were written, but the role of sessions does not find them."
+        hint = "Give dpsql materialize an address of the database that [source] names."
+        raise EngineError("prepare-failed", reason, hint=hint, place="source.materialized")
+    return {name: result for name, (result, _) in done.items()}
 
 
 def _read_data_version(policy: Policy) -> int:

@@ -25,6 +25,8 @@ from dpsql.policy import (
 )
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import duckdb
     from pyspark.sql import SparkSession
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from dpsql.engines.lakes.folder import Folder
     from dpsql.engines.pool import EnginePool
     from dpsql.engines.public_pool import PublicEngines
+    from dpsql.materialized.remote_build import SchemaWriter
 
     Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
@@ -41,6 +44,7 @@ __all__ = [
     "open_engine",
     "open_evaluator",
     "open_pool",
+    "open_schema_writer",
     "open_url",
     "public_engines",
     "report_confinement",
@@ -89,7 +93,7 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
         sources = list_sources(policy, elsewhere=is_session or (given is not None and given.scheme in _SPARK))
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated, scheme=given.scheme)
-            return open_url(given, sources, time_limit=policy.engine.time_limit)
+            return _open_remote(given, policy, sources=sources, materialized=materialized)
         if _is_engine(database):
             _check_open(database, policy, isolated=isolated)
             return database
@@ -151,6 +155,46 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
         first.close()
         raise
     return pool, size
+
+
+def _open_remote(given: DataSource, policy: Policy, *, sources: Sources, materialized: bool) -> Engine:
+    """Return the engine at an address, with the materialized tables in its database."""
+    engine = open_url(given, sources, time_limit=policy.engine.time_limit)
+    if materialized and given.materialized is not None:
+        from dpsql.materialized.lookup import open_materialized  # start-up: few policies materialize anything
+
+        try:
+            open_materialized(engine, policy, schema=given.materialized)
+        except BaseException:
+            engine.close()
+            raise
+    return engine
+
+
+def open_schema_writer(
+    source: DataSource, engine: Engine, *, sources: Sources, url: str | None
+) -> AbstractContextManager[SchemaWriter]:
+    """Return the writer of materialized tables in the database of a source: at its own address, or at another."""
+    from dpsql.engines.schema_reader import SchemaReader
+
+    address = source if url is None else DataSource(url, options=source.options)
+    if not isinstance(engine, SchemaReader) or source.materialized is None or _find_ours(address) != _find_ours(source):
+        reason = "This is no address of an engine that materializes tables."
+        raise UsageError("database", reason, hint="Such as postgresql://curator@db.example/shop.", place="url")
+    if engine.dialect.name == "Spark":
+        from dpsql.engines.spark.engine import SparkEngine
+        from dpsql.engines.spark.schema_writer import open_writer as open_spark_writer
+
+        other = engine if url is None else open_url(address, sources, time_limit=None)
+        return open_spark_writer(cast("SparkEngine", other), source.materialized, owned=url is not None)
+    from dpsql.engines.postgres.schema_writer import open_writer
+
+    return open_writer(address.url, address.options, schema=source.materialized, reader=engine.read_role())
+
+
+def _find_ours(source: DataSource) -> str:
+    """Return the engine of dpsql's own for an address, "" for none."""
+    return _ENGINES.get(source.scheme, "")
 
 
 def public_engines(

@@ -163,7 +163,9 @@ def init(data: str, *, output: Path, force: bool) -> None:
 @click.argument("table", required=False, help="Table to materialize; by default every table that the policy lists.")
 @_POLICY
 @_DATABASE
-def materialize(table: str | None, *, policy: Path | None, db: Path | None) -> None:
+@click.option("--url", help="Address of the database for a role that may write, such as postgresql://curator@host/db.")
+@click.option("--again", is_flag=True, help="Read all rows, also where some were added at most.")
+def materialize(table: str | None, *, policy: Path | None, db: Path | None, url: str | None, again: bool) -> None:
     """Materialize tables for faster queries.
 
     The distinct values of each privacy unit in the columns that the policy lists are
@@ -171,7 +173,7 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None) -> N
     """
     from dpsql.cli.curator import run_materialize
 
-    run_materialize(policy, table, database=db)
+    run_materialize(policy, table, database=db, url=url, again=again)
 
 
 @app.command()

@@ -64,12 +64,14 @@ _RESULTS = {
 }
 
 
-def run_materialize(policy: Path | None, table: str | None, *, database: Path | None) -> None:
+def run_materialize(
+    policy: Path | None, table: str | None, *, database: Path | None, url: str | None, again: bool
+) -> None:
     """Materialize the tables that the policy lists, and write the result for each."""
     from dpsql.answer import replace_unprintable
     from dpsql.curator import materialize
 
-    for name, result in materialize(policy, table, database=database).items():
+    for name, result in materialize(policy, table, database=database, url=url, again=again).items():
         click.echo(replace_unprintable(f"{name} {_RESULTS[result]}."))
 
 

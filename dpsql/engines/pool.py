@@ -7,7 +7,7 @@ affects no other. A member that can run nothing any more is replaced before the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from dpsql.engines.base import (
     statement_stopped,
     take_turn,
 )
+from dpsql.engines.schema_reader import find_descriptions
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class EnginePool:
     def confinement(self) -> tuple[str, ...]:
         """The measures that confine the processes of the data."""
         return read_confinement(self._first)
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        """Descriptions of what is materialized in the database, as the first engine found it."""
+        return find_descriptions(self._first)
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the identifier of a table."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import Dialect
 from dpsql.engines.base import Column, Engine, Exact, Statement, find_data_version, take_turn
+from dpsql.engines.schema_reader import find_descriptions
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ class RecordingEngine:
     def data_version(self, name: str) -> str | None:
         """Return what the wrapped engine returns."""
         return find_data_version(self._engine, name)
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        """Descriptions of what is materialized in the database of the wrapped engine."""
+        return find_descriptions(self._engine)
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return what the wrapped engine returns."""

@@ -55,12 +55,16 @@ _COLLATION = re.compile(r"\bCOLLATE\b")
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Sources of a policy's tables, and the data version; `tokens` draws the given number of secret random bytes."""
+    """Sources of a policy's tables, and the data version; `tokens` draws the given number of secret random bytes.
+
+    With `again`, all rows are read even if nothing has changed.
+    """
 
     database: str | Path | None
     sources: Mapping[str, Source]
     version: int
     tokens: Callable[[int], bytes]
+    again: bool = False
 
 
 def materialize(policy: Policy, data: Data, *, name: str) -> str:
@@ -98,7 +102,7 @@ def _build_or_reuse(
     stamps, folder = _require_fingerprints(data, name), policy.materialized or Path()
     last = before if before is not None and before.holds(table) and (folder / before.file).is_file() else None
     schema = describe_schema(data.sources[name])
-    if last is not None and last.schema != schema:
+    if last is not None and (last.schema != schema or data.again):
         last = None
     if last is not None and last.stamps == stamps:
         return "current", replace(last, data_version=data.version)
@@ -230,7 +234,7 @@ class _TableBuild:
         for each in self._materializations((int(str(salts[0])), int(str(salts[1])))):
             writer.run(each.appended(source, first))
         if first is not None:
-            writer.run([self._check.written])
+            writer.run([self._check.extended(first)])
         return True
 
     def _has_same_columns(self) -> bool:
@@ -270,7 +274,9 @@ class _TableBuild:
         types = tuple(parse_type(each.type) for each in kept.sums)
         for at, columns in enumerate(kept.columns):
             paths = (MADE, "main", name_pairs(at)), (MADE, "main", name_counts(at))
-            yield MaterializationStatements(source, kept.unit, columns, *paths, salts, enums, kept.measures, types)
+            yield MaterializationStatements(
+                source, kept.unit, columns, *paths, salts, measures=kept.measures, types=types, enums=enums
+            )
 
 
 @contextmanager

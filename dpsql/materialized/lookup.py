@@ -7,6 +7,10 @@ A session reads a materialized table in place of rows if the path of the databas
 read, and the data version of the ledger are those that it was made of. All are public. A change of the data's files
 does not decide: a file changes when one user's row is written, and a plan that changed with it would reveal that free
 of charge. Only the curator sees such a change: `dpsql materialize` uses it, and `dpsql check` warns about it.
+
+In another engine the tables are in a schema of the database, <file>_pairs_0 and so on, and descriptions beside them
+take the place of the state file. The name of the file is then the digest of everything that the tables mean, so that a
+session that is open reads tables of the same meaning after they were made again.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import Self
 from dpsql.dialects import ENUM
 from dpsql.engines import AttachedTable, Column, CsvFile, Engine, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.schema_reader import SchemaReader, find_descriptions
 from dpsql.errors import UsageError
 from dpsql.policy import ColumnBounds, Policy, PrivateTable
 from dpsql.policy.validation import fold
@@ -44,7 +49,8 @@ __all__ = [
     "name_pairs",
     "read_state",
 ]
-__all__ += ["attach_materialized", "find_place", "read_fingerprints", "write_state"]
+__all__ += ["attach_materialized", "describe_table", "find_build", "find_place", "find_relation", "find_unmaterialized"]
+__all__ += ["list_tables", "open_materialized", "parse_descriptions", "read_fingerprints", "write_state"]
 
 Source = Path | CsvFile | Folder | RemoteFiles | None
 FileFingerprint = tuple[str, int, int]
@@ -71,6 +77,8 @@ class MaterializedSum:
 @dataclass(frozen=True, slots=True)
 class MaterializedTable:
     """One materialized table: its file, unit and sets of columns, and the data that it was made of.
+
+    In a database, `file` begins the names of the tables, and the one stamp is a random name of the build and its time.
 
     `place` is the path of the table's database or source; `stamps` are path, size in bytes and time in nanoseconds of
     the files that were read, and `schema` what says how to read them. With `rows`, the bound of rows of one unit in one
@@ -163,6 +171,22 @@ def read_state(folder: Path) -> dict[str, MaterializedTable]:
     return {}
 
 
+def describe_table(kept: MaterializedTable) -> str:
+    """Return a materialized table as a text, which is stored beside it in a database."""
+    return json.dumps({"format": _FORMAT, **asdict(kept)}, default=str)
+
+
+def parse_descriptions(descriptions: Mapping[str, str]) -> dict[str, MaterializedTable]:
+    """Return the materialized tables by name, without those whose descriptions cannot be read."""
+    found: dict[str, MaterializedTable] = {}
+    for name, text in descriptions.items():
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            words = json.loads(text)
+            if words["format"] == _FORMAT:
+                found[name] = _parse_table(words)
+    return found
+
+
 def _parse_table(words: Mapping[str, object]) -> MaterializedTable:
     match words:
         case {
@@ -252,6 +276,43 @@ def find_attached(
     return found
 
 
+def find_relation(engine: Engine, name: str) -> str:
+    """Return the place of a table in the engine that has it: its qualified name."""
+    return json.dumps(engine.relation(name))
+
+
+def open_materialized(engine: Engine, policy: Policy, *, schema: str) -> None:
+    """Let an engine find the materialized tables in a schema of its database; one that has no schemas finds none."""
+    if not isinstance(engine, SchemaReader):
+        return
+    descriptions = engine.open_schema(schema)
+    for name, kept in _list_kept(policy, parse_descriptions(descriptions)):
+        if find_relation(engine, name) == kept.place:
+            engine.register(schema, list_tables(kept))
+
+
+def list_tables(kept: MaterializedTable) -> dict[str, str]:
+    """Return the names of the tables in a schema, each with that by which an engine knows it."""
+    pairs = {f"{kept.file}_{name_pairs(at)}": kept.pairs(at) for at in range(len(kept.columns))}
+    return pairs | {f"{kept.file}_{name_counts(at)}": kept.counts(at) for at in range(len(kept.columns))}
+
+
+def find_build(engine: Engine, name: str) -> tuple[FileFingerprint, ...]:
+    """Return the stamps of the last build of a table that the engine found in its database."""
+    kept = parse_descriptions(find_descriptions(engine)).get(name)
+    return () if kept is None else kept.stamps
+
+
+def find_unmaterialized(policy: Policy, engine: Engine) -> Iterator[str]:
+    """Yield the tables whose sets are missing in the engine's database, or are others; for curators only."""
+    kept = parse_descriptions(find_descriptions(engine))
+    for name, table in policy.tables.items():
+        if isinstance(table, PrivateTable) and table.materialized:
+            known = kept.get(name)
+            if known is None or not known.holds(table) or known.place != find_relation(engine, name):
+                yield name
+
+
 def find_outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
     """Yield the tables whose materialized sets are missing, or of other files or bounds; for curators only."""
     kept = dict(_read_policy_state(policy))
@@ -264,16 +325,23 @@ def find_outdated(policy: Policy, database: str | Path | None, *, sources: Mappi
 
 
 def _read_policy_state(policy: Policy) -> Iterator[tuple[str, MaterializedTable]]:
+    """Yield the materialized tables in the folder of a policy."""
+    if policy.materialized is not None:
+        yield from _list_kept(policy, read_state(policy.materialized))
+
+
+def _list_kept(policy: Policy, kept: Mapping[str, MaterializedTable]) -> Iterator[tuple[str, MaterializedTable]]:
     """Yield the materialized tables of the tables for which the policy lists sets of columns."""
-    wanted = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable) and table.materialized]
-    if policy.materialized is not None and wanted:
-        kept = read_state(policy.materialized)
-        yield from ((name, kept[name]) for name in wanted if name in kept)
+    for name, table in policy.tables.items():
+        if isinstance(table, PrivateTable) and table.materialized and name in kept:
+            yield name, kept[name]
 
 
 def attach_materialized(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalog:
     """Return the catalog with the materialized tables that the engine has, of every data version."""
     kept = dict(_read_policy_state(policy))
+    if policy.source is not None and policy.source.materialized is not None:
+        kept = dict(_list_kept(policy, parse_descriptions(find_descriptions(engine))))
     tables = (
         _attach_to_table(table, engine, policy=policy, kept=kept[table.name]) if table.name in kept else table
         for table in catalog.tables

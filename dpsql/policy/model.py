@@ -172,7 +172,7 @@ class Policy:
         fill(self, data_version=check_version(data_version))
         fill(self, materialized=None if materialized is None else check_path(materialized, "materialized"))
         fill(self, implicit=check_flag(implicit, "sql.implicit"))
-        check_folder(self.tables, self.materialized)
+        check_folder(self.tables, self.materialized, source=self.source)
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Policy:

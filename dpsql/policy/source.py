@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,6 +24,7 @@ _NO_ENGINE = re.compile(
 )
 _COPY = "Write its tables as Parquet, COPY (FROM events) TO 'events.parquet' in DuckDB, and name the files as sources."
 _NO_DUCKDB = re.compile(r".*\.(?:parquet|csv)", re.IGNORECASE | re.DOTALL)
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
 _SETTING = re.compile(r"(?!\w*(?:password|pwd|token|secret))[a-z_]+=.*", re.IGNORECASE | re.DOTALL)
 
@@ -31,8 +33,9 @@ _SETTING = re.compile(r"(?!\w*(?:password|pwd|token|secret))[a-z_]+=.*", re.IGNO
 class DataSource:
     """Engine with the tables: its `url`, such as "postgresql://user@host/db" or "sc://host:15002".
 
-    The text before the first colon names the kind of engine. `options` are the settings of the engine by name. Its text
-    form shows the user and the location of the data, and *** for all else, which may hold a password.
+    The text before the first colon names the kind of engine. `options` are the settings of the engine by name. In the
+    schema `materialized` of its database, `dpsql materialize` stores tables. Its text form shows the user and the
+    location of the data, and *** for all else, which may hold a password.
 
     >>> DataSource("postgresql://audit:secret@db.example/main?sslmode=require")
     DataSource('postgresql://audit:***@db.example/main?***')
@@ -40,8 +43,9 @@ class DataSource:
 
     url: str = field(repr=False)
     options: Mapping[str, str]
+    materialized: str | None
 
-    def __init__(self, url: str, *, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, *, options: Mapping[str, str] | None = None, materialized: str | None = None) -> None:
         if not isinstance(url, str):
             raise wrong_type("text", url, place="source.url")
         if _URL.fullmatch(url) is None:
@@ -57,6 +61,21 @@ class DataSource:
                 raise wrong_type("text", value, place="source.options")
         fill(self, url=url)
         fill(self, options=MappingProxyType(dict(given)))
+        fill(self, materialized=None if materialized is None else self._check_schema(materialized))
+
+    def _check_schema(self, name: str) -> str:
+        """Return the name of the schema of materialized tables, which an engine without quotes could write."""
+        place = "source.materialized"
+        if not isinstance(name, str):
+            raise wrong_type("text", name, place=place)
+        if self.path is not None:
+            hint = 'Write materialized = "materialized" above the tables: a folder, as private as the data.'
+            reason = "Tables of DuckDB are materialized in a folder, not in a schema."
+            raise PolicyError("policy-prepared", reason, hint=hint, place=place)
+        if _SCHEMA.fullmatch(name) is None:
+            hint = 'Use letters, digits and _, such as materialized = "dpsql".'
+            raise PolicyError("policy-prepared", "This is no name for a schema.", hint=hint, place=place)
+        return name
 
     @property
     def path(self) -> Path | None:
@@ -97,7 +116,7 @@ class DataSource:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
-        return _again, (self.url, dict(self.options))
+        return partial(DataSource, options=dict(self.options), materialized=self.materialized), (self.url,)
 
 
 def is_address(text: str) -> bool:
@@ -145,16 +164,12 @@ def read_source(root: Section, folder: Path) -> DataSource | None:
     if "source" not in root.values:
         return None
     section = root.section("source")
-    section.only("url", "options")
+    section.only("url", "options", "materialized")
     section.require("url")
     options = section.section("options")
     texts = {name: text for name in options.values if (text := options.text(name)) is not None}
     with root.placing():
-        source = DataSource(section.text("url") or "", options=texts)
+        source = DataSource(section.text("url") or "", options=texts, materialized=section.text("materialized"))
     if source.path is None:
         return source
     return DataSource(f"duckdb:{folder / source.path}", options=texts)
-
-
-def _again(url: str, options: dict[str, str]) -> DataSource:
-    return DataSource(url, options=options)

@@ -12,6 +12,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
 from dpsql.policy.calendar import CalendarDays, check_calendar, read_calendar_days
 from dpsql.policy.links import Link
+from dpsql.policy.source import DataSource
 from dpsql.policy.source_url import SourceUrl, is_source_url
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -174,12 +175,20 @@ def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
     return MappingProxyType(dict(tables))
 
 
-def check_folder(tables: Mapping[str, Table], folder: Path | None) -> None:
-    """Refuse tables to be materialized where the policy names no folder for that."""
+def check_folder(tables: Mapping[str, Table], folder: Path | None, *, source: DataSource | None) -> None:
+    """Refuse tables to be materialized where the policy does not name the folder, or the schema, for that."""
+    is_remote = source is not None and source.path is None
+    if is_remote and folder is not None:
+        reason = "This folder is for tables that DuckDB reads."
+        hint = 'Leave it out, and write materialized = "dpsql" below [source]: a schema of the database.'
+        raise PolicyError("policy-prepared", reason, hint=hint, place="materialized")
+    is_known = folder is not None or (source is not None and source.materialized is not None)
     for name, table in tables.items():
-        if folder is None and isinstance(table, PrivateTable) and table.materialized:
+        if not is_known and isinstance(table, PrivateTable) and table.materialized:
             reason = "The policy does not say where materialized tables are stored."
             hint = 'Write materialized = "materialized" above the tables: a folder, as private as the data.'
+            if is_remote:
+                hint = 'Write materialized = "dpsql" below [source]: a schema of the database, as private as the data.'
             raise PolicyError("policy-prepared", reason, hint=hint, place=f"tables.{name}.materialized")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import find_data_version, read_confinement, take_turn
 from dpsql.engines.public_pool import within
+from dpsql.engines.schema_reader import find_descriptions
 from dpsql.server.engine_queue import EngineQueue, QueueTerms
 from dpsql.server.fair_queue import FairQueue
 
@@ -77,6 +78,11 @@ class SharedEngine:
     def data_version(self, name: str) -> str | None:
         """Return the version of the files of a table whose rows stay what they are."""
         return find_data_version(self._engine, name)
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        """Descriptions of what is materialized in the database."""
+        return find_descriptions(self._engine)
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether the values of a column are distinct."""

@@ -93,12 +93,18 @@ class Server:
         finally:
             self.run("SELECT pg_promote()")
 
+    def fresh_database(self) -> str:
+        """Make a database that no other test has, and return its name."""
+        name = f"database_{next(_SCHEMAS)}"
+        self.run(f"CREATE DATABASE {name}")
+        return name
+
     def url(self, schema: str, user: str = "tester", **options: str) -> str:
         told = "".join(f"&{name}={value}" for name, value in options.items())
         return f"postgresql://{user}@/postgres?host={self.folder}&schema={schema}{told}"
 
-    def session(self) -> psycopg.Connection[tuple[object, ...]]:
-        return psycopg.connect(host=str(self.folder), user="tester", dbname="postgres", autocommit=True)
+    def session(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(host=str(self.folder), user="tester", dbname=database, autocommit=True)
 
     def run(self, *statements: str) -> None:
         """Run statements in one session, each on its own."""

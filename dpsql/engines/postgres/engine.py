@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from adbc_driver_manager.dbapi import Connection
 
-__all__ = ["PostgresEngine"]
+__all__ = ["PostgresEngine", "connect_writer"]
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
@@ -60,6 +60,7 @@ class PostgresEngine(RemoteEngine):
         super().__init__(POSTGRES, tables, time_limit=time_limit)
         self._connect = connect
         self._connection: Connection | None = None
+        self.descriptions: Mapping[str, str] = {}
 
     @classmethod
     def open(
@@ -87,6 +88,32 @@ class PostgresEngine(RemoteEngine):
             engine._connection = connection
             holds.pop_all()
             return engine
+
+    def read_role(self) -> str:
+        """Return the name of the role that reads the tables."""
+        ((role,),) = self._look("SELECT CAST(current_user AS text)")
+        return str(role)
+
+    def open_schema(self, schema: str) -> Mapping[str, str]:
+        """Read the descriptions of what is materialized in a schema; none if it is not there or cannot be read."""
+        sql = f'SELECT name, description FROM "{schema}".dpsql_state'  # noqa: S608 - the policy has checked the name
+        self.descriptions = {}
+        with suppress(Exception):
+            self.descriptions = {str(name): str(description) for name, description in self._look(sql)}
+        return self.descriptions
+
+    def register(self, schema: str, tables: Mapping[str, str]) -> None:
+        """Look up tables of a schema, each by its name there and the name to be known by."""
+        with closing(self._connect()) as connection:
+            for table, name in tables.items():
+                with suppress(EngineError):
+                    self._tables[name] = registered(connection, f"{schema}.{table}", source=None)
+
+    def _look(self, sql: str) -> list[tuple[object, ...]]:
+        """Return the rows of a statement that reads no data."""
+        with closing(self._connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Send one SELECT and return its answer; over a new connection if the last one broke."""
@@ -142,6 +169,18 @@ class PostgresEngine(RemoteEngine):
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+
+
+def connect_writer(url: str, options: Mapping[str, str]) -> Connection:
+    """Return a connection that may write, with the other settings of an engine's. Raises as `PostgresEngine.open`."""
+    _check(options)
+    connection = _connected(url, options, time_limit=None)
+    with ExitStack() as holds:
+        holds.callback(connection.close)
+        _check_encoding(connection)
+        _set(connection, {"default_transaction_read_only": "off"})
+        holds.pop_all()
+    return connection
 
 
 def _check(options: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from dpsql.errors import EngineError, PolicyError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["list_tables", "tables"]
+__all__ = ["describe_view", "list_tables", "tables"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 _TYPES = {
@@ -93,6 +93,14 @@ def _registered(
     if found is None:
         raise _missing(name)
     return _safe(own, relation, found=found, name=name)
+
+
+def describe_view(own: SparkSession, view: str) -> Registered:
+    """Return a view of dpsql's own as a table. Raises `EngineError` where there is none."""
+    found = _fields(own, (view,))
+    if found is None:
+        raise _missing(view)
+    return Registered((view,), tuple(Column(column, _type(kind)) for column, kind in found))
 
 
 def _fields(session: SparkSession, relation: tuple[str, ...]) -> list[tuple[str, str]] | None:

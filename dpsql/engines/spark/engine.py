@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from dpsql.dialects.spark import SPARK
 from dpsql.engines.base import CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import RemoteEngine
-from dpsql.engines.spark.catalog import list_tables, tables
+from dpsql.engines.spark.catalog import describe_view, list_tables, tables
 from dpsql.engines.spark.session import beside, quiet, started, stopped
+from dpsql.engines.spark.stored_tables import find_folder, read_states
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,30 @@ class SparkEngine(RemoteEngine):
         self._session = session
         self._owned = owned
         self._pool = f"dpsql-{next(_POOLS)}"
+        self.descriptions: Mapping[str, str] = {}
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, for a curator's writer."""
+        return self._session
+
+    def read_role(self) -> str:
+        """Return "": Spark itself has no roles."""
+        return ""
+
+    def open_schema(self, schema: str) -> Mapping[str, str]:
+        """Read the descriptions of what is materialized in a folder of the warehouse; none if it is not there."""
+        self.descriptions = {name: text for name, (text, _) in read_states(self._session, schema).items()}
+        return self.descriptions
+
+    def register(self, schema: str, tables: Mapping[str, str]) -> None:
+        """Make views of tables in the folder, each by its name there and the name to be known by."""
+        folder = find_folder(self._session, schema)
+        for table, name in tables.items():
+            with suppress(Exception), quiet():
+                view = f"dpsqlstored_{table}"
+                self._session.read.parquet(f"{folder}/{table}").createOrReplaceTempView(view)
+                self._tables[name] = describe_view(self._session, view)
 
     @classmethod
     def open(

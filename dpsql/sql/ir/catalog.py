@@ -137,6 +137,11 @@ class Catalog:
         return self.find(name, ".".join(before))
 
     @property
+    def private_paths(self) -> frozenset[tuple[str, ...]]:
+        """Paths of the private tables."""
+        return frozenset(each.path for each in self.tables if each.privacy_unit is not None or each.link is not None)
+
+    @property
     def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:
         """All that is materialized, each with the path of its table."""
         return tuple((table.path, each) for table in self.tables for each in table.materialized)

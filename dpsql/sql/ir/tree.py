@@ -6,6 +6,7 @@ the longest value it can have (None: as long as the stored value).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 
@@ -325,11 +326,19 @@ def walk(expression: Expression) -> list[Expression]:
 
 def has_scan(node: object) -> bool:
     """Return whether a query, or any part of one, reads a stored table."""
+    return any(True for _ in list_scans(node))
+
+
+def list_scans(node: object) -> Iterator[Scan]:
+    """Yield the stored tables that a query, or any part of one, reads."""
     if isinstance(node, Scan):
-        return True
-    if isinstance(node, tuple):
-        return any(map(has_scan, node))
-    return is_dataclass(node) and any(has_scan(getattr(node, each.name)) for each in fields(node))
+        yield node
+    elif isinstance(node, tuple):
+        for each in node:
+            yield from list_scans(each)
+    elif is_dataclass(node):
+        for field in fields(node):
+            yield from list_scans(getattr(node, field.name))
 
 
 def is_aggregate(expression: Expression) -> bool:

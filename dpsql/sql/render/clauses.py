@@ -14,8 +14,10 @@ from dpsql.sql.ir.tree import Sorted
 from dpsql.sql.render.duckdb import format_direction, identifier
 
 __all__ = [
+    "add",
     "alias",
     "among",
+    "assign",
     "at_least",
     "at_most",
     "bigint",
@@ -44,7 +46,10 @@ __all__ = [
     "list_parts",
     "maximum",
     "more_than",
+    "negate",
     "not_distinct",
+    "not_equal",
+    "not_exists",
     "not_null",
     "number_all",
     "number_rows",
@@ -62,6 +67,7 @@ __all__ = [
     "sum_column",
     "text",
     "try_text",
+    "update",
     "values",
     "with_ctes",
     "zero_unless",
@@ -152,6 +158,21 @@ def equal(left: str, right: str) -> str:
     return f"{left} = {right}"
 
 
+def not_equal(left: str, right: str) -> str:
+    """Return the condition that two expressions differ."""
+    return f"{left} <> {right}"
+
+
+def not_exists(sql: str) -> str:
+    """Return the condition that a statement returns no row."""
+    return f"NOT EXISTS ({sql})"
+
+
+def add(left: str, right: str) -> str:
+    """Return the sum of two numbers."""
+    return f"{left} + {right}"
+
+
 def not_distinct(left: str, right: str) -> str:
     """Return the condition that two expressions are equal, or both NULL."""
     return f"{left} IS NOT DISTINCT FROM {right}"
@@ -186,6 +207,11 @@ def descending(expression: str) -> str:
 def more_than(left: str, right: str) -> str:
     """Return the condition that one expression is greater than another."""
     return f"{left} > {right}"
+
+
+def negate(expression: str) -> str:
+    """Return the negative of a number."""
+    return f"-{expression}"
 
 
 def less_than(left: str, right: str) -> str:
@@ -336,3 +362,13 @@ def insert(name: str, sql: str) -> str:
 def delete(name: str, *, where: str) -> str:
     """Return the statement that deletes rows of a table."""
     return f"DELETE FROM {name} WHERE {where}"
+
+
+def assign(column: str, expression: str) -> str:
+    """Return a column and its new value, for `update`."""
+    return f"{column} = {expression}"
+
+
+def update(name: str, columns: Iterable[str], *, source: str, where: str) -> str:
+    """Return the statement that changes the rows of a table which a condition joins to those of another."""
+    return f"UPDATE {name} SET {list_parts(columns)} FROM {source} WHERE {where}"

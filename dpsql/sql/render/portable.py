@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from functools import reduce
 from math import isinf, isnan
@@ -36,6 +36,9 @@ from dpsql.sql.ir.tree import (
     Relation,
     Try,
     Window,
+    children,
+    is_aggregate,
+    walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.render.duckdb import Writer
@@ -162,6 +165,8 @@ class PortableWriter(Writer):
     def _select(self, derived: Derived) -> str:
         outer = self.read, self.made
         self.read, self.made = set(), set()
+        if derived.grouping == "ALL":  # which few engines have
+            derived = replace(derived, grouping=_list_keys(derived.outputs))
         text = Writer._select(self, derived)  # noqa: SLF001 - the class above; super() does not work with slots
         beyond = self.read - self.made
         if beyond and "correlated" in self.dialect.lacks:
@@ -347,6 +352,20 @@ class PortableWriter(Writer):
 def _signed(number: int) -> int:
     """Return the signed number of the same 64 bits."""
     return number - (1 << 64) if number >> 63 else number
+
+
+def _list_keys(outputs: tuple[Expression, ...]) -> str:
+    """Return the positions of the outputs that GROUP BY ALL groups by: those without an aggregate, but no constants."""
+    keys = (
+        at
+        for at, output in enumerate(outputs, start=1)
+        if not any(map(is_aggregate, walk(output))) and not all(isinstance(part, Literal) for part in _leaves(output))
+    )
+    return ", ".join(map(str, keys))
+
+
+def _leaves(expression: Expression) -> list[Expression]:
+    return [part for part in walk(expression) if not children(part)]
 
 
 def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:

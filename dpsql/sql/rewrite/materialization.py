@@ -14,7 +14,7 @@ An ENUM is stored as its text, as queries read it, because its labels, codes and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, Measure
@@ -38,9 +38,10 @@ from dpsql.sql.render.clauses import (
     less_than,
     list_parts,
     more_than,
+    negate,
     not_null,
     number_rows,
-    or_zero,
+    order_by,
     path,
     select,
     sort_nulls_last,
@@ -54,18 +55,21 @@ from dpsql.sql.rewrite.contributions import build_row_steps
 from dpsql.sql.rewrite.stored_measures import ROWS, UNITS, name_sum, name_values, read_number
 from dpsql.sql.rewrite.total import make_total
 
-__all__ = ["AppendCheck", "MaterializationStatements"]
+__all__ = ["AppendCheck", "MaterializationStatements", "SetStatements"]
 
-_FRESH = "temp.main.dpsql_fresh"
-_TOUCHED = "temp.main.dpsql_touched"
+_ADDED = "temp.main.dpsql_added"  # pairs of the new rows
+_STORED = "temp.main.dpsql_stored"  # pairs that the units of these have already
+_FRESH = "temp.main.dpsql_fresh"  # pairs of the new rows that change something
+_KNOWN = "temp.main.dpsql_known"  # pairs that the units of these have already
+_AGAIN = "temp.main.dpsql_again"  # all pairs of these units
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MaterializationStatements:
-    """Statements for one set of columns of the table at `source`: SQL, each with the values of its parameters.
+class SetStatements:
+    """SELECTs of one set of columns of the table at `source`, for every engine.
 
-    `pairs` and `counts` are the paths of the two tables, `salts` the salts of the ranks, and `enums` the columns of the
-    source whose type is an ENUM. `measures` are stored too, if there are any; `types` are those of their columns.
+    `pairs` and `counts` are the paths of the two tables, and `salts` the salts of the ranks. `measures` are stored too,
+    if there are any; `types` are those of their columns.
     """
 
     source: tuple[str, ...]
@@ -74,59 +78,52 @@ class MaterializationStatements:
     pairs: tuple[str, ...]
     counts: tuple[str, ...]
     salts: tuple[int, int]
-    enums: frozenset[str] = frozenset()
     measures: StoredMeasures | None = None
     types: tuple[Type, ...] = ()
 
-    def made(self) -> list[tuple[str, list[object]]]:
-        """Return the statements that build both tables from all rows."""
-        writer = Writer()
-        ranked = self._rank(writer, subquery(self._select_pairs(writer, self.source)))
-        return [(create_table(path(self.pairs), ranked), writer.parameters), *self._build_counts()]
-
-    def appended(self, source: tuple[str, ...], first: int | None) -> list[tuple[str, list[object]]]:
-        """Return the statements that add the rows of `source`, or only its rows from number `first` on."""
-        fresh, ranks = Writer(), Writer()
-        unit, pairs, own = identifier(self.unit), path(self.pairs), [*self._own, *self._measure_names]
-        rows = self._select_pairs(fresh, source, first=first)
-        if self.measures is None:  # what is there already changes nothing
-            rows = combine("EXCEPT", rows, select(own, pairs))
-        touched = select([unit], _FRESH, distinct=True)
-        known = select(own, join(pairs, _TOUCHED, kind="SEMI", using=[unit]))
-        again = combine("UNION ALL", known, select(own, _FRESH))
-        if self.measures is not None:
-            sums = (alias(bigint(sum_column(name)), name) for name in self._measure_names)
-            again = select([*self._own, *sums], subquery(again), group_by=list_parts(self._own))
-        ranked = self._rank(ranks, "temp.main.dpsql_again")
-        return [
-            (create_table("dpsql_fresh", rows, replace=True, temporary=True), fresh.parameters),
-            (create_table("dpsql_touched", touched, replace=True, temporary=True), []),
-            (create_table("dpsql_again", again, replace=True, temporary=True), []),
-            (delete(pairs, where=in_query(unit, select([unit], _TOUCHED))), []),
-            (insert(pairs, ranked), ranks.parameters),
-            *self._build_counts(),
-        ]
+    @property
+    def keys(self) -> list[str]:
+        """Quoted names of the columns."""
+        return list(map(identifier, self.columns))
 
     @property
-    def _own(self) -> list[str]:
-        return [identifier(self.unit), *map(identifier, self.columns)]
+    def own(self) -> list[str]:
+        """Quoted names of the unit and the columns."""
+        return [identifier(self.unit), *self.keys]
 
     @property
-    def _measure_names(self) -> list[str]:
-        """Names of the columns of measures."""
+    def pair_names(self) -> list[str]:
+        """Quoted names of the unit, the columns, and the measures of pairs."""
         if self.measures is None:
-            return []
+            return self.own
         positions = range(len(self.measures.sums))
-        return [ROWS, *map(name_values, positions), *map(name_sum, positions)]
+        return [*self.own, ROWS, *map(name_values, positions), *map(name_sum, positions)]
 
-    def _select_pairs(self, writer: Writer, source: tuple[str, ...], *, first: int | None = None) -> str:
+    @property
+    def count_names(self) -> list[str]:
+        """Names of the number of units and of the measures of groups."""
+        return [UNITS, *self._ranges]
+
+    def read_column(self, writer: Writer, name: str) -> str:
+        """Return the expression that reads a column of the source as it is stored."""
+        raise NotImplementedError
+
+    def read_values(self, writer: Writer, name: str, *, type_: Type) -> str:
+        """Return the expression that is NULL where a summed column has no value."""
+        raise NotImplementedError
+
+    def select_pairs(self, writer: Writer, condition: str = "") -> str:
         """Return the SELECT of the pairs of some rows, with their measures."""
-        own = [alias(_read(column, self.enums), identifier(column)) for column in (self.unit, *self.columns)]
-        new = [] if first is None else [at_least("rowid", first)]
-        rows, where = alias(path(source), "t1"), both(not_null(identifier(self.unit)), *new)
+        own = [alias(self.read_column(writer, name), identifier(name)) for name in (self.unit, *self.columns)]
+        has_unit = not_null(self.read_column(writer, self.unit))
+        rows, where = alias(path(self.source), "t1"), both(has_unit, *[condition] * bool(condition))
         if self.measures is None:
             return select(own, rows, distinct=True, where=where)
-        values = [alias(count(identifier(name)), name_values(at)) for at, (name, _) in enumerate(self.measures.sums)]
+        summed = list(zip(self.measures.sums, self.types, strict=True))
+        values = [
+            alias(count(self.read_values(writer, name, type_=type_)), name_values(at))
+            for at, ((name, _), type_) in enumerate(summed)
+        ]
         sums = [
             alias(bigint(sum_column(writer.expression(steps))), name_sum(at))
             for at, steps in enumerate(self._list_steps(self.measures))
@@ -141,36 +138,107 @@ class MaterializationStatements:
             if steps is not None:
                 yield make_total(steps)
 
-    def _rank(self, writer: Writer, rows: str) -> str:
-        unit, columns = identifier(self.unit), list(map(identifier, self.columns))
+    def add_pairs(self, *selects: str) -> str:
+        """Return the SELECT of the pairs of several, which are apart but for their measures; these are added up."""
+        together = combine("UNION ALL", *selects)
+        if self.measures is None:
+            return together
+        sums = (alias(bigint(sum_column(name)), name) for name in self.pair_names[len(self.own) :])
+        return select([*self.own, *sums], subquery(together), group_by=list_parts(self.own))
+
+    def rank(self, writer: Writer, rows: str) -> str:
+        """Return the SELECT of pairs with their RANK and GROUPS."""
+        unit, columns = identifier(self.unit), self.keys
         rank = groups = bigint("1")
         if columns:  # else each unit has one row
             draw = writer.draw(columns, unit, salts=self.salts)
             rank = number_rows(unit, list_parts([draw, sort_nulls_last(columns)]))
             groups = count(partition_by=unit)
-        ranks = alias(rank, RANK), alias(groups, GROUPS)
-        return select([*self._own, *self._measure_names, *ranks], rows, order_by=list_parts(columns))
+        return select([*self.pair_names, alias(rank, RANK), alias(groups, GROUPS)], rows)
 
-    def _build_counts(self) -> list[tuple[str, list[object]]]:
-        columns = list(map(identifier, self.columns))
-        counted = select(
-            [*columns, alias(count(), UNITS), *self._add_up_units()],
-            path(self.pairs),
-            group_by=list_parts(columns),
-            having=more_than(count(), "0"),  # without columns there would be a group of no unit
-            order_by=descending(UNITS),
-        )
-        return [(create_table(path(self.counts), counted, replace=True), [])]
-
-    def _add_up_units(self) -> Iterator[str]:
-        """Yield the measures of a group: those of its units, each between its bounds."""
+    @property
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        """Columns of the measures of groups, each with the bounds of what one unit adds."""
         if self.measures is None:
-            return
+            return {}
         positions, rows = range(len(self.measures.sums)), self.measures.rows
         ranges = {name: (0, rows) for name in (ROWS, *map(name_values, positions)) if rows is not None}
-        ranges |= {name_sum(at): (found.low, found.high) for at, (_, found) in enumerate(self.measures.sums)}
-        for name, (low, high) in ranges.items():
-            yield alias(or_zero(bigint(sum_column(clamp(name, low, high=high)))), name)
+        return ranges | {name_sum(at): (found.low, found.high) for at, (_, found) in enumerate(self.measures.sums)}
+
+    def count_each(self, pairs: str, *, subtracted: bool = False) -> str:
+        """Return the SELECT of what each of some pairs adds to its group: 1, and its measures between their bounds."""
+        added = {UNITS: "1", **{name: clamp(name, low, high=high) for name, (low, high) in self._ranges.items()}}
+        steps = (alias(negate(each) if subtracted else each, name) for name, each in added.items())
+        return select([*self.keys, *steps], pairs)
+
+    def add_up(self, units: str, *, having: str = "") -> str:
+        """Return the SELECT of the groups, with the sums of what each of `units` adds to them."""
+        sums = (alias(bigint(sum_column(name)), name) for name in self.count_names)
+        return select([*self.keys, *sums], subquery(units), group_by=list_parts(self.keys), having=having)
+
+    def count_groups(self, *units: str) -> str:
+        """Return the SELECT of the groups that have a unit."""
+        return self.add_up(
+            combine("UNION ALL", *units),
+            having=more_than(sum_column(UNITS), "0"),  # without columns there would be a group of no unit
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MaterializationStatements(SetStatements):
+    """Statements of DuckDB for one set: SQL, each with the values of its parameters.
+
+    `enums` are the columns of the source whose type is an ENUM.
+    """
+
+    enums: frozenset[str] = frozenset()
+
+    def read_column(self, writer: Writer, name: str) -> str:  # noqa: ARG002 - as the base has it
+        """Return the expression that reads a column of the source, an ENUM as its text."""
+        return _read(name, self.enums)
+
+    def read_values(self, writer: Writer, name: str, *, type_: Type) -> str:  # noqa: ARG002 - as the base has it
+        """Return the column, whose values are all its own."""
+        return identifier(name)
+
+    def made(self) -> list[tuple[str, list[object]]]:
+        """Return the statements that build both tables from all rows."""
+        writer = Writer()
+        ranked = order_by(self.rank(writer, subquery(self.select_pairs(writer))), list_parts(self.keys))
+        counted = order_by(self.count_groups(self.count_each(path(self.pairs))), descending(UNITS))
+        return [
+            (create_table(path(self.pairs), ranked), writer.parameters),
+            (create_table(path(self.counts), counted, replace=True), []),
+        ]
+
+    def appended(self, source: tuple[str, ...], first: int | None) -> list[tuple[str, list[object]]]:
+        """Return the statements that add the rows of `source`, or only its rows from number `first` on.
+
+        Pairs are read and written of the units that have new ones, and counts change by what these units add.
+        """
+        added, ranks = Writer(), Writer()
+        unit, pairs, own = identifier(self.unit), path(self.pairs), self.pair_names
+        rows = replace(self, source=source).select_pairs(added, "" if first is None else at_least("rowid", first))
+        stored = select(own, join(pairs, _ADDED, kind="SEMI", using=[unit]))
+        fresh = select(own, _ADDED)
+        if self.measures is None:  # pairs that are there already change nothing
+            fresh = combine("EXCEPT", fresh, select(own, _STORED))
+        known = select(own, join(_STORED, _FRESH, kind="SEMI", using=[unit]))
+        again = self.add_pairs(select(own, _KNOWN), select(own, _FRESH))
+        ranked = order_by(self.rank(ranks, _AGAIN), list_parts(self.keys))
+        before = select([*self.keys, *self.count_names], path(self.counts))
+        changes = self.count_each(_KNOWN, subtracted=True), self.count_each(_AGAIN)
+        counted = order_by(self.count_groups(before, *changes), descending(UNITS))
+        return [
+            (create_table("dpsql_added", rows, replace=True, temporary=True), added.parameters),
+            (create_table("dpsql_stored", stored, replace=True, temporary=True), []),
+            (create_table("dpsql_fresh", fresh, replace=True, temporary=True), []),
+            (create_table("dpsql_known", known, replace=True, temporary=True), []),
+            (create_table("dpsql_again", again, replace=True, temporary=True), []),
+            (delete(pairs, where=in_query(unit, select([unit], _FRESH))), []),
+            (insert(pairs, ranked), ranks.parameters),
+            (create_table(path(self.counts), counted, replace=True), []),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +257,14 @@ class AppendCheck:
     @property
     def written(self) -> tuple[str, list[object]]:
         """Statement that records number and checksum of all current rows."""
-        last = "coalesce(system.main.max(number) + 1, 0) AS next_number"
-        return create_table(path(self.place), select([last, _SUMS], subquery(self._rows)), replace=True), []
+        return create_table(path(self.place), select([_LAST, _SUMS], subquery(self._rows)), replace=True), []
+
+    def extended(self, first: int) -> tuple[str, list[object]]:
+        """Return the statement that adds the rows from number `first` on to number and checksum."""
+        new = select([_LAST, _SUMS], subquery(self._rows), where=at_least("number", first))
+        known = select(_NAMES, path(self.place))
+        added = select([_ADDED_SUMS], subquery(combine("UNION ALL", known, new)))
+        return create_table(path(self.place), added, replace=True), []
 
     @property
     def next_number(self) -> str:
@@ -206,6 +280,12 @@ class AppendCheck:
         return select(["rowid AS number", alias(mixed, "mixed_row")], path(self.source))
 
 
+_NAMES = ["next_number", "number_of_rows", "total", "mixed"]
+_LAST = "coalesce(system.main.max(number) + 1, 0) AS next_number"
+_ADDED_SUMS = (
+    "system.main.max(next_number) AS next_number, system.main.sum(number_of_rows) AS number_of_rows, "
+    "system.main.sum(total) AS total, system.main.bit_xor(mixed) AS mixed"
+)
 _SUMS = (
     "system.main.count() AS number_of_rows, coalesce(system.main.sum(mixed_row), 0) AS total, "
     "coalesce(system.main.bit_xor(mixed_row), 0) AS mixed"

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from dpsql.dialects import DUCKDB
 from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
@@ -40,6 +41,7 @@ from dpsql.sql.ir.tree import (
     Window,
     is_aggregate,
     is_column,
+    list_scans,
     walk,
 )
 from dpsql.sql.ir.unit_equality import split_conjuncts
@@ -76,9 +78,24 @@ class QuerySource:
 
 
 def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
-    """Choose the source of a query: the first materialized table with a short form, else pairs, else rows."""
+    """Choose the source of a query: the first materialized table with a short form, else pairs, else rows.
+
+    Where the data is in another engine than DuckDB, its tables change while they are materialized. A query that would
+    read the rows of a private table beside what is materialized reads rows alone.
+    """
     if not query.materialized:
         return QuerySource(query)
+    found = _find_source(query, bounded=bounded)
+    return QuerySource(query) if query.dialect is not DUCKDB and _reads_rows(found.query) else found
+
+
+def _reads_rows(query: PrivateQuery) -> bool:
+    """Say whether a query reads rows of a private table."""
+    read = query.unit, query.keys, query.body, query.measures
+    return any(scan.path in query.private_paths for scan in list_scans(read))
+
+
+def _find_source(query: PrivateQuery, *, bounded: bool) -> QuerySource:
     short = _use_short_form(query, bounded=bounded)
     if short is not None:
         return short

@@ -125,6 +125,8 @@ def test_a_source_is_a_value() -> None:
     assert source == pickle.loads(pickle.dumps(source)) == copy.deepcopy(source) == copy.copy(source)
     assert source != DataSource("sc://h")
     assert source != DataSource("sc://other", options={"a": "b"})
+    stored = DataSource("sc://h", options={"a": "b"}, materialized="dpsql")
+    assert source != stored == pickle.loads(pickle.dumps(stored))
     policy = Policy(Budget(1, "1e-6"), TABLES, source=source)
     assert pickle.loads(pickle.dumps(policy)) == policy != Policy(Budget(1, "1e-6"), TABLES)
     assert policy.only(["reads"]).source == source
@@ -367,3 +369,35 @@ def test_the_address_of_an_engine_is_no_path_and_is_not_told() -> None:
     assert caught.value.code == "database"
     assert "[source]" in str(caught.value)
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [("sc://h", ""), ("sc://h", "a b"), ("sc://h", 'x"'), ("sc://h", "x" * 64), ("duckdb:e.db", "dpsql")],
+)
+def test_a_schema_of_materialized_tables_has_a_plain_name_in_another_engine(url: str, name: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        DataSource(url, materialized=name)
+    assert (caught.value.code, caught.value.place) == ("policy-prepared", "source.materialized")
+
+
+def test_tables_are_materialized_where_the_source_is(tmp_path: Path) -> None:
+    tables = {"reads": PrivateTable("user_id", materialized=[["article"]])}
+    for materialized, schema, place in (
+        (tmp_path, None, "materialized"),
+        (tmp_path, "dpsql", "materialized"),
+        (None, None, "tables.reads.materialized"),
+    ):
+        source = DataSource("postgresql://h/d", materialized=schema)
+        with pytest.raises(PolicyError) as caught:
+            Policy(Budget(1, "1e-6"), tables, source=source, materialized=materialized)
+        assert (caught.value.code, caught.value.place) == ("policy-prepared", place)
+        assert 'materialized = "dpsql" below [source]' in caught.value.hint
+    file = tmp_path / "policy.toml"
+    file.write_text(
+        '[budget]\nepsilon = 1\ndelta = 1e-6\n[source]\nurl = "postgresql://h/d"\nmaterialized = "dpsql"\n'
+        '[tables.reads]\nprivacy_unit = "user_id"\nmaterialized = [["article"]]\n'
+    )
+    source = Policy.from_toml(file).source
+    assert source is not None
+    assert source.materialized == "dpsql"
