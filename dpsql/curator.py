@@ -126,7 +126,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         check = check_engine(engine, known, tables=tuple(near))
         outdated = tuple(_find_outdated(known, engine, database=database, near=near))
     told = (
-        f"What is materialized of {name} does not match its files or the policy: run dpsql materialize."
+        f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
         for name in outdated
     )
     return replace(check, warnings=(*check.warnings, *told))

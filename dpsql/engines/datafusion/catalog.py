@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.base import Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.lakes.folder import DataFile, Folder
 from dpsql.errors import EngineError, PolicyError
 
@@ -72,7 +72,7 @@ class FolderLinks:
 
 
 def register(
-    context: SessionContext, name: str, *, source: Path | CsvFile | Folder | None, links: FolderLinks
+    context: SessionContext, name: str, *, source: Path | CsvFile | Folder | RemoteFiles | None, links: FolderLinks
 ) -> Registered:
     """Return a table by its name in the policy. Raises `EngineError` and `PolicyError`."""
     place = f"table {name}"
@@ -82,6 +82,11 @@ def register(
     if isinstance(source, CsvFile):
         hint = "Write it as Parquet first: dpsql reads CSV files by a grammar of its own, into DuckDB."
         raise PolicyError("policy-source", "DataFusion is given no CSV file.", hint=hint, place=f"tables.{name}.source")
+    if isinstance(source, RemoteFiles):
+        hint = "Leave [source] out: DuckDB reads addresses. Or copy the files to this machine."
+        raise PolicyError(
+            "policy-source", "DataFusion reads local files, not addresses.", hint=hint, place=f"tables.{name}.source"
+        )
     if isinstance(source, Folder) and source.kind != "parquet":
         reason, hint = "Tables of Delta Lake and Iceberg are read by DuckDB.", "Leave [source] out of the policy."
         raise PolicyError("policy-source", reason, hint=hint, place=f"tables.{name}.source")

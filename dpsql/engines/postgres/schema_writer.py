@@ -305,5 +305,5 @@ def _quote_role(name: object) -> str:
 
 def _failed() -> EngineError:
     reason = "The table could not be materialized; nothing was charged."
-    hint = "See the server's log. The role needs to read the table, and to own the schema or create it."
+    hint = "Give --url the address of a role that may read the table, and that owns the schema or may create it."
     return EngineError("prepare-failed", reason, hint=hint, place="source.materialized")
