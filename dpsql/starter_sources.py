@@ -80,7 +80,7 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
         raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place="source.url")
     if source.scheme == "datafusion":
         hint = 'Name a Parquet file or a folder; then add [source] and url = "datafusion:" to the policy.'
-        raise UsageError("source-missing", "DataFusion has no tables of its own.", hint=hint, place="source.url")
+        raise UsageError("database", "DataFusion has no tables of its own.", hint=hint, place="source.url")
     with closing(open_url(source, {}, time_limit=None)) as engine:
         listed = _list_tables(engine)
         columns = {table.name: _find_columns(engine, table.name) for table in listed}

@@ -95,7 +95,7 @@ def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN4
 def refuse_files(sources: Sources) -> None:
     """Raise `PolicyError` where a table of the policy is a file."""
     if any(file is not None for file in sources.values()):
-        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        reason, hint = "Files are read by DuckDB, DataFusion and Spark.", "Load the file into the engine."
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
 
 

@@ -81,7 +81,9 @@ def register(
         raise EngineError("table-missing", f'DataFusion has no table "{name}".', hint=hint, place=place)
     if isinstance(source, CsvFile):
         hint = "Write it as Parquet first: dpsql reads CSV files by a grammar of its own, into DuckDB."
-        raise PolicyError("policy-source", "DataFusion is given no CSV file.", hint=hint, place=f"tables.{name}.source")
+        raise PolicyError(
+            "policy-source", "CSV files are not supported with DataFusion.", hint=hint, place=f"tables.{name}.source"
+        )
     if isinstance(source, RemoteFiles):
         hint = "Leave [source] out: DuckDB reads addresses. Or copy the files to this machine."
         raise PolicyError(
@@ -107,7 +109,7 @@ def _groups(source: Path | Folder, *, place: str) -> dict[tuple[str | None, ...]
     files = [DataFile(source.absolute())] if isinstance(source, Path) else source.files
     if not all(file.path.is_file() for file in files):
         hint = "Check the path; in a policy file it is relative to the policy file."
-        raise EngineError("source-missing", "The source is not there.", hint=hint, place=place)
+        raise EngineError("source-missing", "There is no such file.", hint=hint, place=place)
     groups: dict[tuple[str | None, ...], list[Path]] = {}
     for file in files:
         groups.setdefault(file.values, []).append(file.path)
