@@ -126,7 +126,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         check = check_engine(engine, known, tables=tuple(near))
         outdated = tuple(_find_outdated(known, engine, database=database, near=near))
     told = (
-        f"What is materialized of {name} does not match its files or the policy: run dpsql materialize."
+        f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
         for name in outdated
     )
     return replace(check, warnings=(*check.warnings, *told))
@@ -325,7 +325,7 @@ def _check_local(policy: Policy) -> None:
     """Refuse tables at addresses: whether their files have changed since they were read is not known."""
     for name, table in policy.tables.items():
         if isinstance(table.source, SourceUrl):
-            reason = "What is at an address is not materialized: dpsql does not know its version."
+            reason = "A table at an address cannot be materialized: dpsql does not know when its files change."
             hint = "Leave materialized out, or copy the files to this machine and name their folder."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
 

@@ -19,6 +19,7 @@ from dpsql.sql.ir.types import Family, find_read_type, parse_type
 __all__ = ["describe_address", "describe_column", "describe_engine", "describe_files"]
 
 _FILES = {".parquet", ".csv"}
+_STATE = "dpsql_state"  # table of every schema that `dpsql materialize` writes
 
 
 def describe_files(path: Path, beside: Path) -> tuple[FoundTable, ...]:
@@ -77,6 +78,9 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
     source = DataSource(url)
     if source.scheme == "duckdb":
         raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place="source.url")
+    if source.scheme == "datafusion":
+        hint = 'Name a Parquet file or a folder; then add [source] and url = "datafusion:" to the policy.'
+        raise UsageError("database", "DataFusion has no tables of its own.", hint=hint, place="source.url")
     with closing(open_url(source, {}, time_limit=None)) as engine:
         listed = _list_tables(engine)
         columns = {table.name: _find_columns(engine, table.name) for table in listed}
@@ -101,9 +105,15 @@ def _list_tables(engine: Engine) -> list[ListedTable]:
     """Return what an engine's own catalog lists; the texts of its errors are not passed on."""
     if isinstance(engine, RemoteEngine):
         with suppress(Exception):
-            return list(engine.list_tables())
+            return _leave_out_stored(list(engine.list_tables()))
     hint = "Check with a client of the engine that this user may read its catalog, or write the policy by hand."
     raise EngineError("engine-failed", "The tables of the engine cannot be listed.", hint=hint, place="source.url")
+
+
+def _leave_out_stored(listed: list[ListedTable]) -> list[ListedTable]:
+    """Return the tables but for those in schemas of `dpsql materialize`."""
+    stored = tuple(table.name.removesuffix(_STATE) for table in listed if table.name.endswith(f".{_STATE}"))
+    return [table for table in listed if not table.name.startswith(stored)] if stored else listed
 
 
 def _find_columns(engine: Engine, name: str) -> tuple[Column, ...]:

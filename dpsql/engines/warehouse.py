@@ -63,7 +63,8 @@ class Address:
 def parse_address(url: str, *, parts: Sequence[str], known: Iterable[str]) -> Address:
     """Return the parts of an address.
 
-    Raises `EngineError` for one that has not `parts` behind the host, or a setting other than the `known`.
+    Raises `EngineError` for one that lacks one of `parts`, of which the first is its host, or that has a setting other
+    than the `known`.
     """
     try:
         split = urlsplit(url)
@@ -72,10 +73,10 @@ def parse_address(url: str, *, parts: Sequence[str], known: Iterable[str]) -> Ad
         host, port = unquote(split.hostname or ""), split.port
     except ValueError:
         path, settings, host, port = (), {}, "", None
-    if not host or len(path) != len(parts) or not settings.keys() <= set(known):
+    if not host or len(path) != len(parts) - 1 or not settings.keys() <= set(known):
         scheme = url.partition(":")[0]
-        hint = f"Write {scheme}://{'/'.join(('HOST', *map(str.upper, parts)))}"
-        hint += f", and behind ? any of {', '.join(sorted(known))}." if known else "."
+        hint = f"Write {scheme}://{'/'.join(map(str.upper, parts))}"
+        hint += f", and after ? any of {', '.join(sorted(known))}." if known else "."
         reason = "The address of the data does not have the parts that this engine needs."
         raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
     user, password = (None if each is None else unquote(each) for each in (split.username, split.password))
@@ -94,7 +95,7 @@ def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN4
 def refuse_files(sources: Sources) -> None:
     """Raise `PolicyError` where a table of the policy is a file."""
     if any(file is not None for file in sources.values()):
-        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        reason, hint = "Files are read by DuckDB, DataFusion and Spark.", "Load the file into the engine."
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
 
 

@@ -23,7 +23,7 @@ class Limits:
     `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
     analyst with `failures_per_day` failed queries within a day is refused until the day is over. Standard SQL that is
     read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less. With
-    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows, whatever the data is.
+    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows for all data.
 
     >>> Limits(max_k=50).max_k
     50

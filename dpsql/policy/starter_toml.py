@@ -53,7 +53,12 @@ _SUMMED = re.compile(r"DOUBLE|DECIMAL\(.*\)"), re.compile(r"(?:SMALL|BIG)INT|INT
 _IDENTIFIER = re.compile(r"(?:^|_)(?i:id|no|nr|key|code)$|[a-z]Id$")
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
+_WITH_ADDRESS = "url again, and let only yourself read the file"
 _SECRETS = {
+    "mysql": "$MYSQL_PWD",
+    "mariadb": "$MYSQL_PWD",
+    "redshift": "$PGPASSWORD or ~/.pgpass",
+    **dict.fromkeys(["snowflake", "databricks", "trino"], _WITH_ADDRESS),
     "postgresql": "$PGPASSWORD or ~/.pgpass",
     "postgres": "$PGPASSWORD or ~/.pgpass",
     "sc": "$SPARK_CONNECT_AUTHENTICATE_TOKEN",

@@ -300,7 +300,7 @@ def check_source(value: Path | SourceUrl | str | None) -> Path | SourceUrl | Non
         return SourceUrl(value)
     path = check_path(value, "source")
     if any(map(_SCHEME.fullmatch, path.parts)):
-        reason = "This is an address, of which a Path keeps one slash only."
+        reason = "This is an address, and a Path drops one of its slashes."
         hint = 'Give the address as text, such as "s3://bucket/events/*.parquet".'
         raise PolicyError("policy-source", reason, hint=hint, place="source")
     if _PATTERN.search(path.name) and not path.exists():

@@ -85,6 +85,7 @@ def find_kit(name: str, url: str | None = None) -> Kit:
     except (AttributeError, ModuleNotFoundError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name not in {module, module.partition(".")[0]}:
             hint = f"pip install {error.name}, or the package's distribution if that has another name."
+            hint = f"pip install 'dpsql[{name}]'" if name in _KITS else hint
             raise UsageError("not-installed", f"This kit needs the package {error.name}.", hint=hint) from None
         hint = "Name an importable module and an attribute of it, such as mypackage.kit:KIT."
         raise UsageError("kit-unknown", f"{address} cannot be imported.", hint=hint) from None

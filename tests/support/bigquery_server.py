@@ -70,6 +70,12 @@ def _handler(project: FakeBigQuery) -> type[BaseHTTPRequestHandler]:
                 fields = project.tables.get(".".join(found.groups()))
                 place = dict(zip(("projectId", "datasetId", "tableId"), ("shop", *found.groups()), strict=True))
                 self._send({"schema": {"fields": fields}, "tableReference": place} if fields else None)
+            elif found := re.search(r"/datasets/([^/]+)/tables$", path):
+                names = [
+                    name.removeprefix(f"{found[1]}.") for name in project.tables if name.startswith(f"{found[1]}.")
+                ]
+                place = {"projectId": "shop", "datasetId": found[1]}
+                self._send({"tables": [{"tableReference": {**place, "tableId": name}} for name in names]})
             elif found := re.search(r"/queries/([^/]+)$", path):
                 job = project.jobs[found[1]]
                 self._send({"jobComplete": True, "jobReference": job["jobReference"], **job.get("answer", {})})

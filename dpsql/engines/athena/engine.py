@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -51,10 +52,11 @@ class AthenaEngine(ConnectedWarehouse):
         """
         refuse_files(sources)
         pyathena = import_driver(_DRIVER, engine="Athena", extra="athena")
+        logging.getLogger(_DRIVER).setLevel(logging.CRITICAL + 1)  # it logs the errors of Athena, which may hold values
         hint = f"The options are {', '.join(sorted(_OPTIONS))}."
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
         known = ("work_group", "s3_staging_dir", "profile_name")
-        address = parse_address(url, parts=("catalog", "database"), known=known)
+        address = parse_address(url, parts=("region", "catalog", "database"), known=known)
         endpoint = {name: options[name] for name in ("endpoint_url",) if name in options}
         connect = partial(
             pyathena.connect,
@@ -87,10 +89,12 @@ class AthenaEngine(ConnectedWarehouse):
         return find_table(name, engine="Athena", place=self._place, fetch=self._list_rows)
 
     def _list_rows(self, statement: Statement) -> list[Any]:
-        with suppress(Exception):
+        """Return the rows of a statement of the catalog, the first one that shows whether the credentials are right."""
+        try:
             table = self.fetch(statement)
-            return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
-        return []
+        except Exception:  # noqa: BLE001 - its words may hold the address
+            raise unreachable("Athena", client="aws athena") from None
+        return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
 
 def _create_converter() -> object:

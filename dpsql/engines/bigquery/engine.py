@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.bigquery import BIGQUERY
-from dpsql.engines.base import Registered, Statement
+from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.remote import RemoteEngine, table_missing
 from dpsql.engines.warehouse import (
     Sources,
@@ -79,7 +79,7 @@ class BigQueryEngine(RemoteEngine):
         hint = f"The options are {', '.join(sorted(_OPTIONS))}."
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
         most = _read_bytes(options)
-        address = parse_address(url, parts=("dataset",), known=("location", "credentials"))
+        address = parse_address(url, parts=("project", "dataset"), known=("location", "credentials"))
         project, settings = _read_project(url), address.settings
         client = None
         with suppress(Exception):
@@ -141,6 +141,11 @@ class BigQueryEngine(RemoteEngine):
             raise table_missing(name, engine="BigQuery")
         rows = ((relation, field.name, _name_type(field)) for field in fields)
         return choose_table(name, rows, engine="BigQuery", wanted=relation)
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views of the dataset of the address."""
+        for table in self._client.list_tables(".".join(self._dataset)):
+            yield ListedTable(table.table_id)
 
 
 def _read_project(url: str) -> str:

@@ -77,7 +77,7 @@ class DatabricksEngine(ConnectedWarehouse):
         sql = import_driver(_DRIVER, engine="Databricks", extra="databricks")
         hint = f"The options are {', '.join(sorted(_OPTIONS))}."
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
-        address = parse_address(url, parts=("catalog", "schema"), known=("http_path",))
+        address = parse_address(url, parts=("host", "catalog", "schema"), known=("http_path",))
         limit = {} if time_limit is None else {"STATEMENT_TIMEOUT": f"{max(1, round(time_limit + _GRACE)):d}"}
         named = {f"_{name}" if name.startswith("tls_") else name: value for name, value in options.items()}
         connect = partial(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.base import Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.lakes.folder import DataFile, Folder
 from dpsql.errors import EngineError, PolicyError
 
@@ -72,7 +72,7 @@ class FolderLinks:
 
 
 def register(
-    context: SessionContext, name: str, *, source: Path | CsvFile | Folder | None, links: FolderLinks
+    context: SessionContext, name: str, *, source: Path | CsvFile | Folder | RemoteFiles | None, links: FolderLinks
 ) -> Registered:
     """Return a table by its name in the policy. Raises `EngineError` and `PolicyError`."""
     place = f"table {name}"
@@ -81,7 +81,14 @@ def register(
         raise EngineError("table-missing", f'DataFusion has no table "{name}".', hint=hint, place=place)
     if isinstance(source, CsvFile):
         hint = "Write it as Parquet first: dpsql reads CSV files by a grammar of its own, into DuckDB."
-        raise PolicyError("policy-source", "DataFusion is given no CSV file.", hint=hint, place=f"tables.{name}.source")
+        raise PolicyError(
+            "policy-source", "CSV files are not supported with DataFusion.", hint=hint, place=f"tables.{name}.source"
+        )
+    if isinstance(source, RemoteFiles):
+        hint = "Leave [source] out: DuckDB reads addresses. Or copy the files to this machine."
+        raise PolicyError(
+            "policy-source", "DataFusion reads local files, not addresses.", hint=hint, place=f"tables.{name}.source"
+        )
     if isinstance(source, Folder) and source.kind != "parquet":
         reason, hint = "Tables of Delta Lake and Iceberg are read by DuckDB.", "Leave [source] out of the policy."
         raise PolicyError("policy-source", reason, hint=hint, place=f"tables.{name}.source")
@@ -102,7 +109,7 @@ def _groups(source: Path | Folder, *, place: str) -> dict[tuple[str | None, ...]
     files = [DataFile(source.absolute())] if isinstance(source, Path) else source.files
     if not all(file.path.is_file() for file in files):
         hint = "Check the path; in a policy file it is relative to the policy file."
-        raise EngineError("source-missing", "The source is not there.", hint=hint, place=place)
+        raise EngineError("source-missing", "There is no such file.", hint=hint, place=place)
     groups: dict[tuple[str | None, ...], list[Path]] = {}
     for file in files:
         groups.setdefault(file.values, []).append(file.path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.datafusion import DATAFUSION
-from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.base import CsvFile, Registered, RemoteFiles, Statement
 from dpsql.engines.datafusion.catalog import FolderLinks, register
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import RemoteEngine
@@ -70,7 +70,7 @@ class DataFusionEngine(RemoteEngine):
     def open(
         cls,
         url: str,
-        sources: Mapping[str, Path | CsvFile | Folder | None],
+        sources: Mapping[str, Path | CsvFile | Folder | RemoteFiles | None],
         *,
         options: Mapping[str, str],
         time_limit: float | None = None,
@@ -136,7 +136,7 @@ def _start(options: Mapping[str, str]) -> SessionContext:
     for name, value in options.items():
         place = f"source.options.{name}"
         if name in PINNED:
-            reason, hint = f"dpsql makes the setting {name} itself.", "Leave it out of [source] options."
+            reason, hint = f"dpsql sets {name} itself.", "Leave it out of [source] options."
             raise UsageError("source-option", reason, hint=hint, place=place)
         if not _set(context, name, value=value):
             hint = "Name a setting of DataFusion, such as datafusion.runtime.memory_limit, and a value that it takes."

@@ -109,7 +109,7 @@ def check_url(url: str, *, name: str) -> None:
     place = f"table {name}"
     if not rest or scheme not in _SCHEMES:
         scheme = url.partition(":")[0]
-        reason = f"DuckDB is not given addresses that begin with {scheme}:."
+        reason = f"Addresses that begin with {scheme}: are not supported with DuckDB."
         raise PolicyError("policy-source", reason, hint=_HINTS.get(scheme, _READ), place=place)
     if scheme not in _LISTED and any(sign in rest for sign in _SIGNS):
         reason, hint = "Files at https:// cannot be listed.", "Write the address of one file."
@@ -118,7 +118,7 @@ def check_url(url: str, *, name: str) -> None:
         is_folder = scheme in _LISTED and "." not in url.rpartition("/")[2]
         folder = f'Write source = "{url.rstrip("/*")}/*.parquet", or the address of one file.'
         hint = folder if is_folder else "Write the rows as Parquet, in files whose names end so."
-        reason = "DuckDB is given addresses of files whose names end in .parquet."
+        reason = "The address of Parquet files must end in .parquet."
         raise PolicyError("policy-source", reason, hint=hint, place=place)
 
 

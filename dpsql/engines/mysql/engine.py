@@ -93,7 +93,7 @@ class MySQLEngine(RemoteEngine):
             }
             dialect = MARIADB if "MariaDB" in connection.get_server_info() else MYSQL
             engine = cls(connect, tables, dialect=dialect, time_limit=time_limit)
-            engine._connection = connection
+            engine._connection, engine.default_schema = connection, database
             holds.pop_all()
             return engine
 
@@ -113,6 +113,12 @@ class MySQLEngine(RemoteEngine):
                 with suppress(Exception):
                     connection.close()
             raise
+
+    def found(self, name: str) -> Registered:
+        """Return the table "name" in the database of the address, or "database.name"."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return find_table(self._connection, name, database=self.default_schema, source=None)
 
     def cancel(self) -> None:
         """Ask the server, over a second connection, to stop what runs."""

@@ -191,7 +191,7 @@ def _check(options: Mapping[str, str]) -> None:
         raise UsageError("not-installed", reason, hint=hint) from None
     for name in options:
         if name.lower() in _PINNED:
-            reason, hint = f"dpsql makes the setting {name} itself.", "Leave it out of [source] options."
+            reason, hint = f"dpsql sets {name} itself.", "Leave it out of [source] options."
             raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
 
 

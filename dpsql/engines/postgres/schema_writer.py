@@ -141,7 +141,7 @@ class PostgresWriter:
             self.rows(f"CREATE SCHEMA {schema}")
         if self.rows(found, [self.schema]) != [(True,)]:
             reason = f'The schema "{self.schema}" belongs to another role than the one that materializes.'
-            hint = "Let that role run dpsql materialize, or name another schema under [source]."
+            hint = "Give --url the address of that role, or name another schema under [source]."
             raise EngineError("prepare-failed", reason, hint=hint, place="source.materialized")
         for role, right in self.rows(_RIGHTS, [self.schema, ""]):
             if right == "CREATE" or not role:
@@ -305,5 +305,7 @@ def _quote_role(name: object) -> str:
 
 def _failed() -> EngineError:
     reason = "The table could not be materialized; nothing was charged."
-    hint = "See the server's log. The role needs to read the table, and to own the schema or create it."
+    hint = (
+        "Give --url the address of a role of this database that may read the table, and owns or may create the schema."
+    )
     return EngineError("prepare-failed", reason, hint=hint, place="source.materialized")

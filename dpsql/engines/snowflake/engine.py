@@ -96,7 +96,7 @@ class SnowflakeEngine(ConnectedWarehouse):
             f"Name an option of the driver, such as {_OPTION}auth_type; the address has account, database and schema."
         )
         refuse_options(options, known=lambda name: name.startswith(_OPTION) and name not in _OURS, hint=hint)
-        address = parse_address(url, parts=("database", "schema"), known=("warehouse", "role"))
+        address = parse_address(url, parts=("account", "database", "schema"), known=("warehouse", "role"))
         given = {"username": address.user, "password": address.password}
         given |= {f"{_OPTION}account": address.host, f"{_OPTION}db": address.path[0]}
         given |= {f"{_OPTION}schema": address.path[1]}

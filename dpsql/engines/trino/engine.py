@@ -54,7 +54,7 @@ class TrinoEngine(ConnectedWarehouse):
         refuse_files(sources)
         dbapi = import_driver(_DRIVER, engine="Trino", extra="trino")
         refuse_options(options, known=lambda name: name not in _OURS, hint="Name a property of the session.")
-        address = parse_address(url, parts=("catalog", "schema"), known=("scheme", "token", "verify"))
+        address = parse_address(url, parts=("host", "catalog", "schema"), known=("scheme", "token", "verify"))
         limit = {} if time_limit is None else {"query_max_run_time": f"{max(1, round(time_limit + _GRACE))}s"}
         is_secret = address.password is not None or "token" in address.settings
         scheme = address.settings.get("scheme", "https" if is_secret else "http")

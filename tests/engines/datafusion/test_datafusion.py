@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.command_kit import dpsql_command
 
 import dpsql
-from dpsql.engines import Column, CsvFile, Statement, open_exact
+from dpsql.engines import Column, CsvFile, RemoteFiles, Statement, open_exact
 from dpsql.engines.datafusion.engine import PINNED, DataFusionEngine
 from dpsql.engines.lakes.detection import find_folder
 from dpsql.engines.lakes.folder import Folder
@@ -102,6 +103,7 @@ def test_sources_are_parquet(folder: Path) -> None:
         (None, "table-missing"),
         (CsvFile(folder / "x.csv", ()), "policy-source"),
         (Folder(folder, "delta", ()), "policy-source"),
+        (RemoteFiles("s3://example/reads.parquet"), "policy-source"),
         (folder / "none.parquet", "source-missing"),
         (folder / "bad.parquet", "source-unreadable"),
     ]:
@@ -111,6 +113,12 @@ def test_sources_are_parquet(folder: Path) -> None:
         assert caught.value.__context__ is None
     with pytest.raises(PolicyError, match="no address"):
         DataFusionEngine.open("datafusion://host", {}, options={})
+
+
+def test_a_starter_policy_is_written_from_the_files(tmp_path: Path) -> None:
+    code, _, err = dpsql_command("init", "datafusion:", cwd=tmp_path)
+    assert code != 0
+    assert "Name a Parquet file or a folder" in err
 
 
 def test_settings_are_datafusions_but_for_those_that_statements_need(folder: Path) -> None:

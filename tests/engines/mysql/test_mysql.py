@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from sqlglot import parse_one
+from support.command_kit import dpsql_command
 from support.mariadb_kit import MariaDB, server
 
 import dpsql
@@ -105,6 +107,14 @@ def test_columns_have_duckdbs_types(engine: MySQLEngine) -> None:
     found += "at TIMESTAMP instant TIMESTAMP clock time year year doc VARCHAR"
     assert types == dict(zip(found.split()[::2], found.split()[1::2], strict=True))
     assert engine.columns("reads")[1] == Column("article", "VARCHAR", "utf8mb4_general_ci")
+
+
+def test_a_starter_policy_names_the_tables_that_the_user_may_read(shop: MariaDB, tmp_path: Path) -> None:
+    code, out, err = dpsql_command("init", shop.url("shop", user="reader"), cwd=tmp_path)
+    assert (code, err) == (0, ""), out
+    policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
+    assert [*policy.tables] == ["reads"]
+    assert [*(policy.tables["reads"].columns or ())] == ["user_id", "article", "price"]
 
 
 def read(engine: MySQLEngine, table: str, column: str) -> list[object]:

@@ -387,7 +387,7 @@ def test_the_command_materializes_and_explain_says_what_is_read(database: Databa
     (tmp_path / "policy.toml").write_text(POLICY.format(url=database.url(database.reader)))
     given = "--policy", str(tmp_path / "policy.toml")
     url = "--url", database.url(database.writer)
-    told = "What is materialized of reads does not match its files or the policy: run dpsql materialize."
+    told = "What is materialized of reads does not match its data or the policy: run dpsql materialize."
     assert told in check_policy(tmp_path / "policy.toml").warnings
     assert dpsql_command("materialize", *given, *url)[1] == b"reads is materialized: all of it was written.\n"
     database.run(MORE)
@@ -397,3 +397,5 @@ def test_the_command_materializes_and_explain_says_what_is_read(database: Databa
     )
     assert b"materialized counts of article" in dpsql_command("query", *given, f"EXPLAIN {PLAIN}")[1]
     assert told not in check_policy(tmp_path / "policy.toml").warnings
+    assert dpsql_command("init", database.url(database.reader), "--output", "starter.toml", cwd=tmp_path)[0] == 0
+    assert SCHEMA not in (tmp_path / "starter.toml").read_text()

@@ -112,6 +112,18 @@ def test_a_table_that_is_not_there_is_missing(endpoint: str) -> None:
     assert caught.value.code == "table-missing"
 
 
+def test_a_failure_of_athena_is_neither_logged_nor_shown(
+    endpoint: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an endpoint that answers, the first statement fails, which PyAthena logs with its traceback."""
+    nowhere = {"endpoint_url": f"{endpoint}/nowhere", "poll_interval": "0.01"}
+    with pytest.raises(EngineError) as caught:
+        AthenaEngine.open(URL, {"reads": None}, options=nowhere)
+    assert caught.value.code == "engine-unreachable"
+    assert capfd.readouterr().err == ""
+    assert not [record for record in caplog.records if record.name.startswith("pyathena")]
+
+
 @pytest.mark.parametrize(
     ("url", "options", "code"),
     [

@@ -76,6 +76,7 @@ def test_columns_are_read_with_duckdbs_names_of_types(tmp_path: Path) -> None:
             "at": "TIMESTAMP",
             "tags": "ARRAY(STRING)",
         }
+        assert [table.name for table in engine.list_tables()] == ["reads"]
         engine.close()
 
 

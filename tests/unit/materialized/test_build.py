@@ -28,7 +28,7 @@ BOUNDED = ASKED.format("", "limited_domain, max_groups_contributed = 2")
 PAIRS = ASKED.format("WHERE country IN ('DE', 'FR')", "limited_domain")
 ALL = (PLAIN, PAIRS, BOUNDED)
 FEW = {"rows": 5, "n": {"max": 6}}
-OUTDATED = "What is materialized of reads does not match its files or the policy: run dpsql materialize."
+OUTDATED = "What is materialized of reads does not match its data or the policy: run dpsql materialize."
 
 
 @pytest.fixture
