@@ -397,3 +397,17 @@ def test_the_command_materializes_and_explain_says_what_is_read(database: Databa
     )
     assert b"materialized counts of article" in dpsql_command("query", *given, f"EXPLAIN {PLAIN}")[1]
     assert told not in check_policy(tmp_path / "policy.toml").warnings
+
+
+def test_a_row_that_a_subtransaction_changes_during_a_build_is_seen(database: Database, tmp_path: Path) -> None:
+    known = database.policy(tmp_path, sets=((), ("article",)), bounds=FEW)
+    with database.session() as session:
+        session.execute("BEGIN")
+        session.execute("SAVEPOINT inner_one")
+        session.execute("UPDATE reads SET user_id = 999 WHERE user_id = 3")
+        assert make(database, known) == "made"
+        session.execute("COMMIT")
+    assert make(database, known) == "made"
+    found = database.everything()
+    assert make(database, known, again=True) == "made"
+    assert database.everything() == found
