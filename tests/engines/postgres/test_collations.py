@@ -165,7 +165,7 @@ def test_an_index_of_a_column_by_bytes_is_used(server: Server) -> None:
     assert "reads_bytes_idx" in plan
 
 
-def test_text_is_materialized_by_its_bytes(server: Server, tmp_path: Path) -> None:
+def test_text_is_materialized_by_its_bytes(server: Server) -> None:
     database = Database(server)
     database.run(
         "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false)",
@@ -195,9 +195,9 @@ def test_links_are_followed_by_the_bytes_of_the_keys(server: Server, key: str, o
     database = Database(server)
     database.run(
         "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false)",
-        f"CREATE TABLE people (person bigint, name text COLLATE \"{key}\")",
+        f'CREATE TABLE people (person bigint, name text COLLATE "{key}")',
         "INSERT INTO people VALUES (1, 'a'), (2, 'A')",
-        f"CREATE TABLE reads (name text COLLATE \"{own}\", article text)",
+        f'CREATE TABLE reads (name text COLLATE "{own}", article text)',
         "INSERT INTO reads VALUES ('a', 'x'), ('A', 'y'), ('A', 'x')",
         f"GRANT SELECT ON people, reads TO {database.reader}",
     )
@@ -205,4 +205,7 @@ def test_links_are_followed_by_the_bytes_of_the_keys(server: Server, key: str, o
     known = Policy(Budget(1, "1e-6"), tables, source=DataSource(database.url(database.reader)))
     with database.opened(known) as session:
         found, _ = counted(session, "SELECT article, COUNT(DISTINCT person) FROM reads GROUP BY article TOP 5 PRIVATE")
-    assert dict(zip(found["dpsql_key_1"].to_pylist(), found["dpsql_count"].to_pylist(), strict=True)) == {"x": 2, "y": 1}
+    assert dict(zip(found["dpsql_key_1"].to_pylist(), found["dpsql_count"].to_pylist(), strict=True)) == {
+        "x": 2,
+        "y": 1,
+    }
