@@ -317,6 +317,21 @@ def test_a_light_statement_of_duckdb_ends_while_another_runs(file: Path, isolati
         assert run(pool, "SELECT 2 AS two").to_pylist() == [{"two": 2}]
 
 
+def test_an_interrupt_takes_no_place_with_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    pool, _ = open_pool(file, local(connections=2))
+    with endless(pool):
+        with monkeypatch.context() as patched:
+            patched.setattr(pool, "_open", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run(pool, "SELECT 1 AS one")
+        assert pool._count == 1
+        assert run(pool, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    pool.close()
+
+
 @pytest.mark.parametrize("isolation", ["in_process", "process"])
 def test_answers_are_the_same_on_one_connection_and_on_four(file: Path, isolation: str) -> None:
     statements = [
