@@ -26,7 +26,7 @@ def list_texts(collation: str) -> Mapping[str, str]:
         return f"(CONVERT({form} USING utf8mb4) COLLATE {collation})"
 
     return {
-        "collated TEXT": by_bytes,
+        "column TEXT": by_bytes,
         "literal TEXT": by_bytes,
         "canonical TEXT": key,
         "count_distinct TEXT": f"COUNT(DISTINCT {key})",

@@ -86,14 +86,14 @@ def check_draws(kit: Kit, *, units: int = 400) -> list[str]:
     with _opened(kit, tables) as opened, _opened(kit, part) as fewer:
         for name, keys in _CROSSED.items():
             draws, alone = (
-                _read_draws(opened, name, keys, salts=_SALTS),
-                _read_draws(fewer, name, keys, salts=_SALTS[:1]),
+                _read_draws(opened, name, keys=keys, salts=_SALTS),
+                _read_draws(fewer, name, keys=keys, salts=_SALTS[:1]),
             )
             for columns in draws:
                 problems = *_check_cross(draws[columns]), *_check_alone(draws[columns][0], alone[columns][0])
                 found += [f"{name}({columns}): {problem}" for problem in problems]
-            found += _check_statements(opened, name, draws)
-    for columns, (rows,) in _read_draws(open_kit(kit), "reads", _KEYS_OF_SUITE, salts=_SALTS[:1]).items():
+            found += _check_statements(opened, name, draws=draws)
+    for columns, (rows,) in _read_draws(open_kit(kit), "reads", keys=_KEYS_OF_SUITE, salts=_SALTS[:1]).items():
         found += [f"reads({columns}): {problem}" for problem in _check_values(rows)]
     return found
 
@@ -106,7 +106,7 @@ def _opened(kit: Kit, tables: Mapping[str, pa.Table]) -> Iterator[OpenEngine]:
 
 
 def _read_draws(
-    opened: OpenEngine, table: str, keys: Sequence[str], *, salts: Sequence[tuple[int, int]]
+    opened: OpenEngine, table: str, *, keys: Sequence[str], salts: Sequence[tuple[int, int]]
 ) -> dict[str, list[Rows]]:
     """Return unit, group and draw of each row of a table, for each of the keys that the engine can draw by, and salts.
 
@@ -123,7 +123,11 @@ def _read_draws(
         raise TypeError(table)
     types = {name: key.type for name, key in zip((*columns, UNIT), (*query.keys, query.unit), strict=True)}
     written = dict(zip((*columns, UNIT), map(canonicalize, (*query.keys, query.unit)), strict=True))
-    keys = [each for each in keys if _can_draw(opened, types, [written[name] for name in (*each.split(", "), UNIT)])]
+    keys = [
+        each
+        for each in keys
+        if _can_draw(opened, types, expressions=[written[name] for name in (*each.split(", "), UNIT)])
+    ]
     if not keys:
         return {}
     writer = writer_for(query.dialect, types)
@@ -146,7 +150,7 @@ def _read_draws(
     return {each: [list(zip(read[UNIT], groups[each], next(drawn), strict=True)) for _ in salts] for each in keys}
 
 
-def _can_draw(opened: OpenEngine, types: Mapping[str, Type], expressions: Sequence[Expression]) -> bool:
+def _can_draw(opened: OpenEngine, types: Mapping[str, Type], *, expressions: Sequence[Expression]) -> bool:
     """Return whether the engine has the forms of the keys and of the draw."""
     writer = writer_for(opened.catalog.dialect, types)
     try:
@@ -177,7 +181,7 @@ def _check_cross(tables: Sequence[Rows]) -> Iterator[str]:
     yield from _test_ranks([ranks for ranks, _ in ranked])
     for (one, _), (two, _) in combinations(ranked, 2):
         same = sum(ours[0] == theirs[0] for ours, theirs in zip(one, two, strict=True))
-        if (found := _deviation(same, len(one), 1 / GROUPS)) > _limit(1):
+        if (found := _deviation(same, len(one), probability=1 / GROUPS)) > _limit(1):
             yield f"the first groups under different salts agree in {same} of {len(one)} units ({found:.1f} sigma)"
     for _, numbers in ranked:
         yield from _test_structure(numbers)
@@ -261,7 +265,7 @@ def _check_values(rows: Rows) -> Iterator[str]:
         yield "different groups have one draw"
 
 
-def _check_statements(opened: OpenEngine, name: str, draws: Mapping[str, Sequence[Rows]]) -> Iterator[str]:
+def _check_statements(opened: OpenEngine, name: str, *, draws: Mapping[str, Sequence[Rows]]) -> Iterator[str]:
     """Check that bounded statements keep the groups of the least draws."""
     for columns, (rows, *_) in draws.items():
         text = f"SELECT {columns} FROM {name} GROUP BY ALL TOP 9 PRIVATE"
@@ -278,7 +282,7 @@ def _chi_squared(statistic: float, freedom: int) -> float:
     return abs(float((statistic / freedom) ** (1 / 3)) - (1 - spread)) / sqrt(spread)
 
 
-def _deviation(found: int, of: int, probability: float) -> float:
+def _deviation(found: int, of: int, *, probability: float) -> float:
     return abs(found - of * probability) / sqrt(of * probability * (1 - probability))
 
 

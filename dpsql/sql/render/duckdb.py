@@ -103,7 +103,7 @@ class Writer:
         )
         return f"system.main.hash(system.main.xor({mixed}))"
 
-    def gather(self, rows: str, names: Sequence[str], unit: str) -> str:  # noqa: ARG002 - for other engines
+    def gather(self, rows: str, names: Sequence[str], *, unit: str) -> str:  # noqa: ARG002 - for other engines
         """Return a SELECT of unit and `names` as it is: DuckDB brings the rows of a unit together by itself."""
         return rows
 

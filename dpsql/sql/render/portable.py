@@ -224,7 +224,7 @@ class PortableWriter(Writer):
         hashes = [f"COALESCE({self._keyed_hash(name, of_keys)}, {of_null})" for name in names]
         return reduce(self._mix, [*hashes, self._keyed_hash(unit, of_unit)])
 
-    def gather(self, rows: str, names: Sequence[str], unit: str) -> str:
+    def gather(self, rows: str, names: Sequence[str], *, unit: str) -> str:
         """Return a SELECT of unit and `names` so that the engine brings the rows of each unit together."""
         form = self.dialect.forms.get("gather")
         return rows if form is None else f"SELECT {self._marked(form, (unit, *names))} FROM ({rows})"  # noqa: S608 - nothing in it is the analyst's text

@@ -206,7 +206,7 @@ def _select_minimum(rows: str, names: Sequence[str], *, draw: str) -> str:
 
 def _select_pairs(writer: Writer, base: str, *, names: Sequence[str]) -> str:
     """Return the SQL for the distinct pairs of group and unit in `base`."""
-    return select((*names, UNIT), subquery(writer.gather(base, names, UNIT)), distinct=True)
+    return select((*names, UNIT), subquery(writer.gather(base, names, unit=UNIT)), distinct=True)
 
 
 def _select_first(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:

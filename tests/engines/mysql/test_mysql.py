@@ -134,7 +134,7 @@ def test_text_is_compared_by_its_bytes_under_every_collation(engine: MySQLEngine
     assert engine.unique("names", "member")
     form = (
         engine.dialect.forms["canonical TEXT"]
-        .replace("{0}", engine.dialect.forms["collated TEXT"])
+        .replace("{0}", engine.dialect.forms["column TEXT"])
         .replace("{0}", "member")
     )
     assert run(engine, f"SELECT {form} AS k FROM shop.names GROUP BY k").num_rows == 5
