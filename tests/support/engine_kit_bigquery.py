@@ -22,4 +22,4 @@ def _load(engine: BigQueryEngine, name: str, *, fields: Fields, rows: Rows) -> N
 
 
 _OPTIONS = {"api_endpoint": f"http://127.0.0.1:{_PORT}"}
-KIT = create_kit(f"bigquery://shop/web?credentials={_CREDENTIALS}", options=_OPTIONS, load=_load).sample(12)
+KIT = create_kit(f"bigquery://shop/web?credentials={_CREDENTIALS}", options=_OPTIONS, load=_load).sample(24)

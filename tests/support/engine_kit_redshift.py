@@ -6,4 +6,4 @@ from dpsql.testing.kits.redshift import create_kit
 
 __all__ = ["KIT"]
 
-KIT = create_kit(server().url("public").partition("&")[0].replace("postgresql:", "redshift:", 1)).sample(12)
+KIT = create_kit(server().url("public").partition("&")[0].replace("postgresql:", "redshift:", 1)).sample(24)

@@ -7,4 +7,4 @@ from dpsql.testing.kits.snowflake import create_kit
 __all__ = ["KIT"]
 
 _URL, _OPTIONS = fakesnow_address()
-KIT = create_kit(_URL, options=_OPTIONS).sample(12)
+KIT = create_kit(_URL, options=_OPTIONS).sample(24)

@@ -27,6 +27,8 @@ from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.testing.draw_hash import draw_by_digest
+from dpsql.testing.queries import OpenEngine
 
 MASTER = "spark:local-cluster[2,1,1024]"
 TEXT = "SELECT g, COUNT(DISTINCT u) AS n FROM reads WHERE g <> 'none' GROUP BY g TOP 20 PRIVATE"
@@ -48,6 +50,7 @@ def main(place: Path) -> None:
     }
     engine = SparkEngine.open(MASTER, {"reads": place / "reads"}, options=options)
     found: dict[str, object] = {"plain": answer(engine), "bounded": answer(engine, BOUND)}
+    found["bounded by digest"] = answer(engine, BOUND, draws_by_digest=True)
     engine._session.conf.set("spark.sql.shuffle.partitions", "7")
     engine._session.conf.set("spark.sql.files.maxPartitionBytes", "50000")
     found["bounded in other parts"] = answer(engine, BOUND)
@@ -88,9 +91,12 @@ def home(folder: Path) -> None:
     os.environ["SPARK_HOME"] = str(folder)
 
 
-def answer(engine: Engine, bound: Bound | None = None) -> list[list[object]]:
+def answer(engine: Engine, bound: Bound | None = None, *, draws_by_digest: bool = False) -> list[list[object]]:
+    """Return what an engine counts; other engines draw by the same digest, if it does so."""
     policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("u")})
-    query = analyze(TEXT, build_catalog(engine, policy), accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
+    opened = OpenEngine(engine, build_catalog(engine, policy))
+    catalog = (draw_by_digest(opened) if draws_by_digest else opened).catalog
+    query = analyze(TEXT, catalog, accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
     assert isinstance(query, PrivateQuery)
     counting = rewrite(query, 21, bound=bound)
     table = open_exact(engine.execute(Statement(counting.sql, counting.parameters, counting.types)))

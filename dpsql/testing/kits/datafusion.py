@@ -44,4 +44,4 @@ def _fit(table: pa.Table) -> pa.Table:
     return fit_table(table, infinite=False)
 
 
-KIT = Kit("datafusion", _open, _fit, share=12, every=4)
+KIT = Kit("datafusion", _open, _fit, share=24, every=8)

@@ -97,4 +97,4 @@ def _open(tables: Mapping[str, pa.Table]) -> Engine:
     return PortableEngine(connection, known)
 
 
-KIT = Kit("portable", _open, share=3)
+KIT = Kit("portable", _open, share=6)

@@ -67,4 +67,4 @@ def _fit(table: pa.Table) -> pa.Table:
     return fit_table(table, stored=_STORED, infinite=False)
 
 
-KIT = Kit("spark", _open, _fit, share=40, every=3)
+KIT = Kit("spark", _open, _fit, share=80, every=6)

@@ -27,6 +27,7 @@ SALTS = 11, 7
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = TOP.format("limited_domain")
 BOUNDED = TOP.format("limited_domain, max_groups_contributed = 2")
+OF_OTHERS = PLAIN.replace("GROUP BY", "WHERE user_id <> 3 GROUP BY")
 TOTAL = "SELECT COUNT(*) FROM reads PRIVATE"
 
 
@@ -61,7 +62,7 @@ def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, monkeypatch:
     assert materialize(known) == {"reads": "made"}
     read = dict[str, int]()
     with opened(known) as short, opened(known, materialized=False) as long:
-        for text in [PLAIN, BOUNDED, *part_of(asked(), every=150), *part_of(measured(), every=150)]:
+        for text in [PLAIN, BOUNDED, OF_OTHERS, *part_of(asked(), every=300), *part_of(measured(), every=300)]:
             try:
                 expected, rows = counted(long, text)
             except (dpsql.Unsupported, dpsql.Refusal):
@@ -72,7 +73,7 @@ def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, monkeypatch:
                 assert found.to_pylist() == expected.to_pylist(), (text, told)
             kind = " ".join(told.split()[:2])
             read[kind] = read.get(kind, 0) + 1
-    assert set(read) == {"", "materialized pairs", "materialized ranks", "materialized counts"}, read
+    assert {*read} >= {"materialized pairs", "materialized ranks", "materialized counts"}, read
 
 
 def test_builds_follow_each_other_and_old_ones_are_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
