@@ -259,7 +259,9 @@ class Session:
         Whether there was one must not be seen or timed: by then the engine has run and the noise is drawn either way.
         """
         own = self._dependencies
-        with engines.take_turn(own.engine, stop):  # an engine that cannot run is found out before anything is reserved
+        grid_ms = own.terms.answer_grid_ms
+        # an engine that cannot run is found out before anything is reserved
+        with planning.hold_failure_to_grid(grid_ms) as begin, engines.take_turn(own.engine, stop):
             if stop is not None and stop():
                 raise engines.statement_stopped()
             reservation = own.ledger.reserve(request)
@@ -269,7 +271,8 @@ class Session:
             reason = "The engine could not answer; the query is charged in full."
             failure: BaseException = EngineError("engine-failed", reason, hint=hint)
             try:
-                with planning.hold_to_grid(own.terms.answer_grid_ms):
+                begin()
+                with planning.hold_to_grid(grid_ms):
                     exact = own.engine.execute(statement)
                     reason = "The answer could not be drawn; the query is charged in full."
                     failure = EngineError("release-failed", reason, hint=hint)

@@ -172,13 +172,16 @@ class EnginePool:
     def _use(self, stop: Stop | None) -> Iterator[Engine]:
         """Hold a member that is ready during the body; one on which it failed is made ready again, or discarded."""
         member, turn = self._enter(stop)
-        has_failed = True
+        is_usable = False
         try:
             with turn:
                 yield member
-            has_failed = False
+            is_usable = True
         finally:
-            self._give_back(member, usable=not has_failed or _is_ready(member))
+            try:
+                is_usable = is_usable or _is_ready(member)
+            finally:
+                self._give_back(member, usable=is_usable)
 
     def _enter(self, stop: Stop | None) -> tuple[Engine, ExitStack]:
         """Return a member and its turn; replace members that can run nothing."""
@@ -202,9 +205,15 @@ class EnginePool:
         member = self._wait(stop, may_open=True)
         if member is not None:
             return member, False
-        with suppress(Exception):  # its words are not for analysts
-            return self._open_member(), True
-        self._forget()
+        opened: Engine | None = None
+        try:
+            with suppress(Exception):  # its words are not for analysts
+                opened = self._open_member()
+        finally:
+            if opened is None:
+                self._forget()
+        if opened is not None:
+            return opened, True
         member = self._wait(stop, may_open=False)
         return (self._first, True) if member is None else (member, False)
 

@@ -10,7 +10,7 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -273,9 +273,24 @@ class ConnectedWarehouse(RemoteEngine):
         if running is not None:
             self.stop(running)
 
+    def answers(self) -> bool:
+        """Return whether the session of the connection still answers, for the `lives` of a warehouse that has one."""
+        connection = self._connection
+        if connection is None:
+            return False
+        does_answer = False
+        with suppress(Exception), closing(connection.cursor()) as cursor:
+            cursor.execute("SELECT 1")
+            does_answer = len(cursor.fetchall()) == 1
+        if not does_answer or self._connection is not connection:  # broken, or replaced because it took too long
+            with suppress(Exception):
+                connection.close()
+        return does_answer
+
     def reconnect(self) -> bool:
-        """Leave the connection to the statement that does not end; the next statement opens another."""
+        """Leave the connection, which broke or has a statement that does not end, and open another."""
         self._connection = self._running = None
+        self._connection = self._connect()
         return True
 
     def disconnect(self) -> None:

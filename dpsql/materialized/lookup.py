@@ -24,7 +24,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
-from dpsql.dialects import ENUM
+from dpsql.dialects import DUCKDB, ENUM
 from dpsql.engines import AttachedTable, Column, CsvFile, Engine, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.schema_reader import SchemaReader, find_descriptions
@@ -354,12 +354,15 @@ def _attach_to_table(table: Table, engine: Engine, *, policy: Policy, kept: Mate
     found: list[MaterializedSet] = []
     if not isinstance(wanted, PrivateTable):
         return table
+    expected = set(map(convert_enum, now))
+    if engine.dialect is not DUCKDB:  # which stores text by its bytes
+        expected = {replace(column, collation="") for column in expected}
     types = {(column.name, column.type) for column in now}
     measures = kept.measures if all((each.column, each.type) in types for each in kept.sums) else None
     for columns in wanted.materialized:
         at = kept.position(columns, wanted)
         stored = None if at is None else _find_columns(engine, kept.pairs(at))
-        if at is None or stored is None or not stored <= set(map(convert_enum, now)):
+        if at is None or stored is None or not stored <= expected:
             continue
         paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
         found.append(MaterializedSet(kept.columns[at], kept.unit, kept.data_version, *paths, measures))

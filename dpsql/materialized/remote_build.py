@@ -276,7 +276,7 @@ class _RemoteBuild:
 
     @property
     def _types(self) -> dict[str, Type]:
-        return {column.name: parse_type(column.type) for column in self._stored}
+        return {column.name: parse_type(column.type, column.collation) for column in self._stored}
 
 
 def _read_names(kept: MaterializedTable) -> set[str]:

@@ -7,7 +7,7 @@ from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack
 from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
-from dpsql.plan.grid import hold_to_grid, read_progress
+from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
 from dpsql.plan.measure_intervals import describe_noise
 from dpsql.plan.measure_values import describe_bounds
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
@@ -60,6 +60,7 @@ __all__ = [
     "forecast",
     "free_plan_table",
     "history_table",
+    "hold_failure_to_grid",
     "hold_to_grid",
     "is_repeatable",
     "is_same_release",

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dpsql.engines import Engine, Watchable
 
-__all__ = ["hold_to_grid", "read_progress"]
+__all__ = ["hold_failure_to_grid", "hold_to_grid", "read_progress"]
+
+
+@contextmanager
+def hold_failure_to_grid(milliseconds: int | None) -> Iterator[Callable[[], None]]:
+    """Hold an error of the body to the grid that began when the body called what it is given; others leave at once.
+
+    After a failure an engine may be made ready again, which takes longer where more of it broke.
+    """
+    began = list[float]()
+    try:
+        yield lambda: began.append(time.monotonic())
+    except Exception:
+        if began:
+            _wait(began[0], milliseconds)
+        raise
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from dpsql.policy.bounds import ColumnBounds
 from dpsql.policy.links import Link as Declared
 from dpsql.policy.owners import find_owner, find_target, shadowed
 from dpsql.sql.ir.catalog import Catalog, Link, Table
-from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type
+from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["build_catalog", "find_division", "may_be_unit"]
@@ -136,7 +136,9 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
         hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
     unit, type_, beyond = _unit(engine, policy, name=target)
-    return Link(column.name, key.name, parse_type(key.type), engine.relation(target), unit, type_, beyond)
+    compared = frozenset([column.collation, key.collation]) - {""}
+    type_of_key = set_collations(parse_type(key.type), compared)
+    return Link(column.name, key.name, type_of_key, engine.relation(target), unit, type_, beyond)
 
 
 def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link | None]:

@@ -26,7 +26,8 @@ _COPY = "Write its tables as Parquet, COPY (FROM events) TO 'events.parquet' in 
 _NO_DUCKDB = re.compile(r".*\.(?:parquet|csv)", re.IGNORECASE | re.DOTALL)
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
-_SETTING = re.compile(r"(?!\w*(?:password|pwd|token|secret))[a-z_]+=.*", re.IGNORECASE | re.DOTALL)
+_HIDDEN = r"\w*(?:pass(?!file=)|pwd|token|secret|(?:api|access|account|private|shared)_?key|signature)"
+_SETTING = re.compile(rf"(?!{_HIDDEN})[a-z_]+=[^#;]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -11,7 +11,7 @@ __all__ = ["SourceUrl", "is_source_url"]
 
 _URL = re.compile(r"(?!duckdb:)[A-Za-z][A-Za-z0-9+.-]+://|(?:file|dbfs|hdfs):/")
 _READ = re.compile(r"[a-z][a-z0-9+.-]*:/[!-~]+")
-_SECRET = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|[^?]*[?#].*=")
+_SECRET = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@|[^?]*[?#].*=")  # a user alone may be a token
 _LOCAL_ENDINGS = (".csv", ".delta", ".iceberg")
 
 
@@ -28,7 +28,7 @@ class SourceUrl:
     def __post_init__(self) -> None:
         """Refuse what may hold a credential, and what is no address of Parquet files; nothing of it is shown."""
         if _SECRET.match(self.text):
-            reason = "The address of a source has a user with a password, or settings after ? or #."
+            reason = "The address of a source has a user, a password, or settings after ? or #."
             hint = "Leave them out: docs/how-to/object-stores.md says where credentials belong."
             raise PolicyError("policy-source", reason, hint=hint, place="source")
         if _READ.fullmatch(self.text) is None:

@@ -18,13 +18,17 @@ import pytest
 from support.postgres_kit import fresh_schema, server
 
 from dpsql import Budget, DataSource, EngineSettings, Policy, PrivateTable, PublicTable
+from dpsql.connect import open_session
 from dpsql.curator import read_spending
 from dpsql.engines import Statement, open_exact, remote
+from dpsql.engines import pool as engine_pool
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.pool import EnginePool
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
+from dpsql.plan import grid as time_grid
 from dpsql.server.service import Service
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -317,6 +321,21 @@ def test_a_light_statement_of_duckdb_ends_while_another_runs(file: Path, isolati
         assert run(pool, "SELECT 2 AS two").to_pylist() == [{"two": 2}]
 
 
+def test_an_interrupt_takes_no_place_with_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    pool, _ = open_pool(file, local(connections=2))
+    with endless(pool):
+        with monkeypatch.context() as patched:
+            patched.setattr(pool, "_open", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run(pool, "SELECT 1 AS one")
+        assert pool._count == 1
+        assert run(pool, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    pool.close()
+
+
 @pytest.mark.parametrize("isolation", ["in_process", "process"])
 def test_answers_are_the_same_on_one_connection_and_on_four(file: Path, isolation: str) -> None:
     statements = [
@@ -342,6 +361,28 @@ def test_further_cursors_have_the_settings_on_which_statements_rely(file: Path) 
         found = [run(member, sql).to_pylist()[0] for member in pool._free]
     assert len(found) == 3
     assert found == [dict(zip([*names, "lock_configuration"], (True, False, True, 500, True), strict=True))] * 3
+
+
+def test_with_a_grid_a_failure_is_told_after_its_connection_is_ready_again(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long that takes depends on what broke."""
+    told, ready, wait = list[str](), engine_pool._is_ready, time_grid._wait
+    monkeypatch.setattr(engine_pool, "_is_ready", lambda member: (told.append("ready"), ready(member))[1])
+    monkeypatch.setattr(
+        time_grid, "_wait", lambda began, milliseconds: (told.append("grid"), wait(began, milliseconds))[1]
+    )
+    policy = local(connections=2, answer_grid_ms=10)
+    pool, _ = open_pool(file, policy)
+    with closing(pool), open_session(pool, policy, ledger=tmp_path / "ledger.sqlite") as session:
+        text = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.2)"
+        session.sql(text)
+        assert told == ["grid"]
+        monkeypatch.setattr(DuckDBEngine, "execute", lambda *_, **__: open_engine(None, policy))
+        with pytest.raises(EngineError) as caught:
+            session.sql(text.replace("0.2", "0.3"))
+    assert caught.value.code == "engine-failed"
+    assert told == ["grid", "grid", "ready", "grid"]
 
 
 def test_a_process_that_dies_takes_no_other_statement_with_it(file: Path) -> None:

@@ -167,6 +167,7 @@ def test_addresses_that_duckdb_is_not_given_are_refused_before_anything_is_loade
     "source",
     [
         "https://user:s3cret@host/reads.parquet",
+        "https://s3cret@host/reads.parquet",
         "https://host/reads.parquet?X-Amz-Signature=s3cret",
         "s3://bucket/reads.parquet?s3_secret_access_key=s3cret",
         "s3://bucket/a b.parquet",

@@ -108,6 +108,10 @@ class DatabricksEngine(ConnectedWarehouse):
         cursor.execute(statement.sql, values or None)
         return cursor.fetchall_arrow()
 
+    def lives(self) -> bool:
+        """Return whether the session still answers: one that was idle for long may have ended."""
+        return self.answers()
+
     def found(self, name: str) -> Registered:
         """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
         schema, _, table = name.lower().rpartition(".")

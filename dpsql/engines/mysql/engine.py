@@ -129,9 +129,21 @@ class MySQLEngine(RemoteEngine):
             finally:
                 other.close()
 
+    def lives(self) -> bool:
+        """Return whether the server still answers on the connection."""
+        connection = self._connection
+        if connection is None:
+            return False
+        answers = _is_alive(connection)
+        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
+            with suppress(Exception):
+                connection.close()
+        return answers
+
     def reconnect(self) -> bool:
-        """Leave the connection to the statement that does not end; the next statement opens another."""
+        """Leave the connection, which broke or has a statement that does not end, and open another."""
         self._connection = None
+        self._connection = self._connect()
         return True
 
     def disconnect(self) -> None:

@@ -44,22 +44,23 @@ WITH RECURSIVE parts AS (
 SELECT pg_catalog.bool_and(c.relkind = 'p' OR (c.relkind = 'r' AND a.amname = 'heap'))
 FROM parts JOIN pg_catalog.pg_class AS c ON c.oid = parts.oid LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam
 """
-_MARK = """
-SELECT pg_catalog.to_regclass($1)::oid::text || ' ' || pg_catalog.pg_current_snapshot()::text || ' '
-    || (SELECT COUNT(*) FROM {name})::text
+_SNAPSHOT = """
+SELECT pg_catalog.to_regclass($1)::oid::text, pg_catalog.pg_current_snapshot()::text
 """
 _PASSED = """
 SELECT pg_catalog.to_regclass($1)::oid::text = $2,
     pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - CAST($3 AS bigint)
 """
 _MOST_TRANSACTIONS = 2**30  # PostgreSQL stores 32 bits of the number of a row's transaction
-# Rows of transactions from the first one that ran at a snapshot on, but for those that it could see. Ages are distances
-# from one number, which cancels out; those of very old rows may be negative.
-_IS_NEW = """
-CASE WHEN pg_catalog.age(xmin) BETWEEN 0 AND pg_catalog.age('{xid}'::xid) THEN NOT pg_catalog.pg_visible_in_snapshot(
-    ({first} + (pg_catalog.age('{xid}'::xid) - pg_catalog.age(xmin)))::text::xid8, '{snapshot}'::pg_snapshot
-) ELSE FALSE END
+# Rows of transactions from the first one that ran at a snapshot on. Ages are distances from one number, which cancels
+# out; those of very old rows may be negative. No snapshot has the numbers of subtransactions, so those of the rows that
+# were seen tell which of these rows are new.
+_IS_RECENT = "pg_catalog.age(xmin) BETWEEN 0 AND pg_catalog.age('{xid}'::xid)"
+_SEEN = """
+SELECT COUNT(*), pg_catalog.array_to_string(pg_catalog.array_agg(DISTINCT xmin::text) FILTER (WHERE {recent}), ',')
+FROM {name}
 """
+_MOST_SEEN = 10_000  # numbers of transactions in a mark
 _RUNNING = """
 SELECT virtualxid FROM pg_catalog.pg_locks
 WHERE locktype = 'virtualxid' AND granted AND pid <> pg_catalog.pg_backend_pid()
@@ -200,15 +201,21 @@ class PostgresWriter:
     def mark_rows(self, relation: tuple[str, ...]) -> str:
         """Return a mark of the rows of a table as this transaction sees them, "" for a view or a foreign table.
 
-        It has the table's number, the snapshot, and the number of rows.
+        It has the table's number, the snapshot, the number of rows, and the transactions that made the recent ones; it
+        is "" where these are very many.
         """
         name = ".".join(map(_quote, relation))
-        if name in self._marks:
-            return self._marks[name]
-        if self.rows(_IS_HEAP, [name]) != [(True,)]:
-            return ""
-        ((mark,),) = self.rows(_MARK.format(name=name), [name])
-        return str(mark)
+        if name not in self._marks:
+            is_heap = self.rows(_IS_HEAP, [name]) == [(True,)]
+            self._marks[name] = self._mark(name)[0] if is_heap else ""
+        return self._marks[name]
+
+    def _mark(self, name: str) -> tuple[str, int]:
+        """Return the mark of the rows of a table, and how many they are."""
+        ((table, snapshot),) = self.rows(_SNAPSHOT, [name])
+        ((rows, seen),) = self.rows(_SEEN.format(recent=_is_recent(str(snapshot)), name=name))
+        is_short = str(seen).count(",") < _MOST_SEEN
+        return f"{table} {snapshot} {rows} {seen or ''}" if is_short else "", int(str(rows))
 
     def copy_new_rows(self, relation: tuple[str, ...], columns: Iterable[str], *, mark: str) -> tuple[str, ...] | None:
         """Copy columns of the rows that were added since a mark, and return the path of the copy; () without such rows.
@@ -217,24 +224,24 @@ class PostgresWriter:
         ones can only become fewer: if their number is the same, they are all there.
         """
         name, parts = ".".join(map(_quote, relation)), mark.split(" ")
-        if len(parts) != len(("table", "snapshot", "rows")) or self.rows(_IS_HEAP, [name]) != [(True,)]:
+        is_mark = len(parts) == len(("table", "snapshot", "rows", "seen"))
+        if not is_mark or self.rows(_IS_HEAP, [name]) != [(True,)]:
             return None
-        table, snapshot, rows = parts
-        first = int(snapshot.partition(":")[0])
-        ((same, passed),) = self.rows(_PASSED, [name, table, first])
+        table, snapshot, rows, seen = parts
+        ((same, passed),) = self.rows(_PASSED, [name, table, int(snapshot.partition(":")[0])])
         if not same or not 0 <= int(str(passed)) < _MOST_TRANSACTIONS:
             return None
-        condition = _IS_NEW.format(first=first, xid=first % 2**32, snapshot=snapshot)
+        condition = f"{_is_recent(snapshot)} AND xmin::text <> ALL (pg_catalog.string_to_array($1, ','))"
         listed = ", ".join(map(_quote, columns))
-        self.rows(f"CREATE TEMP TABLE dpsql_new ON COMMIT DROP AS SELECT {listed} FROM {name} WHERE {condition}")  # noqa: S608 - ours
-        ((added, all_rows),) = self.rows(
-            f"SELECT (SELECT COUNT(*) FROM {self.scratch}.dpsql_new), (SELECT COUNT(*) FROM {name})"  # noqa: S608 - ours
+        self.rows(
+            f"CREATE TEMP TABLE dpsql_new ON COMMIT DROP AS SELECT {listed} FROM {name} WHERE {condition}",  # noqa: S608 - ours
+            [seen],
         )
-        if int(str(all_rows)) - int(str(added)) != int(rows):
+        ((added,),) = self.rows(f"SELECT COUNT(*) FROM {self.scratch}.dpsql_new")  # noqa: S608 - ours
+        self._marks[name], all_rows = self._mark(name)
+        if all_rows - int(str(added)) != int(rows):
             self.rows(f"DROP TABLE {self.scratch}.dpsql_new")
             return None
-        ((now,),) = self.rows("SELECT pg_catalog.pg_current_snapshot()::text")
-        self._marks[name] = f"{table} {now} {all_rows}"
         return (self.scratch, "dpsql_new") if added else ()
 
     def create(self, table: str, rows: tuple[str, list[object]]) -> tuple[str, ...]:
@@ -291,6 +298,10 @@ def open_writer(url: str, options: Mapping[str, str], *, schema: str, reader: st
         writer = PostgresWriter(connection, schema, reader=reader)
         writer.open_schema()
         yield writer
+
+
+def _is_recent(snapshot: str) -> str:
+    return _IS_RECENT.format(xid=int(snapshot.partition(":")[0]) % 2**32)
 
 
 def _quote(name: str) -> str:

@@ -101,6 +101,10 @@ class RedshiftEngine(ConnectedWarehouse):
         """Ask Redshift to stop a statement."""
         cursor.adbc_cancel()
 
+    def lives(self) -> bool:
+        """Return whether the session still answers: one that was idle for long may have ended."""
+        return self.answers()
+
     def found(self, name: str) -> Registered:
         """Return the table "name" of the schema public, or "schema.name"."""
         schema, _, table = name.rpartition(".")

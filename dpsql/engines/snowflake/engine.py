@@ -132,6 +132,10 @@ class SnowflakeEngine(ConnectedWarehouse):
         """Ask Snowflake to stop a statement."""
         cursor.adbc_cancel()
 
+    def lives(self) -> bool:
+        """Return whether the session still answers: one that was idle for long may have ended."""
+        return self.answers()
+
     def found(self, name: str) -> Registered:
         """Return the table "name" or "schema.name", by its spelling or, where that is clear, in any case."""
         schema, _, table = name.rpartition(".")

@@ -221,6 +221,18 @@ def running(shop: MariaDB) -> list[object]:
         return list(cursor.fetchall())
 
 
+def test_a_connection_that_was_lost_is_replaced_before_a_statement_is_charged(
+    engine: MySQLEngine, shop: MariaDB
+) -> None:
+    assert engine._connection is not None
+    lost = engine._connection.thread_id()
+    shop.run(f"KILL CONNECTION {lost}")
+    with engine.turn():
+        assert engine._connection is not None
+        assert engine._connection.thread_id() != lost
+        assert open_exact(engine.execute(Statement(ALIVE))).to_pylist() == [{"c0": 1}]
+
+
 def test_a_broken_connection_is_replaced_for_the_next_statement(engine: MySQLEngine, shop: MariaDB) -> None:
     assert engine._connection is not None
     shop.run(f"KILL CONNECTION {engine._connection.thread_id()}")

@@ -13,13 +13,16 @@ import duckdb
 import psycopg
 import pyarrow as pa
 import pytest
+from support.materialized_kit import counted
+from support.materialized_postgres import SCHEMA, Database
 from support.postgres_kit import Server
 
+from dpsql.curator import materialize
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.plan.registration import build_catalog
-from dpsql.policy import Budget, Policy, PrivateTable
+from dpsql.policy import Budget, DataSource, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite_all
@@ -160,3 +163,49 @@ def test_an_index_of_a_column_by_bytes_is_used(server: Server) -> None:
             cursor.execute(f"EXPLAIN {found.sql}", found.parameters)
             plan = "\n".join(str(row[0]) for row in cursor.fetchall())
     assert "reads_bytes_idx" in plan
+
+
+def test_text_is_materialized_by_its_bytes(server: Server) -> None:
+    database = Database(server)
+    database.run(
+        "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false)",
+        "CREATE TABLE reads (user_id text COLLATE folded, article text COLLATE folded, n smallint)",
+        "INSERT INTO reads SELECT chr(97 - i % 2 * 32), chr(97 - i / 2 % 2 * 32), 1 FROM generate_series(0, 3) AS i",
+        f"GRANT SELECT ON reads TO {database.reader}, {database.writer}",
+    )
+    source = DataSource(database.url(database.reader), materialized=SCHEMA)
+    table = PrivateTable("user_id", materialized=((), ("article",)), bounds={"rows": 5})
+    known = Policy(Budget(1, "1e-6"), {"reads": table}, source=source)
+    text = "SELECT article, COUNT(DISTINCT user_id) FROM reads GROUP BY article TOP 5 PRIVATE"
+    text += " WITH (mechanism = limited_domain, max_groups_contributed = {})"
+    for added in ("", "INSERT INTO reads VALUES ('A', 'b', 1), ('a', 'B', 1)"):
+        if added:
+            database.run(added)
+        materialize(known, url=database.url(database.writer))
+        with database.opened(known) as short, database.opened(known, materialized=False) as long:
+            short[1]._salts = long[1]._salts = database.salts()
+            for bound in (1, 2):
+                found, told = counted(short, text.format(bound))
+                assert told == "materialized ranks of article"
+                assert found.equals(counted(long, text.format(bound))[0])
+
+
+@pytest.mark.parametrize(("key", "own"), [("folded", "C"), ("C", "folded"), ("folded", "folded")])
+def test_links_are_followed_by_the_bytes_of_the_keys(server: Server, key: str, own: str) -> None:
+    database = Database(server)
+    database.run(
+        "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false)",
+        f'CREATE TABLE people (person bigint, name text COLLATE "{key}")',
+        "INSERT INTO people VALUES (1, 'a'), (2, 'A')",
+        f'CREATE TABLE reads (name text COLLATE "{own}", article text)',
+        "INSERT INTO reads VALUES ('a', 'x'), ('A', 'y'), ('A', 'x')",
+        f"GRANT SELECT ON people, reads TO {database.reader}",
+    )
+    tables = {"people": PrivateTable("person"), "reads": PrivateTable(link="name -> people.name")}
+    known = Policy(Budget(1, "1e-6"), tables, source=DataSource(database.url(database.reader)))
+    with database.opened(known) as session:
+        found, _ = counted(session, "SELECT article, COUNT(DISTINCT person) FROM reads GROUP BY article TOP 5 PRIVATE")
+    assert dict(zip(found["dpsql_key_1"].to_pylist(), found["dpsql_count"].to_pylist(), strict=True)) == {
+        "x": 2,
+        "y": 1,
+    }

@@ -63,3 +63,12 @@ def test_what_is_not_opened_says_why_without_the_password(url: str) -> None:
     with pytest.raises(UsageError) as option:
         RedshiftEngine.open(url, {}, options={"timezone": "CET"})
     assert option.value.code == "source-option"
+
+
+def test_a_session_that_ended_is_replaced_before_a_statement_is_charged(url: str) -> None:
+    engine = RedshiftEngine.open(url, {}, options={}, time_limit=10)
+    mine = open_exact(engine.execute(Statement("SELECT pg_backend_pid() AS pid"))).to_pylist()[0]["pid"]
+    server().run(f"SELECT pg_terminate_backend({mine}, 10000)")
+    with engine.turn():
+        assert open_exact(engine.execute(Statement("SELECT 1 AS one"))).to_pylist() == [{"one": 1}]
+    engine.close()
