@@ -105,7 +105,7 @@ def forget_beyond(places: Places) -> tuple[Sequence[int], ReadPlaces]:
 @pytest.mark.parametrize("mistake", [forget_the_rest, forget_beyond])
 def test_groups_that_are_not_read_are_noticed(monkeypatch: pytest.MonkeyPatch, mistake: Read) -> None:
     few_places(monkeypatch, 1)
-    assert rejects(lambda: p_value(mistake, 6_000))
+    assert rejects(lambda: p_value(mistake, 12_000))
 
 
 @pytest.mark.properties
