@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from logging import CRITICAL, getLogger
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.trino import ATHENA
@@ -52,7 +52,7 @@ class AthenaEngine(ConnectedWarehouse):
         """
         refuse_files(sources)
         pyathena = import_driver(_DRIVER, engine="Athena", extra="athena")
-        logging.getLogger(_DRIVER).setLevel(logging.CRITICAL + 1)  # it logs the errors of Athena, which may hold values
+        getLogger(_DRIVER).setLevel(CRITICAL + 1)  # it logs the errors of Athena, which may hold values
         hint = f"The options are {', '.join(sorted(_OPTIONS))}."
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
         known = ("work_group", "s3_staging_dir", "profile_name")
