@@ -228,7 +228,9 @@ class MariaDB:
 @contextmanager
 def mariadb(folder: Path) -> Iterator[MariaDB]:
     """Run a MariaDB, of Debian's package, with its data in a folder."""
-    place = ["--no-defaults", f"--datadir={folder / 'mariadb'}", "--user=root"]
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    place = ["--no-defaults", f"--datadir={folder / 'mariadb'}", f"--tmpdir={scratch}", "--user=root"]
     made = ["mariadb-install-db", *place, "--auth-root-authentication-method=normal", "--skip-test-db"]
     subprocess.run(made, check=True, capture_output=True)  # noqa: S603 - a program of this machine
     server = MariaDB(str(folder / "socket"))

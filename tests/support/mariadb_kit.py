@@ -30,7 +30,8 @@ class MariaDB:
     def __init__(self, folder: Path) -> None:
         self.socket = str(folder / "socket")
         user = pwd.getpwuid(os.geteuid()).pw_name
-        place = ["--no-defaults", f"--datadir={folder / 'data'}", f"--user={user}"]
+        (folder / "tmp").mkdir()  # a server that starts removes the temporary tables of others from a folder they share
+        place = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder / 'tmp'}", f"--user={user}"]
         made = ["mariadb-install-db", *place, "--auth-root-authentication-method=normal", "--skip-test-db"]
         subprocess.run(made, check=True, capture_output=True, timeout=_START)
         started = ["mariadbd", *place, f"--socket={self.socket}", f"--pid-file={folder / 'pid'}", *_SETTINGS]
