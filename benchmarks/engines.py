@@ -38,7 +38,7 @@ QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres", "datafusion"], "repe
 SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 PRIVATE = {
     "private": "k_bar = 1000, mechanism = limited_domain",
-    "at most 5 (aim 1.7)": "k_bar = 1000, mechanism = limited_domain, max_groups_contributed = 5",
+    "at most 5": "k_bar = 1000, mechanism = limited_domain, max_groups_contributed = 5",
     "weighted": "mechanism = weighted_gaussian, max_groups_contributed = 5",
 }
 PROCESSES = {"mariadb": "mariadbd", "postgres": "postgres", "spark": "java"}

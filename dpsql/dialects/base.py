@@ -46,6 +46,10 @@ class Dialect:
     "gather" is the list of columns by which a SELECT brings the rows of a unit together, before its pairs are made
     distinct and sorted; {0} is the unit.
 
+    An engine that ranks the groups of a unit faster in lists than by a window has five more: "list" is an aggregate of
+    rows of {*}, sorted by these; "list_rows" returns each of them as a row, "list_positions" their positions from 1,
+    and "list_length" how many they are; "list_field" is the value at position {1}, from 0, of such a row {0}.
+
     `types` has the types whose names differ from sqlglot's. `parameter` is the text of parameter number {n}, from 1.
     With `materialized`, AS MATERIALIZED stays in the text.
 

@@ -20,6 +20,7 @@ _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DATE", "TIMESTAMP", "TEXT")
 _OTHER = EVEN_NAN.replace("{0}", "{1}")
 _FOUND = f"(SELECT {EVEN_NAN.replace('{0}', 'c1')} FROM {{1}} AS dpsql_found)"  # noqa: S608 - a form, of no one's text
+_LENGTH = "CAST(array_length({0}) AS BIGINT)"
 _RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 
@@ -72,6 +73,11 @@ DATAFUSION = Dialect(
             "in_query DOUBLE": _among(EVEN_NAN, _FOUND),
             "order DOUBLE": EVEN_NAN,
             "lookup": "array_element(make_array({1*}), {0})",
+            "list": "array_sort(array_agg(struct({*})))",
+            "list_rows": "unnest({0})",
+            "list_positions": f"unnest(range(1, {_LENGTH} + 1))",
+            "list_length": _LENGTH,
+            "list_field": "get_field({0}, 'c{1}')",  # as struct names them
             **_choices(),
             **_windows(),
             **NUMBERS,

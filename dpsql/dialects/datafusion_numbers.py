@@ -55,7 +55,7 @@ _ARITHMETIC: Mapping[str, str] = {
     "~ INTEGER": "({greatest} + {least} - {0})",
 }
 _FUNCTIONS: Mapping[str, str] = {
-    "keyed_hash INTEGER": "(CAST({1} AS VARCHAR) || ':' || CAST({0} AS VARCHAR))",
+    "keyed_hash INTEGER": "xxhash64({1}, CAST({0} AS BIGINT))",
     "pi": "pi()",
     "sign DOUBLE": f"CAST({_SIGN} AS TINYINT)",
     "isnan DOUBLE": "isnan({0})",

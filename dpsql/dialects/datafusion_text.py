@@ -30,9 +30,8 @@ def _other_case(function: str) -> str:
 
 TEXTS: Mapping[str, str] = {
     "cast TEXT TEXT": "{0}",
-    # The salt and the text, neither of which can be taken for a part of the other: "mix" is the one hash of a pair.
-    "keyed_hash TEXT": "(CAST({1} AS VARCHAR) || ':' || CAST(octet_length({0}) AS VARCHAR) || ':' || {0})",
-    "mix": "encode(sha256({0} || ' ' || {1}), 'hex')",
+    "keyed_hash TEXT": "xxhash64({1}, {0})",  # one of DataFusion's functions for Spark, which the engine registers
+    "mix": "xxhash64({0}, {1})",
     "md5 TEXT": "md5({0})",
     "sha256 TEXT": "encode(sha256({0}), 'hex')",
     "like_backslash TEXT": "({0} LIKE {1})",

@@ -252,8 +252,7 @@ def _of_days() -> dict[str, str]:
 
 
 TIMES: Mapping[str, str] = {
-    "keyed_hash DATE": f"(CAST({{1}} AS VARCHAR) || ':' || CAST({_DAYS} AS VARCHAR))",  # no far date is printed
-    "keyed_hash TIMESTAMP": f"(CAST({{1}} AS VARCHAR) || ':' || CAST({_MOMENT} AS VARCHAR))",
+    **dict.fromkeys(("keyed_hash DATE", "keyed_hash TIMESTAMP"), "xxhash64({1}, {0})"),  # no far date is printed
     "literal INTERVAL": "{0}",  # its text, which `_moved` reads
     **_of_days(),
     **{f"date_part.{part} TIMESTAMP": form for part, form in _CLOCK.items()},

@@ -20,7 +20,7 @@ from dpsql.errors import PolicyError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from datafusion import DataFrame, SessionContext
+    from datafusion import DataFrame, ScalarUDF, SessionContext
 
 __all__ = ["PINNED", "DataFusionEngine"]
 
@@ -133,6 +133,7 @@ def _start(options: Mapping[str, str]) -> SessionContext:
     for name, value in PINNED.items():
         config.set(name, value)
     context = SessionContext(config)
+    context.register_udf(_read_hash())
     for name, value in options.items():
         place = f"source.options.{name}"
         if name in PINNED:
@@ -142,6 +143,15 @@ def _start(options: Mapping[str, str]) -> SessionContext:
             hint = "Name a setting of DataFusion, such as datafusion.runtime.memory_limit, and a value that it takes."
             raise UsageError("source-option", "DataFusion does not take this setting.", hint=hint, place=place)
     return context
+
+
+def _read_hash() -> ScalarUDF:
+    """Return xxhash64, which is one of DataFusion's functions for Spark; others of these would replace its own."""
+    from datafusion import SessionContext
+
+    functions = SessionContext()
+    functions.enable_spark_functions()
+    return functions.udf("xxhash64")
 
 
 def _set(context: SessionContext, name: str, *, value: str) -> bool:

@@ -82,6 +82,15 @@ class Writer:
         return True
 
     @property
+    def lists(self) -> bool:
+        """Whether the groups of a unit are ranked in lists and not by windows, with the forms of `list_form`."""
+        return False
+
+    def list_form(self, form: str, *operands: str) -> str:
+        """Return one of the engine's forms that make a list of rows and read it."""
+        raise NotImplementedError(form, operands)
+
+    @property
     def semi(self) -> str:
         """Kind of join with a relation of distinct rows and no column of its own."""
         return "SEMI"

@@ -215,6 +215,15 @@ class PortableWriter(Writer):
             return self._marked(form, (argument, f"({source})"))
         return Writer._among(self, test)  # noqa: SLF001 - as above
 
+    @property
+    def lists(self) -> bool:
+        """Whether the engine ranks faster in lists than by windows."""
+        return "list" in self.dialect.forms
+
+    def list_form(self, form: str, *operands: str) -> str:
+        """Return one of the engine's forms that make a list of rows and read it."""
+        return self._marked(self.dialect.forms[form], operands)
+
     def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
         """Return the hash by which a unit's groups are taken in order."""
         if "mix" not in self.dialect.forms:

@@ -3,8 +3,9 @@
 Soundness. The groups selected for a unit depend only on its own rows, the bound and the salts of the session. Removing
 a unit changes at most `Bound.groups` counts, each by 1, and never changes the groups of another unit. Every form sorts
 the groups of a unit the same way: first by a draw, which is a hash of group and unit under the salts, then by the keys,
-NULLS LAST, text by its bytes. The keys break ties between 64-bit draws, so neither row order nor threads affect the
-result. The guarantee does not need the salts: they prevent an author of labels from choosing which labels survive.
+NULLS LAST (in lists of other engines first), text by its bytes. The keys break ties between 64-bit draws, so neither
+row order nor threads affect the result. The guarantee does not need the salts: they prevent an author of labels from
+choosing which labels survive.
 
 Speed. Each bound uses the cheapest form. One group is the minimum of (draw, keys) over the raw rows of a unit, in one
 pass, because duplicates share a draw. A few groups are the first rows of a window over the distinct pairs; the second
@@ -54,6 +55,7 @@ __all__ = [
     "Bound",
     "BoundedRows",
     "bound_contributions",
+    "rank_in_lists",
     "weigh_all_pairs",
     "weigh_contributions",
 ]
@@ -63,6 +65,7 @@ WEIGHT = "dpsql_weight"
 RANK = "dpsql_rank"
 DRAW = "dpsql_draw"
 GROUPS = "dpsql_groups"
+_LIST, _PAIR = "dpsql_list", "dpsql_pair"
 # In the logs measured, 90 % of the units have fewer groups: from this bound on, sorting only the others is faster.
 MIN_GROUPS_SORTED_APART = 16
 
@@ -177,6 +180,8 @@ def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound:
     """
     pairs = _select_pairs(writer, base, names=names)
     ranked = _rank_pairs(writer, subquery(pairs), names=names, bound=bound)
+    if writer.lists:
+        return ranked
     return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
 
 
@@ -215,9 +220,26 @@ def _select_first(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bo
     return select((*names, UNIT), subquery(ranked), where=at_most(RANK, bound.groups))
 
 
+def rank_in_lists(
+    writer: Writer, pairs: str, *, names: Sequence[str], by: Sequence[str] = (), parts: Sequence[str] = ()
+) -> str:
+    """Return the SQL for a relation of distinct pairs with their RANK and GROUPS, from a sorted list for each unit.
+
+    The lists are sorted by the expressions `by` and then by the keys. `parts` are further columns of the pairs.
+    """
+    names = [*names, *parts]
+    listed = select([UNIT, alias(writer.list_form("list", *by, *names), _LIST)], pairs, group_by=UNIT)
+    forms = ("list_rows", _PAIR), ("list_positions", RANK), ("list_length", GROUPS)
+    rows = select([UNIT, *(alias(writer.list_form(form, _LIST), name) for form, name in forms)], subquery(listed))
+    fields = (writer.list_form("list_field", _PAIR, str(at)) for at in range(len(by), len(by) + len(names)))
+    return select([*map(alias, fields, names), UNIT, RANK, GROUPS], subquery(rows))
+
+
 def _rank_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
     """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit."""
     draw = writer.draw(names, UNIT, salts=bound.salts)
+    if writer.lists:
+        return rank_in_lists(writer, pairs, names=names, by=(draw,))
     if not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
         pairs, draw = subquery(select((*names, UNIT, alias(draw, DRAW)), pairs)), DRAW
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))

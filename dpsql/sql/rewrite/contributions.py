@@ -37,7 +37,7 @@ from dpsql.sql.render.clauses import (
     zero_unless,
 )
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contribution_bounding import DRAW, GROUPS, RANK, UNIT, WEIGHT, Bound
+from dpsql.sql.rewrite.contribution_bounding import DRAW, GROUPS, RANK, UNIT, WEIGHT, Bound, rank_in_lists
 from dpsql.sql.rewrite.total import make_total
 from dpsql.sql.rewrite.use_materialized import Form
 
@@ -151,28 +151,32 @@ def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
     return bigint(clamp(added, bounds.low, high=bounds.high))
 
 
-def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound | None, ranked: bool = False) -> str:
+def bound_pairs(
+    writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[str], bound: Bound, is_ranked: bool
+) -> str:
     """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
 
-    With `ranked` they have their RANK.
+    Where `is_ranked`, they have their RANK.
     """
-    if bound is None:
-        return pairs
-    numbered = pairs if ranked else _rank(writer, pairs, names=names, bound=bound)
+    numbered = pairs if is_ranked else _rank(writer, pairs, query, names=names, bound=bound)
     return select(["*"], subquery(numbered), where=at_most(RANK, bound.groups))
 
 
-def _rank(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
+def _rank(writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[str], bound: Bound) -> str:
     draw = writer.draw(names, UNIT, salts=bound.salts)
+    if writer.lists:
+        return rank_in_lists(writer, subquery(pairs), names=names, by=(draw,), parts=name_parts(query))
     if not writer.native:  # as for the pairs of `contribution_bounding`
         pairs, draw = select(["*", alias(draw, DRAW)], subquery(pairs)), DRAW
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
     return select(["*", alias(rank, RANK)], subquery(pairs))
 
 
-def rank_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
+def rank_pairs(writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[str], bound: Bound) -> str:
     """Return the SQL for all pairs with the RANK of each within its unit and GROUPS, the number of those."""
-    ranked = _rank(writer, pairs, names=names, bound=bound)
+    ranked = _rank(writer, pairs, query, names=names, bound=bound)
+    if writer.lists:
+        return ranked
     return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
 
 

@@ -27,7 +27,8 @@ from dpsql.sql.render.clauses import (
     sum_column,
     zero_unless,
 )
-from dpsql.sql.rewrite.contribution_bounding import RANK, UNIT
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.rewrite.contribution_bounding import RANK, UNIT, rank_in_lists
 
 __all__ = [
     "FIRST",
@@ -61,8 +62,10 @@ def add_total(groups: str, columns: Sequence[str], *, units: str) -> str:
     return select([*columns, alias(units, TOTAL)], subquery(groups))
 
 
-def number_pairs(pairs: str, names: Sequence[str]) -> str:
-    """Return the SELECT of distinct pairs of keys and UNIT, with the RANK of each within its unit."""
+def number_pairs(writer: Writer, pairs: str, names: Sequence[str], *, parts: Sequence[str] = ()) -> str:
+    """Return the SELECT of distinct pairs of keys, UNIT and `parts`, with the RANK of each within its unit."""
+    if writer.lists:
+        return rank_in_lists(writer, subquery(pairs), names=names, parts=parts)
     return select(["*", alias(number_rows(UNIT, sort_nulls_last(names)), RANK)], subquery(pairs))
 
 
