@@ -6,17 +6,18 @@ The service behind `dpsql serve` runs in this process, with its ledger on the di
 a database file, PostgreSQL (of the test extra, on this machine) its own table. A *heavy* question is a private top 10
 over all rows, a *light* one over 20,000 of them, and none was asked before. Each engine has a process of its own.
 
-*Light, alone* is asked by one analyst, one after the other. *Light, 16 analysts* is asked by twelve, each every two
-seconds, while four others ask heavy questions without a pause, after each had one answer: with the default of
-`connections`, and with one, which is how earlier versions worked. *Heavy, 4 at once* are asked by four analysts at the
-same moment; the last of them ends 4 times as late as one alone where they run one after the other. The plain heavy
-query is sent to the engine itself, over one connection and over four.
+*Light, alone* is asked by twelve analysts, each every two seconds. *Light, 16 analysts* is the same, while four others
+ask heavy questions without a pause, after each had one answer: with the default of `connections`, and with one, which
+is how earlier versions worked. *Heavy, 4 at once* are asked by four analysts at the same moment; the last of them ends
+4 times as late as one alone where they run one after the other. The plain heavy query is sent to the engine itself,
+over one connection and over four.
 """
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
+import sys
 import threading
 import time
 from argparse import ArgumentParser, Namespace
@@ -33,10 +34,12 @@ from program.row import Row
 from servers import COLUMNS, PLAIN, events_in, fill, postgres
 
 import dpsql
+from dpsql.server.serve import SWITCH_INTERVAL
 from dpsql.server.service import Service
 
 QUICK = {"rows": [20_000], "engines": ["duckdb", "postgres"], "seconds": 1.0}
-LIGHT_ROWS, ANALYSTS, HEAVY, EVERY = 20_000, 16, 4, 2.0
+LIGHT_ROWS, LIGHT, HEAVY, EVERY = 20_000, 12, 4, 2.0
+ANALYSTS = LIGHT + HEAVY
 PRIVATE = (
     "SELECT item, COUNT(DISTINCT user_id) AS n FROM {table} WHERE dwell <> {number} GROUP BY item TOP 10 PRIVATE "
     "WITH (mechanism = limited_domain, k_bar = 1000)"
@@ -65,15 +68,16 @@ def run(given: Namespace) -> Iterator[Row]:
 
 def measured(name: str, rows: int, seconds: float) -> dict[str, tuple[Samples, str]]:
     """Return the seconds that questions took on an engine, and the row that they are told against."""
+    sys.setswitchinterval(SWITCH_INTERVAL)  # as the server has it
     with events_in(rows) as folder, SOURCES[name](folder) as (policy, database, plain):
         with closing(Service(database, policy())) as service:
             ask = partial(_ask, service)
-            light = _one_by_one(partial(ask, "analyst 0", "light"), count=12)
             heavy = _one_by_one(partial(ask, "analyst 0", "events"), count=HEAVY)
             together = _at_once([partial(ask, f"analyst {number}", "events") for number in range(HEAVY)])
-            crowd = _crowd(ask, seconds)
+            light = _crowd(ask, seconds, heavy=0)
+            crowd = _crowd(ask, seconds, heavy=HEAVY)
         with closing(Service(database, policy(connections=1))) as service:
-            single = _crowd(partial(_ask, service), seconds)
+            single = _crowd(partial(_ask, service), seconds, heavy=HEAVY)
         plains = [plain() for _ in range(HEAVY)]
         one, four = _one_by_one(plains[0], count=HEAVY), _at_once(plains)
     return {
@@ -106,27 +110,27 @@ def _at_once(runs: list[Callable[[], object]]) -> float:
         return _seconds(lambda: list(threads.map(lambda run: run(), runs)))
 
 
-def _crowd(ask: Callable[[str, str], None], seconds: float) -> Samples:
-    """Return the seconds of light questions, while other analysts ask heavy ones without a pause."""
-    begins, ends, taken = threading.Barrier(ANALYSTS + 1), threading.Event(), list[float]()
+def _crowd(ask: Callable[[str, str], None], seconds: float, *, heavy: int) -> Samples:
+    """Return the seconds of light questions, while some analysts ask heavy ones without a pause."""
+    begins, ends, taken = threading.Barrier(LIGHT + heavy + 1), threading.Event(), list[float]()
 
-    def heavy(number: int) -> None:
+    def ask_heavy(number: int) -> None:
         ask(f"heavy {number}", "events")
         begins.wait()
         while not ends.is_set():
             ask(f"heavy {number}", "events")
 
-    def light(number: int) -> None:
+    def ask_light(number: int) -> None:
         ask(f"light {number}", "light")
         begins.wait()
-        ends.wait(EVERY * number / ANALYSTS)
+        ends.wait(EVERY * number / LIGHT)
         while not ends.is_set():
             began = time.monotonic()
             taken.append(_seconds(lambda: ask(f"light {number}", "light")))
             ends.wait(began + EVERY - time.monotonic())
 
-    acts = [partial(heavy if number < HEAVY else light, number) for number in range(ANALYSTS)]
-    with ThreadPoolExecutor(ANALYSTS) as threads:
+    acts = [*(partial(ask_heavy, each) for each in range(heavy)), *(partial(ask_light, each) for each in range(LIGHT))]
+    with ThreadPoolExecutor(len(acts)) as threads:
         going = [threads.submit(act) for act in acts]
         begins.wait()
         time.sleep(seconds)

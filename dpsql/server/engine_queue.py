@@ -21,7 +21,7 @@ __all__ = ["EngineQueue", "QueueTerms", "round_to_grid"]
 
 # An analyst is slow of whose last statements even the quickest took so many times as long as that of the quickest
 # analyst, and so many seconds: one of several is not delayed by what else the machine does.
-_SLOW, _LEAST_SLOW, _REMEMBERED = 4.0, 0.2, 3
+_SLOW, _LEAST_SLOW, _REMEMBERED = 4.0, 0.05, 3
 _RECENT = 60.0  # seconds since the end of a last statement beside which others are slow
 
 
@@ -51,7 +51,7 @@ class EngineQueue:
 
     A free place goes to the next waiting analyst, and to the one of their threads that has waited longest. Slow
     analysts have at most half of several places, so that quick statements do not wait for slow ones: those whose last
-    three statements took more than four times as long as the quickest of others in this minute, and more than 0.2 s.
+    three statements took more than four times as long as the quickest of others in this minute, and more than 0.05 s.
     With a grid, a place is handed on at 1, 2, 4, 8 ... times the grid after it was taken, whenever its statement ended:
     who waits, is refused or comes next depends on durations only as rounded so.
     """

@@ -42,7 +42,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RESTART_KEYS = ("users", "postgres", "web", "flight", "mcp", "catalog")  # keys of [server] that only a restart changes
 _ENDED_AT_ONCE = 1
-_INTERVAL = 0.0005  # seconds that a thread runs Python while others wait; the default of 0.005 adds up
+SWITCH_INTERVAL = 0.0005  # seconds that a thread runs Python while others wait; the default of 0.005 adds up
 
 
 def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str], None], log: TextIO) -> None:
@@ -65,7 +65,7 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
     gateway = Gateway(service, users, telemetry, Throttle(policy.server.statements_per_minute))
     usual, threading.excepthook = threading.excepthook, partial(_log_thread_fault, telemetry)
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(_INTERVAL)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     server = Server(gateway, path, contexts=contexts, tell=tell)
     try:
         asyncio.run(server.run())
