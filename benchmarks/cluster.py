@@ -5,10 +5,10 @@
 Spark runs the private counting query on a Parquet file, unbounded and bounded, and its own event log tells what each
 stage read, sent to the next (bytes, records), and spent (CPU of the executors). Two partitions and no adaptive plan: a
 task is then a thread's work. From the costs of a row, of a pair that is sent and of a pair that is counted follows what
-`--aim` rows need; all rows are taken to be sent, since in a random order a task seldom sees a pair twice. The same
-statements then run on local clusters of `--workers` Java processes: bytes that they send to each other and to Python,
-counts as on one machine, and a worker that is killed in the middle, which may change neither the counts nor the charge.
-Last, a simulation of pairs and tasks alone: what a hot key does to the reducers, and a slow executor to the time.
+`--aim` rows need; all rows are sent, keys and unit of each. The same statements then run on local clusters of
+`--workers` Java processes: bytes that they send to each other and to Python, counts as on one machine, and a worker
+that is killed in the middle, which may change neither the counts nor the charge. Last, a simulation of pairs and tasks
+alone: what a hot key does to the reducers, and a slow executor to the time.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def simulated(stages: list[Stage], given: Namespace) -> Iterator[Row]:
     seconds = stages[1].cpu / max(1, stages[1].read)
     for hot in HOT:
         values: dict[str, float] = {}
-        for name, alone_ in (("by key and unit, as Spark plans it", False), ("by key alone", True)):
+        for name, alone_ in (("by key and unit", False), ("by key alone", True)):
             found = loads(given.pairs, keys=1_000_000, hot=hot, reducers=reducers // 10, by_key_alone=alone_)
             values[f"{name}: most / mean"] = round(float(found.max() / found.mean()), 2)
         yield Row(f"a hot key, {given.pairs:,} pairs on {reducers // 10:,} reducers", f"{hot:.0%} of pairs", values)

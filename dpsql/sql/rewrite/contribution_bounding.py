@@ -56,6 +56,7 @@ __all__ = [
     "BoundedRows",
     "bound_contributions",
     "rank_in_lists",
+    "select_pairs",
     "weigh_all_pairs",
     "weigh_contributions",
 ]
@@ -108,7 +109,7 @@ def bound_contributions(
         return BoundedRows((), select([*columns, *ranks], subquery(base), where=at_most(RANK, bound.groups)))
     if bound.groups == 1 and writer.native and not ranks:
         return BoundedRows((), _select_minimum(base, names, draw=writer.draw(names, UNIT, salts=bound.salts)))
-    pairs = _select_pairs(writer, base, names=names)
+    pairs = select_pairs(writer, base, names=names)
     if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
         rows = subquery(_rank_pairs(writer, subquery(pairs), names=names, bound=bound))
         return BoundedRows((), select([*columns, *ranks], rows, where=at_most(RANK, bound.groups)))
@@ -178,7 +179,7 @@ def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound:
     An engine other than DuckDB may evaluate a CTE twice, and the table may change in between. A unit could then get
     the large weight of few groups and add it to many.
     """
-    pairs = _select_pairs(writer, base, names=names)
+    pairs = select_pairs(writer, base, names=names)
     ranked = _rank_pairs(writer, subquery(pairs), names=names, bound=bound)
     if writer.lists:
         return ranked
@@ -197,7 +198,7 @@ def _build_weight_ctes(
     own = alias(writer.looked_up(table, least(count(), most)), WEIGHT)
     above = alias(more_than(count(), most), _IS_ABOVE)
     units = select([UNIT, own, above], "dpsql_pairs", group_by=UNIT)
-    pairs = _select_pairs(writer, base, names=names)
+    pairs = select_pairs(writer, base, names=names)
     within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where=f"NOT {_IS_ABOVE}")
     return table, (cte("dpsql_pairs", pairs), cte("dpsql_units", units)), within
 
@@ -209,7 +210,7 @@ def _select_minimum(rows: str, names: Sequence[str], *, draw: str) -> str:
     return select((*keys, UNIT), subquery(first))
 
 
-def _select_pairs(writer: Writer, base: str, *, names: Sequence[str]) -> str:
+def select_pairs(writer: Writer, base: str, *, names: Sequence[str]) -> str:
     """Return the SQL for the distinct pairs of group and unit in `base`."""
     return select((*names, UNIT), subquery(writer.gather(base, names, unit=UNIT)), distinct=True)
 

@@ -64,6 +64,7 @@ from dpsql.sql.rewrite.contribution_bounding import (
     Bound,
     BoundedRows,
     bound_contributions,
+    select_pairs,
     weigh_all_pairs,
     weigh_contributions,
 )
@@ -514,7 +515,7 @@ def _build_groups(
     if form is Form.COUNTS:
         counted, units = base, _count_stored_units(writer, query, names=names, found=found)
     elif bound is None and query.reads_total:
-        pairs = base if form is Form.PAIRS else select([*names, UNIT], subquery(base), distinct=True)
+        pairs = base if form is Form.PAIRS else select_pairs(writer, base, names=names)
         if writer.native:
             ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
         else:
