@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +383,82 @@ def test_with_a_grid_a_failure_is_told_after_its_connection_is_ready_again(
             session.sql(text.replace("0.2", "0.3"))
     assert caught.value.code == "engine-failed"
     assert told == ["grid", "grid", "ready", "grid"]
+
+
+def test_a_pool_that_cannot_open_completely_leaves_no_connection_behind(schema: str, tmp_path: Path) -> None:
+    role = fresh_schema()
+    server().run(
+        f'CREATE ROLE "{role}" LOGIN CONNECTION LIMIT 2',
+        f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"',
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
+    )
+    opened, open_one = list[PostgresEngine](), PostgresEngine.open
+
+    def remember(*given: Any, **named: Any) -> PostgresEngine:
+        opened.append(open_one(*given, **named))
+        return opened[-1]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PostgresEngine, "open", remember)
+        with pytest.raises(EngineError) as caught:
+            open_pool(None, policy_of(schema, tmp_path, role=role, answer_grid_ms=100))
+    assert caught.value.code == "engine-unreachable"
+    assert len(opened) == 2
+    assert all(each._closed for each in opened)
+
+
+def lose(pool: EnginePool, place: int, patched: pytest.MonkeyPatch) -> None:
+    """Let the member of a place break so that it cannot be made ready again, in the middle of a statement."""
+    with patched.context() as broken, suppress(ValueError), pool.turn(place=place):
+        broken.setattr(engine_pool, "_is_ready", lambda _: False)
+        raise ValueError
+
+
+def test_with_a_grid_what_is_lost_is_opened_again_before_its_failure_is_told(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, _ = open_pool(file, local(connections=2, answer_grid_ms=10))
+    with closing(pool):
+        before = list(pool._own)
+        for place in (0, 1):
+            lose(pool, place, monkeypatch)
+            assert pool._count == len(pool._free) == 2
+            assert pool._own[place] is not None
+            assert pool._own[place] is not before[place]
+
+
+def test_with_a_grid_no_statement_waits_for_the_connection_of_another(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When that statement ends would be seen, off the grid."""
+
+    def refuse() -> None:
+        raise EngineError("engine-unreachable", "", hint="")
+
+    def ask() -> pa.Table:
+        with pool.turn(place=1):
+            return run(pool, "SELECT 1 AS one")
+
+    pool, _ = open_pool(file, local(connections=2, answer_grid_ms=10))
+    with closing(pool):
+        with monkeypatch.context() as patched:
+            patched.setattr(pool, "_open", refuse)
+            lose(pool, 1, patched)
+            assert pool._count == 1
+            with pool.turn(place=0), ThreadPoolExecutor(1) as threads, pytest.raises(UsageError) as caught:
+                threads.submit(ask).result(60)
+            assert caught.value.code == "engine-closed"
+        with pool.turn(place=0), ThreadPoolExecutor(1) as threads:  # now that it can be opened
+            assert threads.submit(ask).result(60).to_pylist() == [{"one": 1}]
+        assert pool._count == 2
+
+
+def test_a_turn_in_a_turn_has_the_same_connection(file: Path) -> None:
+    pool, _ = open_pool(file, local(connections=1))
+    with closing(pool), pool.turn():
+        with pool.turn():
+            assert run(pool, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+        assert run(pool, "SELECT 2 AS two").to_pylist() == [{"two": 2}]
 
 
 def test_a_process_that_dies_takes_no_other_statement_with_it(file: Path) -> None:
