@@ -46,7 +46,7 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False) -> None
             if details:
                 screen.print("\n".join(details), style="dim", markup=False)
         if captured is not None:  # without the blanks that fill the last column
-            click.echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)
+            sys.stdout.write("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
         return
     if layout == "json":
         from dpsql.answer_json import encode_answer

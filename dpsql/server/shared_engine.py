@@ -119,7 +119,10 @@ class SharedEngine:
             yield current
             return
         began = time.monotonic()
-        with self._queue.place(self._analyst, self._terms, stop=stop) as place, self._keep(place, began, stop):
+        with (
+            self._queue.place(self._analyst, self._terms, stop=stop) as place,
+            self._keep(place, began=began, stop=stop),
+        ):
             self._turn.current = place, began + self._limit
             try:
                 yield self._turn.current
@@ -127,7 +130,7 @@ class SharedEngine:
                 self._turn.current = None
 
     @contextmanager
-    def _keep(self, place: Place, began: float, stop: Stop | None) -> Iterator[None]:
+    def _keep(self, place: Place, *, began: float, stop: Stop | None) -> Iterator[None]:
         """Wait until the engine is ready, and keep it for the body; raise `engine-busy` if that takes too long."""
 
         def is_late() -> bool:
