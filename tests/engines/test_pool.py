@@ -237,7 +237,16 @@ def test_where_no_further_connection_opens_statements_share_those_that_are_open(
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
     )
     policy = policy_of(schema, tmp_path, role=role)
-    found, _ = open_pool(None, policy)
+    pools = list[EnginePool]()
+
+    def open_one() -> bool:
+        """Open a pool; the driver connects twice, and the first connection may not have ended on the server."""
+        with suppress(EngineError):
+            pools.append(open_pool(None, policy)[0])
+        return bool(pools)
+
+    until(open_one)
+    (found,) = pools
     with closing(found), ThreadPoolExecutor(4) as threads:
         tables = list(threads.map(lambda number: run(found, f"SELECT {number} AS n"), range(8)))
         assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
@@ -385,24 +394,20 @@ def test_with_a_grid_a_failure_is_told_after_its_connection_is_ready_again(
     assert told == ["grid", "grid", "ready", "grid"]
 
 
-def test_a_pool_that_cannot_open_completely_leaves_no_connection_behind(schema: str, tmp_path: Path) -> None:
-    role = fresh_schema()
-    server().run(
-        f'CREATE ROLE "{role}" LOGIN CONNECTION LIMIT 2',
-        f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"',
-        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
-    )
+def test_a_pool_that_cannot_open_completely_leaves_no_connection_behind(
+    schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened, open_one = list[PostgresEngine](), PostgresEngine.open
 
-    def remember(*given: Any, **named: Any) -> PostgresEngine:
+    def open_two(*given: Any, **named: Any) -> PostgresEngine:
+        if len(opened) == 2:
+            raise EngineError("engine-unreachable", "", hint="")
         opened.append(open_one(*given, **named))
         return opened[-1]
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PostgresEngine, "open", remember)
-        with pytest.raises(EngineError) as caught:
-            open_pool(None, policy_of(schema, tmp_path, role=role, answer_grid_ms=100))
-    assert caught.value.code == "engine-unreachable"
+    monkeypatch.setattr(PostgresEngine, "open", open_two)
+    with pytest.raises(EngineError):
+        open_pool(None, policy_of(schema, tmp_path, answer_grid_ms=100))
     assert len(opened) == 2
     assert all(each._closed for each in opened)
 
