@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.pool import EnginePool
 from dpsql.engines.postgres.engine import PostgresEngine
-from dpsql.errors import EngineError, Refusal, UsageError
+from dpsql.errors import EngineError, Error, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
 from dpsql.plan import grid as time_grid
 from dpsql.server.service import Service
@@ -285,6 +286,46 @@ def test_a_closed_pool_answers_nothing(schema: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         run(found, "SELECT 1 AS one")
     assert caught.value.code == "engine-closed"
+
+
+@pytest.mark.parametrize("grid", [None, 20])
+def test_what_is_charged_is_what_analysts_were_told_while_connections_are_killed(
+    schema: str, tmp_path: Path, grid: int | None
+) -> None:
+    role = fresh_schema()
+    server().run(
+        f'CREATE ROLE "{role}" LOGIN',
+        f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"',
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
+    )
+    policy = policy_of(schema, tmp_path, role=role, answer_grid_ms=grid)
+    ended = threading.Event()
+
+    def kill() -> None:
+        victim = f"SELECT pid FROM pg_stat_activity WHERE usename = '{role}' ORDER BY random() LIMIT 1"
+        while not ended.wait(0.03):
+            server().rows(f"SELECT pg_terminate_backend(pid, 5000) FROM ({victim}) AS t")
+
+    def ask(service: Service, number: int) -> str:
+        try:
+            service.ask(f"analyst{number % 16}", PRIVATE.format(schema, "light", number))
+        except Error as error:
+            return error.code
+        return "answered"
+
+    with served(policy) as service:
+        with ThreadPoolExecutor(17) as threads:
+            killing = threads.submit(kill)
+            codes = list(threads.map(partial(ask, service), range(1, 33)))
+            ended.set()
+            killing.result(60)
+        assert set(codes) <= {"answered", "engine-failed", "engine-closed"}
+        assert "answered" in codes
+        codes += [ask(service, number) for number in range(33, 37)]
+        assert codes[-4:] == ["answered"] * 4  # no place is lost
+    entries = read_spending(policy).entries
+    assert None not in [entry.settlement for entry in entries]
+    assert len(entries) == codes.count("answered") + codes.count("engine-failed")
 
 
 @pytest.fixture
