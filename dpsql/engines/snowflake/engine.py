@@ -163,7 +163,8 @@ class SnowflakeEngine(ConnectedWarehouse):
         """Return the answer to a statement of the catalog, the first one that a warehouse runs."""
         with suppress(Exception):
             return self.fetch(statement)
-        hint = "Name a warehouse that the role may use: ?warehouse=NAME&role=NAME behind the schema in the address."
+        hint = "Check the database in the address, and name a warehouse that the role may use behind the schema: "
+        hint += "?warehouse=NAME&role=NAME"
         reason = "Snowflake takes the login, but does not read its catalog for this user."
         raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
 
