@@ -174,7 +174,7 @@ class EngineQueue:
         slow = {analyst for analyst, seconds in usual.items() if seconds > limits[seconds > _LONG]}
 
         def may_be_slow(analyst: str) -> bool:
-            """Return whether slow statements leave a place to this analyst, or have all been of quick ones for long."""
+            """Return whether a slow analyst may have a place: one of those for slow ones, or the only one they have."""
             longest = _SLOW * usual[analyst]
             limit = limits[usual[analyst] > _LONG]
             held = [place for place in self._held if place.measure(now) <= longest]

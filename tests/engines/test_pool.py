@@ -50,6 +50,19 @@ def run(engine: Any, sql: str, **named: Any) -> pa.Table:
     return open_exact(engine.execute(Statement(sql), **named))
 
 
+def insist(open_one: Callable[[], Any]) -> Any:
+    """Open what a role with one connection may; the driver connects twice, and the first may not have ended yet."""
+    found = list[Any]()
+
+    def is_open() -> bool:
+        with suppress(EngineError):
+            found.append(open_one())
+        return bool(found)
+
+    until(is_open)
+    return found[0]
+
+
 @pytest.fixture(scope="module")
 def schema() -> str:
     name = fresh_schema()
@@ -238,22 +251,13 @@ def test_where_no_further_connection_opens_statements_share_those_that_are_open(
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
     )
     policy = policy_of(schema, tmp_path, role=role)
-    pools = list[EnginePool]()
-
-    def open_one() -> bool:
-        """Open a pool; the driver connects twice, and the first connection may not have ended on the server."""
-        with suppress(EngineError):
-            pools.append(open_pool(None, policy)[0])
-        return bool(pools)
-
-    until(open_one)
-    (found,) = pools
+    found = insist(lambda: open_pool(None, policy)[0])
     with closing(found), ThreadPoolExecutor(4) as threads:
         tables = list(threads.map(lambda number: run(found, f"SELECT {number} AS n"), range(8)))
         assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
         assert found._count == 1
     until(lambda: not server().rows(f"SELECT 1 FROM pg_stat_activity WHERE usename = '{role}'"))
-    first = open_engine(None, policy)
+    first = insist(lambda: open_engine(None, policy))
     server().run(f'ALTER ROLE "{role}" CONNECTION LIMIT 2')
     public = public_engines(None, policy, engine=first)
     assert public is not None
