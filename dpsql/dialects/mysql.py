@@ -57,7 +57,7 @@ def _forms(collation: str) -> dict[str, str]:
 
 
 def _without_md5(forms: dict[str, str]) -> dict[str, str]:
-    """Return the forms for a server without MD5, as MySQL is from 9.6 on: it draws by SHA-256."""
+    """Return the forms for a server that may have no MD5, as MySQL 9.7 by itself: it draws by SHA-256."""
     return {**{name: form for name, form in forms.items() if name != "md5 TEXT"}, "draw TEXT": forms["sha256 TEXT"]}
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+import trustme
 from sqlglot import parse_one
 from support.command_kit import dpsql_command
 from support.mysql_kit import SERVERS, Server, start_server
@@ -249,6 +246,19 @@ def test_a_connection_that_was_lost_is_replaced_before_a_statement_is_charged(
         assert open_exact(engine.execute(Statement(ALIVE))).to_pylist() == [{"c0": 1}]
 
 
+def test_a_connection_that_was_idle_for_too_long_is_replaced_before_a_statement_is_charged(shop: Server) -> None:
+    with closing(opened(shop, "reads", wait_timeout="1")) as engine:
+        assert engine._connection is not None
+        sql = f"SELECT COUNT(*) FROM information_schema.processlist WHERE id = {engine._connection.thread_id()}"
+        deadline = time.monotonic() + 60
+        with shop.session() as connection, connection.cursor() as cursor:
+            while cursor.execute(sql) and cursor.fetchall()[0][0]:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        with engine.turn():
+            assert open_exact(engine.execute(Statement(ALIVE))).to_pylist() == [{"c0": 1}]
+
+
 def test_a_broken_connection_is_replaced_for_the_next_statement(engine: MySQLEngine, shop: Server) -> None:
     assert engine._connection is not None
     shop.run(f"KILL CONNECTION {engine._connection.thread_id()}")
@@ -364,12 +374,15 @@ def test_a_password_is_sent_as_the_server_asks_for_it(shop: Server) -> None:
 def test_the_certificate_and_the_name_of_the_server_are_checked(shop: Server, tmp_path: Path) -> None:
     if shop.name == "mariadb":
         pytest.skip("MariaDB takes a certificate only as it starts")
-    authority, other = write_certificate(tmp_path / "own"), write_certificate(tmp_path / "other")
+    authority, other, key = tmp_path / "ca.pem", tmp_path / "other.pem", tmp_path / "server.pem"
+    issuer = trustme.CA()
+    issuer.cert_pem.write_to_path(authority)
+    trustme.CA().cert_pem.write_to_path(other)
+    issuer.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(key)
     shop.run(
         "CREATE USER careful@'127.0.0.1' REQUIRE SSL",
         "GRANT SELECT ON shop.reads TO careful@'127.0.0.1'",
-        f"SET GLOBAL ssl_ca = '{authority}', GLOBAL ssl_cert = '{authority}', "
-        f"GLOBAL ssl_key = '{authority.with_suffix('.key')}'",
+        f"SET GLOBAL ssl_ca = '{authority}', GLOBAL ssl_cert = '{key}', GLOBAL ssl_key = '{key}'",
         "ALTER INSTANCE RELOAD TLS",
     )
     address = f"mysql://careful@localhost:{shop.port}/shop?ssl_ca="
@@ -378,26 +391,3 @@ def test_the_certificate_and_the_name_of_the_server_are_checked(shop: Server, tm
         assert engine._connection._secure
     assert refused(f"{address}{other}").code == "engine-unreachable"
     assert refused(f"{address}{authority}".replace("localhost", "127.0.0.1")).code == "engine-unreachable"
-
-
-def write_certificate(path: Path) -> Path:
-    """Write a certificate for localhost that is its own authority, and beside it its key."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, path.name)])
-    day = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(day - timedelta(days=1))
-        .not_valid_after(day + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path.with_suffix(".key").write_bytes(
-        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
-    path.with_suffix(".pem").write_bytes(made.public_bytes(Encoding.PEM))
-    return path.with_suffix(".pem")
