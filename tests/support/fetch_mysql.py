@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -102,8 +103,8 @@ def fetch_mysql(folder: Path) -> Path:
         needed = [packages[name] for name in list_needed(SERVER, packages)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(partial(unpack, folder=folder), needed))
-    except OSError as error:
-        sys.exit(f"{MIRROR} cannot be reached: {error}")
+    except (OSError, HTTPException, lzma.LZMAError, subprocess.CalledProcessError) as error:
+        sys.exit(f"MySQL could not be fetched from {MIRROR}: {error}")
     return write_program(folder)
 
 
