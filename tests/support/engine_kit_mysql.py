@@ -22,4 +22,4 @@ def _create(name: str) -> Kit:
     return replace(create_kit(f"{name}://root@/mysql"), name=name, open=open_kit)
 
 
-MARIADB, MYSQL = _create("mariadb"), _create("mysql")
+MARIADB, MYSQL = _create("mariadb"), _create("mysql").sample(24)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import trustme
-from sqlglot import parse_one
 from support.command_kit import dpsql_command
 from support.mysql_kit import SERVERS, Server, start_server
 
@@ -22,9 +21,6 @@ from dpsql.engines import Column, Statement, open_exact
 from dpsql.engines.mysql.address import read_address
 from dpsql.engines.mysql.engine import MySQLEngine
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
-from dpsql.sql.ir.catalog import Catalog
-from dpsql.testing import DUCKDB
-from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 
 SECRET = "VICTIM_SECRET"
 ALIVE = "SELECT 1 AS one"
@@ -307,16 +303,6 @@ def test_a_session_over_a_policy(shop: Server) -> None:
         assert answer.receipt.isolation == "remote"
     with pytest.raises(UsageError):
         dpsql.connect(policy=policy, isolation="process", ledger=":memory:")
-
-
-def test_the_parser_of_mysql_in_sqlglot_reads_every_statement_for_it() -> None:
-    """Also where MySQL is not installed; this parser knows no NO_BACKSLASH_ESCAPES."""
-    known = open_kit(DUCKDB).catalog
-    written = [rewrite_query(query, Catalog(known.tables, MYSQL)) for query in load_queries()]
-    statements = [found.sql for found in written if found is not None]
-    assert len(statements) > len(written) / 2
-    for sql in statements:
-        assert type(parse_one(sql.replace("ESCAPE '\\'", "ESCAPE '|'"), read="mysql")).__name__ in {"Select", "Union"}
 
 
 def test_mysql_has_the_forms_of_mariadb_but_md5_under_its_own_collation() -> None:
