@@ -5,8 +5,9 @@
 The private queries are unbounded, bounded to 5 groups of a unit, and weighted. Each engine and size has a process of
 its own, in which the queries run in turns. CPU is that of this process and of the engine's, which are found by name.
 DuckDB, DataFusion and Spark (sessions here, of two threads) read one Parquet file, PostgreSQL (of the test extra, on
-this machine) and MariaDB (of Debian) their own tables, analysed. What came out are the rows that the engine sent to
-Python for the unbounded query, and memory is the most that Python's process held: neither grows with the rows.
+this machine), MariaDB (of Debian) and, if it is named, MySQL (at DPSQL_MYSQLD) their own tables, analysed. What came
+out are the rows that the engine sent to Python for the unbounded query, and memory is the most that Python's process
+held: neither grows with the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from memory import held
 from program.main import alone
 from program.row import Row, Value
 from program.times import clocks, in_turns
-from servers import fill, mariadb, postgres
+from servers import fill, mysql, postgres
 from workload import BUDGET, PLAIN, QUERY, Events, Written, written
 
 import dpsql
@@ -41,13 +42,15 @@ PRIVATE = {
     "at most 5": "k_bar = 1000, mechanism = limited_domain, max_groups_contributed = 5",
     "weighted": "mechanism = weighted_gaussian, max_groups_contributed = 5",
 }
-PROCESSES = {"mariadb": "mariadbd", "postgres": "postgres", "spark": "java"}
+PROCESSES = {"mariadb": "mariadbd", "mysql": "mysqld", "postgres": "postgres", "spark": "java"}
 
 
 def options(parser: ArgumentParser) -> None:
     """Add the sizes and the engines."""
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--engines", nargs="+", default=list(SOURCES), choices=SOURCES, metavar="ENGINE")
+    parser.add_argument(
+        "--engines", nargs="+", default=[name for name in SOURCES if name != "mysql"], choices=SOURCES, metavar="ENGINE"
+    )
     parser.add_argument("--repeats", type=int, default=5)
 
 
@@ -104,7 +107,8 @@ def _clocks(process: str | None) -> tuple[float, float]:
 def _named(process: str) -> Iterator[Path]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if (folder / "comm").read_text().strip() == process:
+            words = (folder / "cmdline").read_text().split("\0")  # which may begin with a loader
+            if process in {(folder / "comm").read_text().strip(), *(Path(word).name for word in words if "/" in word)}:
                 yield folder / "stat"
         except OSError:  # it has ended meanwhile
             continue
@@ -151,8 +155,8 @@ def _datafusion(data: Written) -> Iterator[dpsql.Policy]:
 
 
 @contextmanager
-def _mariadb(data: Written) -> Iterator[dpsql.Policy]:
-    with tempfile.TemporaryDirectory() as made, mariadb(Path(made)) as server:
+def _mysql(data: Written, *, name: str) -> Iterator[dpsql.Policy]:
+    with tempfile.TemporaryDirectory() as made, mysql(name, Path(made)) as server:
         file = Path(made) / "events.csv"
         duckdb.sql(f"COPY (FROM '{data.path}') TO '{file}' (FORMAT csv, HEADER false)")
         server.run(
@@ -169,7 +173,8 @@ SOURCES = {
     "postgres": _postgres,
     "spark": _spark,
     "datafusion": _datafusion,
-    "mariadb": _mariadb,
+    "mariadb": partial(_mysql, name="mariadb"),
+    "mysql": partial(_mysql, name="mysql"),
 }
 
 if __name__ == "__main__":

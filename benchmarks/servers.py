@@ -209,9 +209,10 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True)
-class MariaDB:
-    """A MariaDB of this machine, reached by a socket alone."""
+class MySQL:
+    """A MariaDB or MySQL of this machine, reached by a socket alone."""
 
+    name: str
     socket: str
 
     def run(self, *statements: str) -> None:
@@ -222,22 +223,28 @@ class MariaDB:
 
     def url(self, database: str) -> str:
         """Return the address of a database."""
-        return f"mariadb://root@/{database}?unix_socket={self.socket}"
+        return f"{self.name}://root@/{database}?unix_socket={self.socket}"
 
 
 @contextmanager
-def mariadb(folder: Path) -> Iterator[MariaDB]:
-    """Run a MariaDB, of Debian's package, with its data in a folder."""
+def mysql(name: str, folder: Path) -> Iterator[MySQL]:
+    """Run "mariadb", of Debian's package, or "mysql", which DPSQL_MYSQLD names, with its data in a folder."""
     scratch = folder / "scratch"
     scratch.mkdir()
-    place = ["--no-defaults", f"--datadir={folder / 'mariadb'}", f"--tmpdir={scratch}", "--user=root"]
-    made = ["mariadb-install-db", *place, "--auth-root-authentication-method=normal", "--skip-test-db"]
+    place = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={scratch}", "--user=root"]
+    words = ["--innodb-buffer-pool-size=512M", "--tmp-table-size=256M", "--max-heap-table-size=256M"]
+    if name == "mysql":
+        server_program = os.environ["DPSQL_MYSQLD"]
+        made = [server_program, *place, "--initialize-insecure"]
+        words += ["--mysqlx=OFF", "--skip-log-bin", f"--secure-file-priv={folder}"]
+    else:
+        server_program = "mariadbd"
+        made = ["mariadb-install-db", *place, "--auth-root-authentication-method=normal", "--skip-test-db"]
     subprocess.run(made, check=True, capture_output=True)  # noqa: S603 - a program of this machine
-    server = MariaDB(str(folder / "socket"))
-    words = [f"--socket={server.socket}", f"--pid-file={folder / 'pid'}", "--skip-networking"]
-    words += ["--innodb-buffer-pool-size=512M", "--tmp-table-size=256M", "--max-heap-table-size=256M"]
+    server = MySQL(name, str(folder / "socket"))
+    words += [f"--socket={server.socket}", f"--pid-file={folder / 'pid'}", "--skip-networking"]
     nowhere = subprocess.DEVNULL
-    program = ["mariadbd", *place, *words]
+    program = [server_program, *place, *words]
     process = subprocess.Popen(program, stdout=nowhere, stderr=nowhere)  # noqa: S603 - as above
     try:
         for _ in range(int(START * 20)):

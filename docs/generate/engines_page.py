@@ -13,7 +13,7 @@ from dpsql.dialects import Dialect
 from dpsql.dialects.bigquery import BIGQUERY
 from dpsql.dialects.databricks import DATABRICKS
 from dpsql.dialects.datafusion import DATAFUSION
-from dpsql.dialects.mysql import MARIADB
+from dpsql.dialects.mysql import MARIADB, MYSQL
 from dpsql.dialects.postgres import POSTGRES
 from dpsql.dialects.redshift import REDSHIFT
 from dpsql.dialects.snowflake import SNOWFLAKE
@@ -50,10 +50,11 @@ def page() -> str:
             "[Engines](../how-to/engines.md) says why.\n",
             "## The suite\n",
             "Of the queries that every engine is compared by:\n",
-            table(["engine", "answered", "refused"], _suite({**dialects, **_WAREHOUSES})),
+            table(["engine", "answered", "refused"], _suite({**dialects, "mysql": MYSQL, **_WAREHOUSES})),
             "## Functions and operators\n",
             "By the family of the first operand, where not all are taken. A point stands before what a word tells,",
-            "as in `date_part('year', day)`. `lacks` are joins, set operations and the like.\n",
+            "as in `date_part('year', day)`. `lacks` are joins, set operations and the like. MySQL is as MariaDB,",
+            "without `md5`.\n",
             _called(dialects),
             "## Warehouses\n",
             "[None of them was run against the real service](../how-to/warehouses.md#what-was-tested).",

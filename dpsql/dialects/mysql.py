@@ -38,27 +38,34 @@ def _choices() -> dict[str, str]:
     return {**forms, **{f"{end} {family}": f"{end.upper()}({{0}})" for end in ("min", "max") for family in _COMPUTED}}
 
 
-def _dialect(name: str, collation: str) -> Dialect:
-    """Return the dialect of a server whose `collation` compares text by its bytes, blanks at the end too."""
+def _forms(collation: str) -> dict[str, str]:
+    """Return the forms under a `collation` that compares text by its bytes, blanks at the end too."""
+    return {
+        **STANDARD,
+        "is_true": "({0} IS TRUE)",
+        "is_false": "({0} IS FALSE)",
+        "is_distinct": "(NOT ({0} <=> {1}))",
+        "is_not_distinct": "({0} <=> {1})",
+        "lookup": "CAST(ELT({0}, {1*}) AS SIGNED)",
+        "column BOOLEAN": "({0} <> 0)",
+        **_choices(),
+        **_windows(),
+        **NUMBERS,
+        **list_texts(collation),
+        **TIMES,
+    }
+
+
+def _without_md5(forms: dict[str, str]) -> dict[str, str]:
+    """Return the forms for a server that may have no MD5, as MySQL 9.7 by itself: it draws by SHA-256."""
+    return {**{name: form for name, form in forms.items() if name != "md5 TEXT"}, "draw TEXT": forms["sha256 TEXT"]}
+
+
+def _dialect(name: str, forms: dict[str, str]) -> Dialect:
     return Dialect(
         name,
         "mysql",
-        MappingProxyType(
-            {
-                **STANDARD,
-                "is_true": "({0} IS TRUE)",
-                "is_false": "({0} IS FALSE)",
-                "is_distinct": "(NOT ({0} <=> {1}))",
-                "is_not_distinct": "({0} <=> {1})",
-                "lookup": "CAST(ELT({0}, {1*}) AS SIGNED)",
-                "column BOOLEAN": "({0} <> 0)",
-                **_choices(),
-                **_windows(),
-                **NUMBERS,
-                **list_texts(collation),
-                **TIMES,
-            }
-        ),
+        MappingProxyType(forms),
         parameter="@dpsql_{n}",
         types=MappingProxyType(
             {
@@ -72,5 +79,5 @@ def _dialect(name: str, collation: str) -> Dialect:
     )
 
 
-MARIADB = _dialect("MariaDB", "utf8mb4_nopad_bin")
-MYSQL = _dialect("MySQL", "utf8mb4_0900_bin")
+MARIADB = _dialect("MariaDB", _forms("utf8mb4_nopad_bin"))
+MYSQL = _dialect("MySQL", _without_md5(_forms("utf8mb4_0900_bin")))

@@ -38,7 +38,7 @@ def _sum(sign: str) -> str:
 def _product() -> str:
     """Return the form of a product, tested by operands that were made smaller, and not below where that is exact."""
     small = (f"GREATEST(abs({each}), {_power(-24)}) * {_power(-512)}" for each in ("{0}", "{1}"))
-    return f"(CASE WHEN {' * '.join(f'({each})' for each in small)} < 1e0 THEN {{0}} * {{1}} END)"
+    return f"(CASE WHEN {' * '.join(f'({each})' for each in small)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
 
 
 _REST = f"MOD({_WIDE}, NULLIF({_other(_WIDE)}, 0))"
@@ -64,7 +64,7 @@ NUMBERS: Mapping[str, str] = {
     "* DOUBLE DOUBLE": _product(),
     "neg INTEGER": _fitting(f"-{_WIDE}"),
     "neg DECIMAL": "(-{0})",
-    "neg DOUBLE": "(-{0})",
+    "neg DOUBLE": "(0e0 - {0})",  # which is not -0.0 where MySQL has it
     "abs INTEGER": _fitting(f"abs({_WIDE})"),
     "abs DECIMAL": "abs({0})",
     "abs DOUBLE": "abs({0})",

@@ -83,6 +83,8 @@ _STEPS = f"(CASE {_UNIT} WHEN 'month' THEN 1 WHEN 'quarter' THEN 3 WHEN 'year' T
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 _WIDTHS = " ".join(f"WHEN '{unit}' THEN {width}" for unit, width in _SECONDS.items())
 _WIDTH = f"(CASE {_UNIT} {_WIDTHS} ELSE 0 END * {_NUMBER})"
+_LAST_DAY = "CAST('0000-12-31' AS DATE)"
+_LAST_MOMENT = "CAST('0000-12-31 23:59:59.999999' AS DATETIME(6))"
 _FINITE = "(CASE WHEN {0} IS NOT NULL THEN TRUE END)"
 
 
@@ -95,9 +97,9 @@ def _remainder(width: int) -> str:
     return f"MOD(MOD({_SINCE}, {width}) + {width}, {width})"
 
 
-def _within(moved: str, like: str) -> str:
-    """Return a date or time stamp, which is NULL before the year 1."""
-    return f"NULLIF(GREATEST({moved}, CAST('0000-12-31' AS {like})), CAST('0000-12-31' AS {like}))"
+def _within(moved: str, below: str) -> str:
+    """Return a date or time stamp, which is NULL before the year 1: up to `below`, the last one before it."""
+    return f"NULLIF(GREATEST({moved}, {below}), {below})"
 
 
 def _both(name: str, form: str) -> dict[str, str]:
@@ -109,8 +111,8 @@ def _moved(sign: str) -> dict[str, str]:
     moved = f"{verb}({verb}({_STAMP}, INTERVAL {_STEPS} MONTH), INTERVAL {_WIDTH} SECOND)"
     days = f"{verb}({{0}}, INTERVAL {{1}} DAY)"
     return {
-        **{f"{sign} {family} INTERVAL": _within(moved, "DATETIME(6)") for family in ("DATE", "TIMESTAMP")},
-        f"{sign} DATE INTEGER": _within(days, "DATE"),
+        **{f"{sign} {family} INTERVAL": _within(moved, _LAST_MOMENT) for family in ("DATE", "TIMESTAMP")},
+        f"{sign} DATE INTEGER": _within(days, _LAST_DAY),
     }
 
 

@@ -45,7 +45,7 @@ from dpsql.testing.queries import (
 )
 from dpsql.testing.tables import TABLES
 
-__all__ = ["check_draws", "draw_by_digest", "has_keyed_hash"]
+__all__ = ["check_draws", "draw_by_digest", "draw_by_sha256", "has_keyed_hash"]
 
 GROUPS, KEPT = 24, 5
 _SALTS = (SALTS, (0x0123456789ABCDEF, SALTS[1]), (SALTS[0], 0xFEDCBA9876543210))  # each of the two is another once
@@ -65,12 +65,20 @@ def draw_by_digest(opened: OpenEngine) -> OpenEngine:
     So what is built around a draw is compared group by group; without MD5 the engine is returned as it is.
     """
     dialect = opened.catalog.dialect
-    if "md5 TEXT" not in dialect.forms and "md5" not in dialect.forms:
+    if dialect.form("md5", ("TEXT",)) is None:
         return opened
     own = ("keyed_hash", "mix", "draw", "gather")
     forms = {name: form for name, form in dialect.forms.items() if name.split()[0] not in own}
     dialect = replace(dialect, forms=MappingProxyType(forms))
     return OpenEngine(opened.engine, replace(opened.catalog, dialect=dialect))
+
+
+@cache
+def draw_by_sha256(opened: OpenEngine) -> OpenEngine:
+    """Return the engine with a dialect that draws by SHA-256, for comparison with one that has no MD5."""
+    dialect = opened.catalog.dialect
+    forms = MappingProxyType({**dialect.forms, "draw TEXT": str(dialect.form("sha256", ("TEXT",)))})
+    return OpenEngine(opened.engine, replace(opened.catalog, dialect=replace(dialect, forms=forms)))
 
 
 def has_keyed_hash(opened: OpenEngine) -> bool:

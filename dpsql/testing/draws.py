@@ -1,25 +1,32 @@
-"""Reference in Python for the groups that a unit keeps under a bound: MD5 and sorting, over the plain pairs."""
+"""Reference in Python for the groups that a unit keeps under a bound: a digest and sorting, over the plain pairs."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import md5
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import md5, sha256
 
 from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.testing.queries import SALTS, OpenEngine, SuiteQuery, answer_query, list_columns
 
-__all__ = ["BOUNDS", "can_draw", "find_draw_faults"]
+__all__ = ["BOUNDS", "can_draw", "draws_by_sha256", "find_draw_faults"]
 
 BOUNDS = (1, 5, 20)
 _KEYS = ["article", "country, n", "flag, article, small"]
 Group = tuple[object, ...]
+Digest = Callable[[str], str]
 
 
 def can_draw(opened: OpenEngine) -> bool:
-    """Return whether the engine has MD5; one without it refuses every bound."""
-    return opened.catalog.dialect.form("md5", ("TEXT",)) is not None
+    """Return whether the engine draws by a digest that the reference knows: MD5, or SHA-256 in its place."""
+    return opened.catalog.dialect.form("md5", ("TEXT",)) is not None or draws_by_sha256(opened)
+
+
+def draws_by_sha256(opened: OpenEngine) -> bool:
+    """Return whether the dialect of the engine draws by its SHA-256."""
+    forms = opened.catalog.dialect.forms
+    return "mix" not in forms and "draw TEXT" in forms and forms["draw TEXT"] == forms.get("sha256 TEXT")
 
 
 def find_draw_faults(opened: OpenEngine) -> Iterator[str]:
@@ -33,7 +40,8 @@ def _find_fault(opened: OpenEngine, columns: str, *, groups: int) -> str:
     if everything is None or answer_query(SuiteQuery("bounded", text, "all", bound=bound), opened) is None:
         return ""  # the keys are refused
     weights = [round(2**20 / math.sqrt(at)) for at in range(1, groups + 1)]
-    kept = _draw(zip(*(column[1:] for column in list_columns(everything)[:-1]), strict=True), groups).values()
+    pairs = zip(*(column[1:] for column in list_columns(everything)[:-1]), strict=True)
+    kept = _draw(pairs, groups, digest=_sha256 if draws_by_sha256(opened) else _md5).values()
     counts = Counter(group for own in kept for group in own)
     weighed: Counter[Group] = Counter()
     for own in kept:
@@ -52,27 +60,31 @@ def _find_fault(opened: OpenEngine, columns: str, *, groups: int) -> str:
     return ""
 
 
-def _draw(pairs: Iterable[Sequence[object]], groups: int) -> dict[object, list[Group]]:
+def _draw(pairs: Iterable[Sequence[object]], groups: int, *, digest: Digest) -> dict[object, list[Group]]:
     """Return the groups that each unit keeps; the unit is the last of each pair."""
     own: dict[object, list[Group]] = {}
     for *group, unit in pairs:
         own.setdefault(unit, []).append(tuple(group))
     return {
-        unit: sorted(each, key=lambda group: (_hash_pair(unit, group), _order(group)))[:groups]
+        unit: sorted(each, key=lambda group: (_hash_pair(unit, group, digest=digest), _order(group)))[:groups]
         for unit, each in own.items()
     }
 
 
-def _hash_pair(unit: object, group: Group) -> str:
+def _hash_pair(unit: object, group: Group, *, digest: Digest) -> str:
     """Return the digest of unit and keys, of which each text but the last is hashed before."""
-    texts = [_md5(value) if isinstance(value, str) else _print(value) for value in group[:-1]]
+    texts = [digest(value) if isinstance(value, str) else _print(value) for value in group[:-1]]
     keys = zip(group, [*texts, _print(group[-1])], strict=True)
     parts = (";" if value is None else f",{text}" for value, text in keys)
-    return _md5("".join((*(f"{salt:016x}" for salt in SALTS), _print(unit), *parts)))
+    return digest("".join((*(f"{salt:016x}" for salt in SALTS), _print(unit), *parts)))
 
 
 def _md5(text: str) -> str:
     return md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _print(value: object) -> str:

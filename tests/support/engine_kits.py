@@ -1,4 +1,4 @@
-"""Kits of the engines that are tested here, each the KIT of a module; DPSQL_WHOLE=1 asks each everything."""
+"""Kits of the engines that are tested here, each in a module; DPSQL_WHOLE=1 asks each everything."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from dpsql.testing import Kit
 
 __all__ = ["KITS", "kit_of"]
 
-_MODULES = {
-    "clickhouse": "support.engine_kit_clickhouse",
-    "datafusion": "dpsql.testing.kits.datafusion",
-    "mariadb": "support.engine_kit_mariadb",
-    "portable": "dpsql.testing.kits.portable",
-    "postgres": "support.engine_kit_postgres",
-    "redshift": "support.engine_kit_redshift",
-    "spark": "support.engine_kit_spark",
-    "sqlite": "support.engine_kit_sqlite",
+_PLACES = {
+    "clickhouse": "support.engine_kit_clickhouse:KIT",
+    "datafusion": "dpsql.testing.kits.datafusion:KIT",
+    "mariadb": "support.engine_kit_mysql:MARIADB",
+    "mysql": "support.engine_kit_mysql:MYSQL",
+    "portable": "dpsql.testing.kits.portable:KIT",
+    "postgres": "support.engine_kit_postgres:KIT",
+    "redshift": "support.engine_kit_redshift:KIT",
+    "spark": "support.engine_kit_spark:KIT",
+    "sqlite": "support.engine_kit_sqlite:KIT",
 }
 if PYTHON.exists():
-    _MODULES["snowflake"] = "support.engine_kit_snowflake"
+    _PLACES["snowflake"] = "support.engine_kit_snowflake:KIT"
 if "DPSQL_ZETASQL" in os.environ:
-    _MODULES["bigquery"] = "support.engine_kit_bigquery"
-KITS = tuple(_MODULES)  # all but DuckDB, with whose answers theirs are compared
+    _PLACES["bigquery"] = "support.engine_kit_bigquery:KIT"
+KITS = tuple(_PLACES)  # all but DuckDB, with whose answers theirs are compared
 
 
 @cache
 def kit_of(name: str) -> Kit:
     """Return a kit by its name."""
-    found = import_module(_MODULES[name]).KIT
+    module, _, attribute = _PLACES[name].partition(":")
+    found = getattr(import_module(module), attribute)
     assert isinstance(found, Kit)
     return found.sample(1) if WHOLE else found

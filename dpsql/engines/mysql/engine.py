@@ -7,21 +7,20 @@ of a value is part of a statement. A broken connection is replaced for the next 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects import Dialect
 from dpsql.dialects.mysql import MARIADB, MYSQL
 from dpsql.dialects.mysql_texts import MAX_KEY_LENGTH
 from dpsql.engines.base import CsvFile, Registered, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.mysql.address import read_address
 from dpsql.engines.mysql.catalog import find_table
-from dpsql.engines.remote import RemoteEngine
+from dpsql.engines.single_connection import SingleConnectionEngine
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -35,10 +34,12 @@ _SETTINGS: Mapping[str, str] = {
     "autocommit": "1",
     "character_set_results": "utf8mb4",
     "div_precision_increment": "4",
+    "lc_time_names": "'en_US'",
     "max_sort_length": str(MAX_KEY_LENGTH),  # of text no more is looked at to sort it
-    "sort_buffer_size": str(4 << 20),  # of the server's own, 2 MiB may be too small for that
+    "sort_buffer_size": str(64 << 20),  # MariaDB fails where it does not hold 15 rows of 64 such texts
     "sql_auto_is_null": "0",
-    "sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+    "sql_big_selects": "1",  # or a statement would fail by the rows that the server expects
+    "sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,PIPES_AS_CONCAT'",
     "sql_select_limit": "18446744073709551615",
     "time_zone": "'+00:00'",
     "transaction_read_only": "1",
@@ -46,7 +47,6 @@ _SETTINGS: Mapping[str, str] = {
 }
 _OLD_NAMES = {"transaction_read_only": "tx_read_only"}  # of MariaDB before 11.1
 _PINNED = frozenset([*_SETTINGS, *_OLD_NAMES.values(), "max_statement_time", "max_execution_time"])
-_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _NAME = re.compile(r"[a-z_0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
@@ -54,20 +54,8 @@ _MARIADB, _MYSQL = (10, 6), (8, 0, 31)  # the first that have all that statement
 Sources = Mapping[str, Path | CsvFile | Folder | None]
 
 
-class MySQLEngine(RemoteEngine):
+class MySQLEngine(SingleConnectionEngine["Connection[Any]"]):
     """Engine on a server of MariaDB or MySQL; the tables stay there."""
-
-    def __init__(
-        self,
-        connect: Callable[[], Connection[Any]],
-        tables: Mapping[str, Registered],
-        *,
-        dialect: Dialect,
-        time_limit: float | None,
-    ) -> None:
-        super().__init__(dialect, tables, time_limit=time_limit)
-        self._connect = connect
-        self._connection: Connection[Any] | None = None
 
     @classmethod
     def open(
@@ -92,33 +80,32 @@ class MySQLEngine(RemoteEngine):
                 name: find_table(connection, name, database=database, source=source) for name, source in sources.items()
             }
             dialect = MARIADB if "MariaDB" in connection.get_server_info() else MYSQL
-            engine = cls(connect, tables, dialect=dialect, time_limit=time_limit)
+            engine = cls(dialect, tables, connect=connect, time_limit=time_limit)
             engine._connection, engine.default_schema = connection, database
             holds.pop_all()
             return engine
 
-    def fetch(self, statement: Statement) -> pa.Table:
-        """Send one SELECT and return its answer; over a new connection if the last one broke."""
-        if _ONE_SELECT.match(statement.sql) is None:
-            raise ValueError
-        if self._connection is None:
-            self._connection = self._connect()
-        connection = self._connection
-        try:
-            return _answer(connection, statement)
-        except Exception:
-            if not _is_alive(connection):
-                if self._connection is connection:  # and no other was made meanwhile, for the next statement
-                    self._connection = None
-                with suppress(Exception):
-                    connection.close()
-            raise
+    def answer(self, connection: Connection[Any], statement: Statement) -> pa.Table:
+        """Set the values of a statement, run it, and return its answer."""
+        from dpsql.engines.mysql.answer import build_table
+
+        if statement.parameters:
+            values = (f"@dpsql_{at} = {_literal(value)}" for at, value in enumerate(statement.parameters, start=1))
+            connection.query(f"SET {', '.join(values)}")
+        with connection.cursor() as cursor:
+            cursor.execute(statement.sql)
+            return build_table(cursor)
+
+    def answers(self, connection: Connection[Any]) -> bool:
+        """Return whether the server still answers on a connection."""
+        with suppress(Exception):
+            connection.query("DO 1")
+            return True
+        return False
 
     def found(self, name: str) -> Registered:
         """Return the table "name" in the database of the address, or "database.name"."""
-        if self._connection is None:
-            self._connection = self._connect()
-        return find_table(self._connection, name, database=self.default_schema, source=None)
+        return find_table(self.open_connection(), name, database=self.default_schema, source=None)
 
     def cancel(self) -> None:
         """Ask the server, over a second connection, to stop what runs."""
@@ -128,28 +115,6 @@ class MySQLEngine(RemoteEngine):
                 other.query(f"KILL QUERY {connection.thread_id():d}")
             finally:
                 other.close()
-
-    def lives(self) -> bool:
-        """Return whether the server still answers on the connection."""
-        connection = self._connection
-        if connection is None:
-            return False
-        answers = _is_alive(connection)
-        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
-            with suppress(Exception):
-                connection.close()
-        return answers
-
-    def reconnect(self) -> bool:
-        """Leave the connection, which broke or has a statement that does not end, and open another."""
-        self._connection = None
-        self._connection = self._connect()
-        return True
-
-    def disconnect(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
 
 
 def _check(options: Mapping[str, str]) -> None:
@@ -235,22 +200,3 @@ def _literal(value: object) -> str:
         case date():  # a time stamp, too
             return f"_utf8mb4 X'{str(value).encode().hex()}'"
     return f"_utf8mb4 X'{str(value).encode().hex()}'"
-
-
-def _answer(connection: Connection[Any], statement: Statement) -> pa.Table:
-    from dpsql.engines.mysql.answer import build_table
-
-    if statement.parameters:
-        values = (f"@dpsql_{at} = {_literal(value)}" for at, value in enumerate(statement.parameters, start=1))
-        connection.query(f"SET {', '.join(values)}")
-    with connection.cursor() as cursor:
-        cursor.execute(statement.sql)
-        return build_table(cursor)
-
-
-def _is_alive(connection: Connection[Any]) -> bool:
-    """Say whether a connection still answers."""
-    with suppress(Exception):
-        connection.query("DO 1")
-        return True
-    return False

@@ -7,7 +7,6 @@ clock and dates are UTC and ISO. A broken connection is replaced before the next
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from dpsql.dialects.postgres import POSTGRES
 from dpsql.engines.base import CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.postgres.catalog import list_tables, registered
-from dpsql.engines.remote import RemoteEngine
+from dpsql.engines.single_connection import SingleConnectionEngine
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ _SETTINGS = {
     "row_security": "on",
 }
 _PINNED = frozenset([*_SETTINGS, "transaction_read_only", "statement_timeout", "session_authorization"])
-_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
 _ENDS = "CASE {{0}} WHEN 'infinity' THEN {last} WHEN '-infinity' THEN -{last} ELSE {since} END"
 _SENT = {  # dates and time stamps as numbers, since Arrow counts from another day and has no room for the infinite
@@ -51,15 +49,13 @@ _SENT = {  # dates and time stamps as numbers, since Arrow counts from another d
 Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
 
-class PostgresEngine(RemoteEngine):
+class PostgresEngine(SingleConnectionEngine["Connection"]):
     """Engine on a PostgreSQL server; the tables stay there."""
 
     def __init__(
         self, connect: Callable[[], Connection], tables: Mapping[str, Registered], *, time_limit: float | None
     ) -> None:
-        super().__init__(POSTGRES, tables, time_limit=time_limit)
-        self._connect = connect
-        self._connection: Connection | None = None
+        super().__init__(POSTGRES, tables, connect=connect, time_limit=time_limit)
         self.descriptions: Mapping[str, str] = {}
 
     @classmethod
@@ -115,29 +111,20 @@ class PostgresEngine(RemoteEngine):
             cursor.execute(sql)
             return cursor.fetchall()
 
-    def fetch(self, statement: Statement) -> pa.Table:
-        """Send one SELECT and return its answer; over a new connection if the last one broke."""
-        if _ONE_SELECT.match(statement.sql) is None:
-            raise ValueError
-        if self._connection is None:
-            self._connection = self._connect()
-        connection = self._connection
-        try:
-            return _answer(connection, statement)
-        except Exception:
-            if self._connection is connection and not _lives(connection):
-                self._connection = None
-            raise
-        finally:
-            if self._connection is not connection:  # broken, or left to this statement
-                with suppress(Exception):
-                    connection.close()
+    def answer(self, connection: Connection, statement: Statement) -> pa.Table:
+        """Run one SELECT, and return its answer."""
+        return _answer(connection, statement)
+
+    def answers(self, connection: Connection) -> bool:
+        """Return whether the server still answers on a connection."""
+        with suppress(Exception), connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            return len(cursor.fetchall()) == 1
+        return False
 
     def found(self, name: str) -> Registered:
         """Return a table by its name in the policy."""
-        if self._connection is None:
-            self._connection = self._connect()
-        return registered(self._connection, name, source=None)
+        return registered(self.open_connection(), name, source=None)
 
     def list_tables(self) -> Iterable[ListedTable]:
         """Return the tables that this user may read, with their keys."""
@@ -147,28 +134,6 @@ class PostgresEngine(RemoteEngine):
         """Ask the server to stop what runs."""
         if self._connection is not None:
             self._connection.adbc_cancel()
-
-    def lives(self) -> bool:
-        """Return whether the server still answers on the connection."""
-        connection = self._connection
-        if connection is None:
-            return False
-        answers = _lives(connection)
-        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
-            with suppress(Exception):
-                connection.close()
-        return answers
-
-    def reconnect(self) -> bool:
-        """Leave the connection to a statement that does not end, and open another."""
-        self._connection = None
-        self._connection = self._connect()
-        return True
-
-    def disconnect(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
 
 
 def connect_writer(url: str, options: Mapping[str, str]) -> Connection:
@@ -255,11 +220,3 @@ def _sent(sql: str, *, names: list[str], types: tuple[str, ...]) -> str:
     ]
     columns = ", ".join(f"c{at}" for at in range(1, len(names) + 1))
     return f"SELECT {', '.join(outputs)} FROM ({sql}) AS dpsql_answer({columns})"  # noqa: S608 - what dpsql wrote
-
-
-def _lives(connection: Connection) -> bool:
-    """Say whether a connection still answers."""
-    with suppress(Exception), connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-        return len(cursor.fetchall()) == 1
-    return False

@@ -278,15 +278,17 @@ class PortableWriter(Writer):
         for at, name in enumerate(names, 1):
             text = self._text(name, hashed=at < len(names) and words.get(name) not in _WITHOUT_COMMA)
             parts.append(f"COALESCE(',' || {text}, ';')")
-        form = self.dialect.forms.get("draw TEXT") or self._found("md5", (_word(TEXT),))
-        return self._marked(form, (" || ".join(parts),))
+        return self._hash(" || ".join(parts))
 
     def _text(self, name: str, *, hashed: bool) -> str:
         family = _word(self.types[name]) if name in self.types else ""
         form = self.dialect.form("cast", (family, "TEXT")) if family in _PRINTED else None
         text = f"CAST({name} AS VARCHAR)" if form is None else self._marked(self._typed(form, TEXT), (name,))
         text = self._digested(text)
-        return self._marked(self._found("md5", (_word(TEXT),)), (text,)) if hashed else text
+        return self._hash(text) if hashed else text
+
+    def _hash(self, text: str) -> str:
+        return self._marked(self.dialect.forms.get("draw TEXT") or self._found("md5", (_word(TEXT),)), (text,))
 
     def _digested(self, text: str) -> str:
         return self._in_form("digested", text, type_=TEXT)

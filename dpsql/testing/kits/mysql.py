@@ -70,7 +70,7 @@ def _open(tables: Mapping[str, pa.Table], *, url: str) -> Engine:
     database = f"kit_{uuid4().hex}"
     atexit.register(_drop, url, database)
     with _connect(url) as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+        cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
         for name, table in tables.items():
             columns = ", ".join(
                 f"`{field.name}` {_TYPES.get(field.type) or _decimal(field.type)} NULL" for field in table.schema

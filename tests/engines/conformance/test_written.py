@@ -28,6 +28,7 @@ DIALECTS = {
     "databricks": "dpsql.dialects.databricks:DATABRICKS",
     "datafusion": "dpsql.dialects.datafusion:DATAFUSION",
     "mariadb": "dpsql.dialects.mysql:MARIADB",
+    "mysql": "dpsql.dialects.mysql:MYSQL",
     "portable": "dpsql.testing.kits.portable:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
     "redshift": "dpsql.dialects.redshift:REDSHIFT",
