@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support.evaluator_kit import evaluated
-from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, values_rows
+from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, shared, values_rows
 from support.sql_reference import as_newest
 
 import dpsql
@@ -28,7 +28,7 @@ POLICY = dpsql.Policy(
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*values_rows(GROUPS), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)"))
+    return session_on(shared(*values_rows(GROUPS), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)"))
 
 
 def left(session: Session) -> object:
