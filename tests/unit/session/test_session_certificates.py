@@ -180,7 +180,7 @@ def test_a_bound_saves_the_counts_that_no_unit_is_in(session: Session) -> None:
 @pytest.mark.properties
 @pytest.mark.parametrize(("certificate", "share"), [("pure", 1), ("theorem2", 2), ("optimal", 2)])
 def test_released_counts_follow_the_law_and_no_narrower_one(certificate: str, share: int) -> None:
-    connection = filled(
+    connection = shared(
         "CREATE TABLE reads AS SELECT 0 AS user_id, 'a' || i AS article FROM range(500) t(i)",
         "CREATE TABLE labels AS SELECT article FROM reads",
     )
@@ -425,7 +425,7 @@ def test_shared_answers_cost_what_the_first_one_did(
 @pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
 def test_what_holds_after_several_periods_is_what_their_items_come_to(certificate: str) -> None:
     known = policy(certificate, period="30d", periods=3)
-    connection = filled(*values_rows({"a": 1}))
+    connection = shared(*values_rows({"a": 1}))
     with dpsql.connect(connection, policy=known, ledger=":memory:") as session:
         terms = session._dependencies.terms
         total, rule = terms.after(3), terms.rule

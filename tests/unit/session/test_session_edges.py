@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 import pytest
-from support.session_kit import COUNTS, NAMES, exact_histogram, filled, seeded, session_on, shared, values_rows
+from support.session_kit import COUNTS, NAMES, exact_histogram, seeded, session_on, shared, values_rows
 
 import dpsql
 from dpsql.session import Session
@@ -43,7 +43,7 @@ TYPES: dict[str, tuple[str, pa.DataType, object]] = {
 def test_released_types_come_from_the_query(type_: str) -> None:
     value, expected, python = TYPES[type_]
     session = session_on(
-        filled(
+        shared(
             f"CREATE TABLE reads (user_id BIGINT, key {type_})",
             f"INSERT INTO reads SELECT i, {value} FROM range(1500) t(i)",
             "INSERT INTO reads SELECT i, NULL FROM range(1500) t(i)",
@@ -168,7 +168,7 @@ def test_order_before_the_clause_means_the_same(ranked: Session) -> None:
 
 def test_columns_in_the_order_asked_for() -> None:
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads (user_id BIGINT, a VARCHAR, b INTEGER)",
             "INSERT INTO reads SELECT i, 'x', 1 FROM range(2000) t(i)",
         )

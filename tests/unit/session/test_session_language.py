@@ -201,7 +201,7 @@ def test_a_public_query_is_answered_exactly(session: Session) -> None:
 
 def test_a_public_answer_has_at_most_a_million_rows() -> None:
     session = session_on(
-        filled(*TABLES, "CREATE OR REPLACE TABLE articles AS SELECT i AS article FROM range(1000001) t(i)"), POLICY
+        shared(*TABLES, "CREATE OR REPLACE TABLE articles AS SELECT i AS article FROM range(1000001) t(i)"), POLICY
     )
     with pytest.raises(dpsql.Unsupported) as raised:
         session.sql("SELECT * FROM articles")

@@ -452,7 +452,7 @@ def test_partitions_take_the_type_of_the_key(key: str, partitions: str, labels: 
 
 def test_text_is_told_apart_by_its_bytes_whatever_the_collation() -> None:
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads (user_id BIGINT, country VARCHAR COLLATE NOCASE, article VARCHAR)",
             "CREATE TABLE places (country VARCHAR COLLATE NOCASE)",
             "INSERT INTO places VALUES ('de'), ('DE'), ('Fr')",

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.session_kit import PRIVATE, filled, rebuilt, session_on, shared, values_rows
+from support.session_kit import PRIVATE, rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -21,7 +21,7 @@ Open = Callable[..., dpsql.Session]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    connection = filled(*values_rows({"a": 30000, "b": 20000, "c": 15000}))
+    connection = shared(*values_rows({"a": 30000, "b": 20000, "c": 15000}))
     analysts = {name: dpsql.Analyst(0.5) for name in ("alice", "bob", "carol")}
     with ExitStack() as sessions:
 
