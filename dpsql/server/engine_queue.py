@@ -59,8 +59,8 @@ class EngineQueue:
     A free place goes to the next waiting analyst, and to the one of their threads that has waited longest. Slow
     analysts have at most half of several places, so that quick statements do not wait for slow ones: those whose last
     three statements took more than 0.05 s, and more than four times as long as the quickest of others in the last ten
-    seconds or, where they took more than one second, in this minute. None of them waits for much slower ones, or without
-    end for those of analysts who are quick at other times.
+    seconds or, where they took more than one second, in this minute. None of them waits for much slower ones, or
+    without end for those of analysts who are quick at other times.
 
     With a grid, a place is handed on at 1, 2, 4, 8 ... times the grid after it was taken, whenever its statement ended:
     who waits, is refused or comes next depends on durations only as rounded so.

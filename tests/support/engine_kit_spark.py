@@ -38,4 +38,4 @@ def _open(tables: Mapping[str, pa.Table]) -> Engine:
     return spark.KIT.open(tables)
 
 
-KIT = replace(spark.KIT, open=_open)
+KIT = replace(spark.KIT, open=_open, every=12)

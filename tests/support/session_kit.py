@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 import duckdb
 from support.laws import SeededNoise
@@ -29,6 +30,7 @@ __all__ = [
     "rebuilt",
     "seeded",
     "session_on",
+    "shared",
     "values_rows",
 ]
 
@@ -44,6 +46,16 @@ def filled(*statements: str) -> duckdb.DuckDBPyConnection:
     for statement in statements:
         connection.execute(statement)
     return connection
+
+
+def shared(*statements: str) -> duckdb.DuckDBPyConnection:
+    """Return a database in which `statements` were run, for tests that change nothing in it: they share one."""
+    return _database(statements).cursor()
+
+
+@lru_cache(maxsize=8)
+def _database(statements: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
+    return filled(*statements)
 
 
 def values_rows(counts: dict[str, int]) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def schema() -> str:
     return name
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(schema: str) -> Iterator[PostgresEngine]:
     with closing(
         PostgresEngine.open(server().url("").replace("&schema=", ""), {f"{schema}.rows": None}, options={})

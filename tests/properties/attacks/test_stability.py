@@ -16,7 +16,7 @@ from support.sql_reference import catalog_of
 from dpsql.sql.rewrite.engine_query import CountingQuery
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 4
-DATABASES = 1_000 if WHOLE else 500
+DATABASES = 1_000 if WHOLE else 250
 FEW = 200  # databases in which any unstable query must be found
 UNSTABLE = {
     "a window over all": """SELECT article, count(DISTINCT user_id) FROM (

@@ -108,7 +108,7 @@ for mode in ("PASSIVE", "FULL", "RESTART", "TRUNCATE"):
 """,
     "uses other settings": """
 import sqlite3
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0.5)
 for setting in ("journal_mode = DELETE", "locking_mode = EXCLUSIVE", "journal_size_limit = 0"):
     try:
         connection.execute(f"PRAGMA {setting}").fetchone()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.groups_kit import counted
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.session import Session
@@ -52,7 +52,7 @@ def session() -> Iterator[Session]:
         {"reads": dpsql.PrivateTable("user_id")},
         limits=dpsql.Limits(max_epsilon=1),
     )
-    with session_on(filled(CREATE, FILL), policy) as opened:
+    with session_on(shared(CREATE, FILL), policy) as opened:
         yield opened
 
 

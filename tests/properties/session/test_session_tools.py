@@ -7,7 +7,7 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 from support.sql_reference import as_newest
 
 import dpsql
@@ -186,7 +186,7 @@ def session() -> Session:
         "TIMESTAMP '2026-01-01 05:00:00' + to_days(CAST(i % 2 AS INTEGER)) AS ts FROM range(12000) n(i)"
     )
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
-    return session_on(filled(made), policy)
+    return session_on(shared(made), policy)
 
 
 @pytest.fixture(scope="module")

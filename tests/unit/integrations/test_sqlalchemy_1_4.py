@@ -31,6 +31,7 @@ def old(pytestconfig: pytest.Config) -> Path:
     return kept
 
 
+@pytest.mark.server  # a client in a Python of its own
 def test_the_dialect_works_under_sqlalchemy_1_4(old: Path) -> None:
     # PYTHONPATH may already say where dpsql itself is
     paths = [str(old), *filter(None, [os.environ.get("PYTHONPATH")])]

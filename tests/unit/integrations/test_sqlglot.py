@@ -118,6 +118,7 @@ def test_what_is_accepted_is_the_same_question_when_it_is_written_anew() -> None
     check_same_questions(None, may_fail=0)
 
 
+@pytest.mark.server  # a client in a Python of its own
 def test_also_with_the_sqlglot_of_superset(older: Path) -> None:
     check_same_questions(older, may_fail=1)  # it cannot read E'\\''
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.laws import SeededNoise, discrete_gaussian_law, fits, goodness, rejects
-from support.session_kit import WatchedLedger, filled, rebuilt, session_on
+from support.session_kit import WatchedLedger, filled, rebuilt, session_on, shared
 
 import dpsql
 import dpsql.pate
@@ -45,7 +45,7 @@ EACH = Fraction(1, 16)  # rho of an example at epsilon 0.5
 
 
 def session_of(policy: dpsql.Policy = POLICY, connection: duckdb.DuckDBPyConnection | None = None) -> Session:
-    return session_on(filled(*VOTES) if connection is None else connection, policy)
+    return session_on(shared(*VOTES) if connection is None else connection, policy)
 
 
 def labelled(session: Session, method: Method, examples: Sequence[int] = (0, 1, 2)) -> Labelling:
@@ -366,7 +366,7 @@ def majority_p_value(teachers: int) -> float:
     ]
     method = Majority(Epsilon("0.05"), LABELS[:3], 400)
     policy = dpsql.Policy(dpsql.Budget(30, "1e-6"), POLICY.tables)
-    with session_on(filled(VOTES[0], *rows), policy) as session:
+    with session_on(shared(VOTES[0], *rows), policy) as session:
         drawn: Counter[Hashable] = Counter(label(session, "votes", examples=range(1500), method=method).labels)
     noise = discrete_gaussian_law(method.mechanism.variance, reach=8.0)
     above = [
@@ -399,7 +399,7 @@ def stable_p_value(sensitivity: int) -> float:
     ]
     method = Stable(Epsilon("0.05"), Delta("1e-4"), 2)
     policy = dpsql.Policy(dpsql.Budget(30, "0.5"), POLICY.tables)
-    with session_on(filled(VOTES[0], *rows), policy) as session:
+    with session_on(shared(VOTES[0], *rows), policy) as session:
         drawn: Counter[Hashable] = Counter(label(session, "votes", examples=range(1500), method=method).labels)
     variance = Fraction(4 * sensitivity**2) / EPSILON_20TH**2
     noise = discrete_gaussian_law(variance)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.plan.monotone import fit_monotone
@@ -23,7 +23,7 @@ ASK = (
 @pytest.fixture
 def session() -> Session:
     policy = dpsql.Policy(dpsql.Budget(20, "0.5"), {"reads": dpsql.PrivateTable("user_id")})
-    return session_on(filled("CREATE TABLE reads (user_id BIGINT, article VARCHAR)", ROWS), policy)
+    return session_on(shared("CREATE TABLE reads (user_id BIGINT, article VARCHAR)", ROWS), policy)
 
 
 @given(st.lists(st.integers(-50, 50), max_size=12))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 from support.laws import SeededNoise
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
@@ -27,7 +27,7 @@ LISTED = "partitions = ['DE', 'FR', 'US']"
 def session_over(budget: str = "0.9", **bounds: int) -> Session:
     limits = dpsql.Limits(max_epsilon=5, min_epsilon="1e-4", max_delta="0.5")
     tables = {"reads": dpsql.PrivateTable("user_id", **bounds), "places": dpsql.PublicTable()}
-    connection = filled(
+    connection = shared(
         "CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR)",
         "CREATE TABLE places (country VARCHAR)",
     )
@@ -238,7 +238,7 @@ def test_a_relay_does_not_see_to_min_units_and_its_refusal_says_what_does() -> N
 @pytest.mark.parametrize("certificate", ["pure", "optimal"])
 def test_a_relay_is_for_one_certificate(certificate: str) -> None:
     budget = dpsql.Budget(1, "1e-6", items=60, certificate=certificate)
-    connection = filled("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
+    connection = shared("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
     session = session_on(connection, dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}))
     with pytest.raises(dpsql.Refusal) as refused:
         session.explain("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = relay)")
@@ -257,7 +257,7 @@ def test_min_units_are_seen_to_by_the_limited_domain_alone() -> None:
 def test_other_certificates_have_no_choice(certificate: str) -> None:
     budget = dpsql.Budget(1, "1e-6", items=60, certificate=certificate)
     tables = {"reads": dpsql.PrivateTable("user_id", max_groups_contributed=1)}
-    connection = filled("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
+    connection = shared("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
     session = session_on(connection, dpsql.Policy(budget, tables))
     for k in (1, 30):
         plan = session.explain(f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE")
@@ -353,7 +353,7 @@ def test_the_least_population_of_the_tables_read_counts() -> None:
         "likes": dpsql.PrivateTable("user_id"),
     }
     columns = "(user_id BIGINT, article VARCHAR)"
-    connection = filled(*[f"CREATE TABLE {name} {columns}" for name in tables])
+    connection = shared(*[f"CREATE TABLE {name} {columns}" for name in tables])
     session = session_on(connection, dpsql.Policy(dpsql.Budget(40, "0.9"), tables))
     text = "SELECT article FROM reads {} GROUP BY article TOP 100 PRIVATE WITH (epsilon = 0.01)"
     semi = "SEMI JOIN {} USING (user_id)"

@@ -7,7 +7,7 @@ import warnings
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.session_kit import filled, rebuilt, session_on, values_rows
+from support.session_kit import rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.answer_json import encode_answer
@@ -19,7 +19,7 @@ NAMES = "SELECT article AS page FROM reads GROUP BY article TOP 10 PRIVATE"
 
 def session_over(counts: dict[str, int], **table: object) -> Session:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id", **table)})  # type: ignore[arg-type]
-    return session_on(filled(*values_rows(counts)), policy)
+    return session_on(shared(*values_rows(counts)), policy)
 
 
 def numbers(text: str) -> list[int]:

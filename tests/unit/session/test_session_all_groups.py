@@ -24,7 +24,7 @@ from support.groups_kit import (
 )
 from support.intervals_kit import interval
 from support.laws import ROUNDING, cks, discrete_gaussian_law, fits, goodness
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP, discrete_gaussian_tail
@@ -279,7 +279,7 @@ def test_every_kind_of_key_comes_back_with_its_own_count(keys: str) -> None:
         "('', NULL, DATE '9999-12-31', false, TIMESTAMP '2026-01-01 10:00:00', 2100)",
     ]
     values = f"(VALUES {', '.join(rows)}) v(s, x, d, b, t, n)"
-    connection = filled(
+    connection = shared(
         f"CREATE TABLE kinds AS SELECT i AS user_id, s, x::DOUBLE AS x, d, b, t FROM {values}, range(n) AS r(i)",
         "ALTER TABLE kinds ALTER s TYPE VARCHAR COLLATE NOCASE",
     )

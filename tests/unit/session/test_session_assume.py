@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.session_kit import filled, rebuilt, session_on
+from support.session_kit import rebuilt, session_on, shared
 
 import dpsql
 from dpsql.mechanisms import OperatingSystemNoise
@@ -38,7 +38,7 @@ def session() -> Session:
         "huge": dpsql.PublicTable(),
         "long": dpsql.PublicTable(),
     }
-    return session_on(filled(CREATE, HUGE, LONG), dpsql.Policy(dpsql.Budget(4, "1e-2"), tables))
+    return session_on(shared(CREATE, HUGE, LONG), dpsql.Policy(dpsql.Budget(4, "1e-2"), tables))
 
 
 def test_counts_beyond_any_table_are_a_guess_like_others(session: Session) -> None:
@@ -72,7 +72,7 @@ def test_explain_names_the_mechanism_that_answers(k: int, epsilon: int, bound: i
     policy = dpsql.Policy(
         dpsql.Budget(100, "0.9"), {"reads": dpsql.PrivateTable("user_id")}, limits=dpsql.Limits(max_epsilon=20)
     )
-    session = session_on(filled(CREATE), policy)
+    session = session_on(shared(CREATE), policy)
     sql = (
         f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE "
         f"WITH (epsilon = {epsilon}, delta = 1e-9, max_groups_contributed = {bound})"

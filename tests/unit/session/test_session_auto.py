@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import duckdb
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import filled, session_on, shared
 
 import dpsql
 from dpsql.plan import Plan, compute_replay_key
@@ -20,14 +21,15 @@ GUESSES = {
     "many": "SELECT CASE WHEN i < 60000 THEN 1 ELSE 1000 END AS units FROM range(60005) t(i)",
     "kinds": "SELECT 1.5::DOUBLE AS d, 'x' AS s, 1.5::DECIMAL(4, 1) AS m, 7::UBIGINT AS u, true AS b",
 }
+Database = Callable[..., duckdb.DuckDBPyConnection]
 LARGE = "INSERT INTO reads SELECT i, 'a' || j FROM range(500) u(i), range(30) v(j) WHERE i < 500 - 10 * j"
 
 
-def session_over(*statements: str, **bounds: int) -> Session:
+def session_over(*statements: str, database: Database = shared, **bounds: int) -> Session:
     public = {name: dpsql.PublicTable() for name in GUESSES}
     tables = {"reads": dpsql.PrivateTable("user_id", **bounds), **public}
     made = [f"CREATE TABLE {name} AS {query}" for name, query in GUESSES.items()]
-    connection = filled("CREATE TABLE reads (user_id BIGINT, article VARCHAR)", *made, *statements)
+    connection = database("CREATE TABLE reads (user_id BIGINT, article VARCHAR)", *made, *statements)
     policy = dpsql.Policy(dpsql.Budget(50, "0.5"), tables, limits=dpsql.Limits(max_epsilon=1))
     return session_on(connection, policy)
 
@@ -97,7 +99,7 @@ def test_whichever_was_chosen_answers_and_charges_no_more_than_it_said(
             (3_000, "FR", "d", 500),
         )
     ]
-    connection = filled("CREATE TABLE visits (user_id BIGINT, country VARCHAR, article VARCHAR)", *made)
+    connection = shared("CREATE TABLE visits (user_id BIGINT, country VARCHAR, article VARCHAR)", *made)
     policy = dpsql.Policy(dpsql.Budget(50, "1e-3"), {"visits": dpsql.PrivateTable("user_id")})
     session = session_on(connection, policy)
     per, bound = "country" in columns, "" if groups is None else f", max_groups_contributed = {groups}"
@@ -366,7 +368,7 @@ def test_a_guess_changes_nothing_of_an_answer(guess: str) -> None:
 
 def test_no_guess_is_read_but_to_explain() -> None:
     """The table of the guess is gone since the session opened: the answer does not miss it."""
-    session = session_over(LARGE)
+    session = session_over(LARGE, database=filled)
     session._dependencies.engine._connection.execute("DROP TABLE steep")  # type: ignore[attr-defined]
     assert len(session.sql(names("assume = 'steep.units'"))) == 3
     with pytest.raises(dpsql.Error):

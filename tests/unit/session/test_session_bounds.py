@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 from support.intervals_kit import agrees, outcomes
-from support.session_kit import filled, session_on
+from support.session_kit import filled, session_on, shared
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain
@@ -23,7 +23,7 @@ COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id
 def session_with(*statements: str, groups: int | None = None, units: int | None = None) -> Session:
     table = dpsql.PrivateTable("user_id", max_groups_contributed=groups, min_units=units)
     policy = dpsql.Policy(dpsql.Budget(50, "0.5"), {"reads": table, "likes": dpsql.PrivateTable("user_id")})
-    return session_on(filled(CREATE, "CREATE TABLE likes AS FROM reads", *statements), policy)
+    return session_on(shared(CREATE, "CREATE TABLE likes AS FROM reads", *statements), policy)
 
 
 def asking(sql: str, groups: object) -> str:

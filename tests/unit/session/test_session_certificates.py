@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.laws import discrete_laplace_law, fits, goodness, rejects
-from support.session_kit import PRIVATE, filled, rebuilt, values_rows
+from support.session_kit import PRIVATE, filled, rebuilt, shared, values_rows
 
 import dpsql
 from dpsql.accounting import (
@@ -106,7 +106,7 @@ def test_a_session_admits_as_many_items_as_the_comparison_says(
 @pytest.mark.parametrize("items", [1, 7, 100])
 @pytest.mark.parametrize("certificate", FIXED)
 def test_what_a_certificate_promises_is_within_what_was_granted(certificate: str, items: int) -> None:
-    with dpsql.connect(filled(*values_rows({"a": 1})), policy=policy(certificate, items=items), ledger=":memory:") as s:
+    with dpsql.connect(shared(*values_rows({"a": 1})), policy=policy(certificate, items=items), ledger=":memory:") as s:
         rule = s._dependencies.terms.rule
     assert isinstance(rule, TheoremTwoFilter | OptimalFilter)
     assert rule.items == items
@@ -180,7 +180,7 @@ def test_a_bound_saves_the_counts_that_no_unit_is_in(session: Session) -> None:
 @pytest.mark.properties
 @pytest.mark.parametrize(("certificate", "share"), [("pure", 1), ("theorem2", 2), ("optimal", 2)])
 def test_released_counts_follow_the_law_and_no_narrower_one(certificate: str, share: int) -> None:
-    connection = filled(
+    connection = shared(
         "CREATE TABLE reads AS SELECT 0 AS user_id, 'a' || i AS article FROM range(500) t(i)",
         "CREATE TABLE labels AS SELECT article FROM reads",
     )
@@ -425,7 +425,7 @@ def test_shared_answers_cost_what_the_first_one_did(
 @pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
 def test_what_holds_after_several_periods_is_what_their_items_come_to(certificate: str) -> None:
     known = policy(certificate, period="30d", periods=3)
-    connection = filled(*values_rows({"a": 1}))
+    connection = shared(*values_rows({"a": 1}))
     with dpsql.connect(connection, policy=known, ledger=":memory:") as session:
         terms = session._dependencies.terms
         total, rule = terms.after(3), terms.rule

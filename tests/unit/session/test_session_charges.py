@@ -15,11 +15,11 @@ from support.session_kit import (
     PRIVATE,
     WatchedLedger,
     charged,
-    filled,
     fresh_ledger,
     rebuilt,
     seeded,
     session_on,
+    shared,
     values_rows,
 )
 
@@ -37,7 +37,7 @@ ONE_ANEW = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*values_rows(STANDING_OUT)))
+    return session_on(shared(*values_rows(STANDING_OUT)))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_show_budget_has_no_plan(session: Session) -> None:
 
 def test_a_budget_is_spent_to_the_last_item_and_no_further() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6", items=10, queries=1000), PRIVATE)
-    session = session_on(filled(*values_rows({})), policy)
+    session = session_on(shared(*values_rows({})), policy)
     for left in range(9, -1, -1):
         assert session.sql(ONE_ANEW).receipt.items_charged == 1
         assert session.budget.items == left
@@ -215,7 +215,7 @@ def test_a_budget_is_spent_to_the_last_item_and_no_further() -> None:
 
 def test_the_pool_of_delta_is_spent_by_queries_that_return_nothing() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6", items=1000, queries=3), PRIVATE)
-    session = session_on(filled(*values_rows({})), policy)
+    session = session_on(shared(*values_rows({})), policy)
     for _ in range(3):
         session.sql(ONE_ANEW)
     with pytest.raises(dpsql.BudgetExceeded, match="Only a query whose keys are known fits"):

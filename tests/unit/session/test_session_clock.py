@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 from dpsql.errors import Refusal
 from dpsql.session import Session
@@ -17,7 +17,7 @@ LATER = NOON.replace(minute=40)
 
 def session_at(moment: list[datetime]) -> Session:
     rows = "INSERT INTO reads SELECT i, 'a', TIMESTAMP '2026-04-29 11:50:00' FROM range(5000) AS t(i)"
-    session = session_on(filled("CREATE TABLE reads (user_id BIGINT, article VARCHAR, ts TIMESTAMP)", rows))
+    session = session_on(shared("CREATE TABLE reads (user_id BIGINT, article VARCHAR, ts TIMESTAMP)", rows))
     return Session(replace(session._dependencies, clock=lambda: moment[0]))
 
 

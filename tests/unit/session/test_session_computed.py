@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pytest
-from support.session_kit import filled
+from support.session_kit import shared
 
 import dpsql
 from dpsql.errors import Error, Place
@@ -31,7 +31,7 @@ JANUARY = "ts >= DATE '2026-01-02' AND ts < DATE '2026-01-06'"
 
 @pytest.fixture
 def session() -> Session:
-    return dpsql.connect(filled(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:")
+    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:")
 
 
 Rows = list[tuple[object, ...]]
@@ -165,7 +165,7 @@ def test_it_is_charged_once_as_its_measures_are(session: Session, computed: str)
 
 
 def test_names_are_those_of_a_plain_statement() -> None:
-    session = dpsql.connect(filled(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:")
+    session = dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:")
     sql = 'SELECT o.PRODUCT, COUNT(*)  *  2, SUM(amount) + 0 AS "S ""x""", count(*) n FROM orders AS o GROUP BY product'
     assert session.sql(sql).columns == ["product", "COUNT(*) * 2", 'S "x"', "n"]
     with pytest.raises(Error, match="output-names"):
@@ -298,7 +298,7 @@ def test_the_hint_of_another_order_can_be_followed(session: Session) -> None:
 
 
 def test_without_the_setting_the_clause_is_needed(session: Session) -> None:
-    explicit = dpsql.connect(filled(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:", implicit=False)
+    explicit = dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:", implicit=False)
     with pytest.raises(Error, match="not-private"):
         explicit.sql("SELECT SUM(amount) / COUNT(*) FROM orders")
     assert len(explicit.sql("SELECT SUM(amount) / COUNT(*) FROM orders PRIVATE")) == 1

@@ -7,7 +7,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from support.session_kit import COUNTS, NAMES, filled, fresh_ledger, rebuilt, session_on
+from support.session_kit import COUNTS, NAMES, fresh_ledger, rebuilt, session_on, shared
 from support.sql_golden import load
 from support.sql_reference import nasty_tables
 from support.sql_statements import open_tables, public_statement
@@ -67,7 +67,7 @@ def nasty() -> Session:
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*READS), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
+    return session_on(shared(*READS), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
 
 
 @pytest.mark.parametrize("name", ["analyze", "canonical", "total", "rewrite", "no_row", "no_row__refused"])
@@ -130,7 +130,7 @@ def test_after_too_many_failures_queries_are_described() -> None:
         raise ValueError
 
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES, limits=dpsql.Limits(failures_per_day=1))
-    session = rebuilt(session_on(filled(*READS), policy), engine=failing)
+    session = rebuilt(session_on(shared(*READS), policy), engine=failing)
     for text, code in ((NAMES, "engine-failed"), (COUNTS, "too-many-failures")):
         with pytest.raises(dpsql.Error) as refused:
             session.sql(text)

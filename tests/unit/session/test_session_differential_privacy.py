@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.chart_kit import CREATE, PUBLIC, ROWS, TABLES
-from support.session_kit import filled, session_on, values_rows
+from support.session_kit import session_on, shared, values_rows
 
 import dpsql
 from dpsql.accounting import epsilon_of_zcdp
@@ -26,7 +26,7 @@ DAYS = "ts::DATE AS day, COUNT(*) AS n FROM orders WHERE ts >= DATE '2026-01-02'
 def session_over(**settings: object) -> Session:
     terms = {"tables": TABLES, "limits": dpsql.Limits(default_k=5), **settings}
     policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), **terms)  # type: ignore[arg-type]
-    return dpsql.connect(filled(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:")
+    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:")
 
 
 SESSION = session_over(limits=dpsql.Limits(default_k=5, max_epsilon=20))
@@ -171,7 +171,7 @@ def test_min_units_of_the_policy_are_enough() -> None:
 def test_other_certificates_take_no_terms_of_a_whole_query() -> None:
     budget = dpsql.Budget(60, "1e-6", certificate="pure")
     policy = dpsql.Policy(budget, {"orders": dpsql.PrivateTable("user_id")})
-    session = dpsql.connect(filled(CREATE, ROWS), policy=policy, ledger=":memory:")
+    session = dpsql.connect(shared(CREATE, ROWS), policy=policy, ledger=":memory:")
     question = "product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product"
     with pytest.raises(Error) as refused:
         session.sql(f"{HEAD} OPTIONS (epsilon = 1, delta = 1e-8) {question}")
@@ -187,7 +187,7 @@ def test_public_tables_and_statements_without_rows_stay_free() -> None:
 def test_the_example_of_the_documentation_runs() -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "sql" / "standard-sql.md"
     (example,) = re.findall(r"```text\n(SELECT WITH DIFFERENTIAL_PRIVACY\n.*?)```", page.read_text(), re.DOTALL)
-    session = session_on(filled(*values_rows({"a": 3000, "b": 2000})))
+    session = session_on(shared(*values_rows({"a": 3000, "b": 2000})))
     answer = session.sql(example)
     assert answer.columns == ["article", "readers"]
     assert answer.receipt.read_as == "TOP 10 PRIVATE"

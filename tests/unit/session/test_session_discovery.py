@@ -11,7 +11,7 @@ from itertools import combinations, product
 import pytest
 from support.groups_kit import COUNTS, CREATE, LABELS, LEVELS, NAMES, counted, drawn, rows_of, session_over
 from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, peeling_law
-from support.session_kit import filled, fresh_ledger, rebuilt, session_on
+from support.session_kit import fresh_ledger, rebuilt, session_on, shared
 from support.weights_kit import reaching, weights_of
 
 import dpsql
@@ -166,7 +166,7 @@ def test_counts_cost_an_item_each_without_a_bound_and_no_more_than_it_under_one(
 def test_counts_of_all_groups_cost_an_item_each_beyond_the_cap_of_the_weights() -> None:
     table = {"reads": dpsql.PrivateTable("user_id")}
     policy = dpsql.Policy(dpsql.Budget(10, "0.5"), table, limits=dpsql.Limits(max_k=2_000))
-    session = session_on(filled(CREATE), policy)
+    session = session_on(shared(CREATE), policy)
     text = COUNTS.replace("TOP 2", "TOP 1500").replace("epsilon = 1, delta = 0.1{more}", "mechanism = {}")
     worst = {name: session.explain(text.format(name)).worst_items for name in ("domain_discovery", "weighted_gaussian")}
     assert worst == {"domain_discovery": 3_000, "weighted_gaussian": 3_000}

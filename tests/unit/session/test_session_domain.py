@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from support.domain_kit import exact_counts
 from support.laws import Law, fits, goodness, peeling_law, rejects
-from support.session_kit import filled, fresh_ledger, rebuilt, session_on
+from support.session_kit import filled, fresh_ledger, rebuilt, session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP, BudgetState
@@ -38,7 +38,7 @@ SUBSETS = ["".join(chosen) for size in range(1, 4) for chosen in combinations("a
 
 
 def session_over(*statements: str) -> Session:
-    return session_on(filled(CREATE, LABELS, *statements), POLICY)
+    return session_on(shared(CREATE, LABELS, *statements), POLICY)
 
 
 def law_of(counts: Mapping[str, int]) -> dict[tuple[str, ...], float]:
@@ -179,7 +179,7 @@ def test_a_list_reserves_no_more_than_it_holds() -> None:
 
 
 def test_an_empty_domain_returns_nothing_and_costs_nothing() -> None:
-    session = session_on(filled(CREATE, LABELS, "DELETE FROM labels WHERE article IS NOT NULL", *ROWS), POLICY)
+    session = session_on(shared(CREATE, LABELS, "DELETE FROM labels WHERE article IS NOT NULL", *ROWS), POLICY)
     answer = session.sql(STORED)
     assert (len(answer), answer.receipt.loss) == (0, ZCDP.nothing())
 
@@ -193,7 +193,7 @@ def test_a_known_domain_is_answered_when_no_delta_is_left() -> None:
 
 
 def test_a_domain_too_dear_is_refused_with_what_would_fit() -> None:
-    session = session_on(filled(CREATE, LABELS, *ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), POLICY.tables))
+    session = session_on(shared(CREATE, LABELS, *ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), POLICY.tables))
     with pytest.raises(dpsql.BudgetExceeded) as raised:
         session.sql(LISTED)
     assert "epsilon" in raised.value.hint
@@ -248,7 +248,7 @@ def test_a_domain_may_be_large() -> None:
 
 def test_where_the_policy_wants_min_units_a_known_domain_is_refused() -> None:
     tables = {**POLICY.tables, "reads": dpsql.PrivateTable("user_id", min_units=10)}
-    session = session_on(filled(CREATE, LABELS, *ROWS), dpsql.Policy(POLICY.budget, tables))
+    session = session_on(shared(CREATE, LABELS, *ROWS), dpsql.Policy(POLICY.budget, tables))
     with pytest.raises(dpsql.Refusal) as raised:
         session.sql(LISTED)
     assert raised.value.code == "min-units"

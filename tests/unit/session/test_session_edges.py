@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 import pytest
-from support.session_kit import COUNTS, NAMES, exact_histogram, filled, seeded, session_on, values_rows
+from support.session_kit import COUNTS, NAMES, exact_histogram, seeded, session_on, shared, values_rows
 
 import dpsql
 from dpsql.session import Session
@@ -43,7 +43,7 @@ TYPES: dict[str, tuple[str, pa.DataType, object]] = {
 def test_released_types_come_from_the_query(type_: str) -> None:
     value, expected, python = TYPES[type_]
     session = session_on(
-        filled(
+        shared(
             f"CREATE TABLE reads (user_id BIGINT, key {type_})",
             f"INSERT INTO reads SELECT i, {value} FROM range(1500) t(i)",
             "INSERT INTO reads SELECT i, NULL FROM range(1500) t(i)",
@@ -68,7 +68,7 @@ def test_released_types_come_from_the_query(type_: str) -> None:
 )
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 def test_nothing_to_count_is_one_bottom_and_a_gate(statements: tuple[str, ...], sql: str) -> None:
-    session = session_on(filled(*statements))
+    session = session_on(shared(*statements))
     for mechanism, items in (("limited_domain", Fraction(1)), ("relay", Fraction(14, 10))):
         answer = seeded(session, 1).sql(sql.replace("WITH (", f"WITH (mechanism = {mechanism}, "))  # a closed gate
         assert answer.fetchall() == []
@@ -79,12 +79,12 @@ def test_nothing_to_count_is_one_bottom_and_a_gate(statements: tuple[str, ...], 
 
 
 def test_null_units_count_for_nobody() -> None:
-    session = session_on(filled(*values_rows({"a": 3}), "INSERT INTO reads SELECT NULL, 'a' FROM range(9)"))
+    session = session_on(shared(*values_rows({"a": 3}), "INSERT INTO reads SELECT NULL, 'a' FROM range(9)"))
     assert exact_histogram(session, NAMES).leaders == (3,)
 
 
 def test_null_is_one_label_like_any_other() -> None:
-    session = session_on(filled(*values_rows({"a": 900}), "INSERT INTO reads SELECT i, NULL FROM range(2000) t(i)"))
+    session = session_on(shared(*values_rows({"a": 900}), "INSERT INTO reads SELECT i, NULL FROM range(2000) t(i)"))
     answer = session.sql(COUNTS.replace("WITH (", "WITH (mechanism = limited_domain, "))
     assert [article for article, _ in answer.fetchall()] == [None, "a"]
     assert answer.receipt.items_charged == 5
@@ -92,20 +92,20 @@ def test_null_is_one_label_like_any_other() -> None:
 
 
 def test_fewer_groups_than_are_read() -> None:
-    session = session_on(filled(*values_rows({"a": 30, "b": 20})))
+    session = session_on(shared(*values_rows({"a": 30, "b": 20})))
     histogram = exact_histogram(session, NAMES)
     assert (histogram.leaders, histogram.following) == ((30, 20), 0)
 
 
 @pytest.mark.parametrize("mechanism", ["limited_domain", "relay"])
 def test_the_group_after_the_leaders_counts_and_no_other(mechanism: str) -> None:
-    session = session_on(filled(*values_rows({f"a{n}": 50 - n for n in range(9)})))
+    session = session_on(shared(*values_rows({f"a{n}": 50 - n for n in range(9)})))
     histogram = exact_histogram(session, NAMES.replace("0.05)", f"0.05, k_bar = 6, mechanism = {mechanism})"))
     assert (histogram.leaders, histogram.following) == ((50, 49, 48, 47, 46, 45), 44)
 
 
 def test_several_counts_are_one_count() -> None:
-    session = session_on(filled(*values_rows({"a": 2000, "b": 1500})))
+    session = session_on(shared(*values_rows({"a": 2000, "b": 1500})))
     answer = session.sql(
         'SELECT COUNT(DISTINCT user_id) AS n, article AS "Article!", COUNT(DISTINCT user_id) AS again '
         "FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.05)"
@@ -118,7 +118,7 @@ def test_several_counts_are_one_count() -> None:
 
 
 def test_keys_may_be_called_low_and_high() -> None:
-    session = session_on(filled(*values_rows({"a": 2000})))
+    session = session_on(shared(*values_rows({"a": 2000})))
     answer = session.sql(
         "SELECT article AS low, article || 'x' AS high, COUNT(DISTINCT user_id) AS n FROM reads "
         "GROUP BY ALL TOP 1 PRIVATE WITH (epsilon = 0.05)"
@@ -135,7 +135,7 @@ RELEASED = {"b": 3000, "a": 2500, "d": 2000, "c": 1500}
 
 @pytest.fixture(scope="module")
 def ranked() -> Session:
-    return session_on(filled(*values_rows(RELEASED), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)"))
+    return session_on(shared(*values_rows(RELEASED), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)"))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_order_before_the_clause_means_the_same(ranked: Session) -> None:
 
 def test_columns_in_the_order_asked_for() -> None:
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads (user_id BIGINT, a VARCHAR, b INTEGER)",
             "INSERT INTO reads SELECT i, 'x', 1 FROM range(2000) t(i)",
         )
@@ -182,7 +182,7 @@ def test_columns_in_the_order_asked_for() -> None:
 
 
 def test_a_count_may_be_negative() -> None:
-    session = session_on(filled(*values_rows({f"a{n}": 1 for n in range(30)})), generous())
+    session = session_on(shared(*values_rows({f"a{n}": 1 for n in range(30)})), generous())
     options = "epsilon = 0.01, delta = 0.49, max_groups_contributed = 1"
     sql = COUNTS.replace("TOP 5", "TOP 30").replace("epsilon = 0.05", options)
     counts = [row[1] for seed in range(60) for row in seeded(session, seed).sql(sql).fetchall()]

@@ -11,10 +11,10 @@ from support.session_kit import (
     NAMES,
     HookedEngine,
     WatchedLedger,
-    filled,
     fresh_ledger,
     rebuilt,
     session_on,
+    shared,
     values_rows,
 )
 
@@ -32,7 +32,7 @@ FIXED = {
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*values_rows({"a": 900, "b": 800})))
+    return session_on(shared(*values_rows({"a": 900, "b": 800})))
 
 
 def raising(error: BaseException) -> Callable[[Statement, Callable[[Statement], Exact]], Exact]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from support.session_kit import filled
+from support.session_kit import shared
 
 import dpsql
 from dpsql.errors import Error
@@ -28,7 +28,7 @@ RANKED = (
 def session_over(bounds: object = BOUNDS, *, rows: str = ROWS, implicit: bool = False, **table: object) -> Session:
     private = dpsql.PrivateTable("user_id", bounds=bounds, **table)  # type: ignore[arg-type]
     policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), {"reads": private})
-    connection = filled(CREATE, rows)
+    connection = shared(CREATE, rows)
     return dpsql.connect(connection, policy=policy, ledger=":memory:", implicit=implicit)
 
 

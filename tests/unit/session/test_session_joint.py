@@ -14,7 +14,7 @@ from mpmath.ctx_iv import MPIntervalContext
 from support.domain_kit import exact_counts
 from support.groups_kit import counted, drawn, rows_of
 from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, rejects, renyi
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -41,7 +41,7 @@ def session_over(*statements: str, **bounds: int) -> Session:
     tables = {"reads": dpsql.PrivateTable("user_id", **bounds)}
     public = dict.fromkeys(("labels", "nothing"), dpsql.PublicTable())
     return session_on(
-        filled(CREATE, LABELS, NONE, *statements), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables | public)
+        shared(CREATE, LABELS, NONE, *statements), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables | public)
     )
 
 

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from support.domain_kit import exact_counts
 from support.laws import fits, goodness, rejects
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -41,7 +41,7 @@ STORED = LISTED.replace("['b', 'a', 'c']", "'labels.article'")
 
 def session_over(*rows: str, **table: object) -> Session:
     tables = {"reads": dpsql.PrivateTable("user_id", **table), "labels": dpsql.PublicTable()}  # type: ignore[arg-type]
-    return session_on(filled(CREATE, LABELS, *rows), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables))
+    return session_on(shared(CREATE, LABELS, *rows), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables))
 
 
 def test_a_total_is_one_row_and_one_item_and_no_delta() -> None:
@@ -161,7 +161,7 @@ def test_rows_are_ordered_kept_and_cut_after_the_release() -> None:
 def test_the_other_certificates_take_totals_and_known_groups(certificate: str) -> None:
     budget = dpsql.Budget(40, "1e-6", items=40, queries=10, certificate=certificate)
     policy = dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")})
-    session = session_on(filled(CREATE, *ROWS), policy)
+    session = session_on(shared(CREATE, *ROWS), policy)
     for sql, items in ((TOTAL, 1), (LISTED, 3)):
         answer = session.sql(sql.replace("epsilon = 1, ", "").replace(" WITH (epsilon = 1)", ""))
         assert answer.receipt.items_charged == items
@@ -306,7 +306,7 @@ DAYS = (
 
 def visits(*rows: str) -> Session:
     tables = {"visits": dpsql.PrivateTable("user_id")}
-    return session_on(filled(TIMES, *rows), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables))
+    return session_on(shared(TIMES, *rows), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables))
 
 
 def test_a_time_series_has_every_day_and_no_threshold() -> None:
@@ -346,7 +346,7 @@ def test_the_bounds_of_a_calendar_may_be_parameters() -> None:
 
 def test_what_would_fit_the_budget_is_a_bound_or_a_smaller_epsilon() -> None:
     tables = {"visits": dpsql.PrivateTable("user_id")}
-    session = session_on(filled(TIMES, VISITS), dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
+    session = session_on(shared(TIMES, VISITS), dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
     with pytest.raises(dpsql.BudgetExceeded) as short:
         session.sql(DAYS.format("2027-03-01", "").replace("epsilon = 1", "epsilon = 0.05"))
     assert short.value.hint is not None
@@ -458,7 +458,7 @@ def test_cut_buckets_are_named_beside_the_answer_and_in_explain() -> None:
 def test_the_policy_says_the_days_of_a_series() -> None:
     days = {"ts": {"first": date(2026, 2, 27), "last": date(2026, 3, 2)}}
     tables = {"visits": dpsql.PrivateTable("user_id", calendar=days)}
-    session = session_on(filled(TIMES, VISITS), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables, implicit=True))
+    session = session_on(shared(TIMES, VISITS), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables, implicit=True))
     sql = "SELECT ts::DATE AS day, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY day"
     answer = session.sql(f"{sql} ALL PRIVATE WITH (epsilon = 1)")
     assert [day.isoformat() for day, _ in answer] == ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
@@ -468,7 +468,7 @@ def test_the_policy_says_the_days_of_a_series() -> None:
     for column, code in (("user_id", "policy-calendar"), ("nobody", "policy-no-column")):
         wrong = {"visits": dpsql.PrivateTable("user_id", calendar={column: days["ts"]})}
         with pytest.raises(dpsql.PolicyError, match=code):
-            session_on(filled(TIMES), dpsql.Policy(dpsql.Budget(1, "1e-6"), wrong))
+            session_on(shared(TIMES), dpsql.Policy(dpsql.Budget(1, "1e-6"), wrong))
 
 
 @pytest.mark.parametrize(

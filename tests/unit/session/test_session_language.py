@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import filled, session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -91,7 +91,7 @@ REFUSED = {
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*TABLES), POLICY)
+    return session_on(shared(*TABLES), POLICY)
 
 
 @pytest.mark.parametrize("form", ANSWERED)
@@ -177,7 +177,7 @@ def test_describe_says_what_columns_exist(session: Session) -> None:
 @pytest.mark.parametrize("text", ["SHOW TABLES", "DESCRIBE reads", "SELECT * FROM articles", "SHOW BUDGET"])
 def test_what_reads_no_private_row_is_free_even_when_nothing_is_left(text: str, tmp_path: Path) -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6", items=1), POLICY.tables, ledger=tmp_path / "ledger.sqlite")
-    with dpsql.connect(filled(*TABLES), policy=policy) as session:
+    with dpsql.connect(shared(*TABLES), policy=policy) as session:
         session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
         with pytest.raises(dpsql.BudgetExceeded):
             session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)")
@@ -201,7 +201,7 @@ def test_a_public_query_is_answered_exactly(session: Session) -> None:
 
 def test_a_public_answer_has_at_most_a_million_rows() -> None:
     session = session_on(
-        filled(*TABLES, "CREATE OR REPLACE TABLE articles AS SELECT i AS article FROM range(1000001) t(i)"), POLICY
+        shared(*TABLES, "CREATE OR REPLACE TABLE articles AS SELECT i AS article FROM range(1000001) t(i)"), POLICY
     )
     with pytest.raises(dpsql.Unsupported) as raised:
         session.sql("SELECT * FROM articles")
@@ -262,7 +262,7 @@ def test_parameters_stand_wherever_literals_may(session: Session) -> None:
 def test_what_the_engine_would_not_bind_is_refused_before_anything_is_charged(
     text: str, given: list[object], code: str
 ) -> None:
-    session = session_on(filled(*TABLES), POLICY)
+    session = session_on(shared(*TABLES), POLICY)
     before = session.budget
     for ask in (session.sql, session.explain):
         with pytest.raises(dpsql.Error) as raised:
@@ -273,7 +273,7 @@ def test_what_the_engine_would_not_bind_is_refused_before_anything_is_charged(
 
 
 def test_a_public_answer_of_any_type_can_be_fetched() -> None:
-    session = session_on(filled(*TABLES[:2], "CREATE TABLE articles AS SELECT * FROM test_all_types()"), POLICY)
+    session = session_on(shared(*TABLES[:2], "CREATE TABLE articles AS SELECT * FROM test_all_types()"), POLICY)
     answer = session.sql("SELECT * FROM articles")
     assert len(answer.fetchall()) == 3
     assert "24:00:00-15:59:59" in repr(answer)

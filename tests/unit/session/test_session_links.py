@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import filled, session_on, shared
 
 import dpsql
 
@@ -33,7 +33,7 @@ def refused(connection: duckdb.DuckDBPyConnection, asked: dpsql.Policy) -> dpsql
 
 
 def test_orders_count_the_households_of_their_customers() -> None:
-    session = session_on(filled(CUSTOMERS, ORDERS), policy(customers=CUSTOMER, orders=ORDER))
+    session = session_on(shared(CUSTOMERS, ORDERS), policy(customers=CUSTOMER, orders=ORDER))
     answer = session.sql(TOP)
     assert {product for product, _ in answer.fetchall()} == {"p0", "p1"}
     assert all(abs(count - 3000) < 300 for _, count in answer.fetchall())
@@ -41,7 +41,7 @@ def test_orders_count_the_households_of_their_customers() -> None:
 
 
 def test_links_form_chains() -> None:
-    session = session_on(filled(CUSTOMERS, ORDERS, ITEMS), policy(items=ITEM, customers=CUSTOMER, orders=ORDER))
+    session = session_on(shared(CUSTOMERS, ORDERS, ITEMS), policy(items=ITEM, customers=CUSTOMER, orders=ORDER))
     answer = session.sql("SELECT what, COUNT(DISTINCT household_id) AS n FROM items GROUP BY what TOP 3 PRIVATE")
     assert {what for what, _ in answer.fetchall()} == {"x0", "x1", "x2"}
 
@@ -118,7 +118,7 @@ def test_a_column_of_the_units_name_can_be_left_out() -> None:
 
 def test_bounds_and_the_names_of_units_are_those_of_the_linked_table() -> None:
     order = dpsql.PrivateTable(link="customer_id -> customers.id", max_groups_contributed=1, min_units=10)
-    session = session_on(filled(CUSTOMERS, ORDERS), policy(customers=CUSTOMER, orders=order))
+    session = session_on(shared(CUSTOMERS, ORDERS), policy(customers=CUSTOMER, orders=order))
     facts = dict(session.sql(f"EXPLAIN {TOP}").fetchall())
     assert facts["privacy unit"] == "household_id of orders"
     assert facts["groups per unit"] == "at most 1"

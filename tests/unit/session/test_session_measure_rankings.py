@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -31,7 +31,7 @@ EXACT = {"a": (4500, 1800, 300), "b": (4500, 1800, 300), "c": (30_000, 600, 600)
 
 def session_over(*rows: str, bounds: object = BOUNDS, groups: int | None = 3, **table: object) -> Session:
     private = dpsql.PrivateTable("user_id", bounds=bounds, max_groups_contributed=groups, **table)  # type: ignore[arg-type]
-    return session_on(filled(CREATE, *rows), dpsql.Policy(dpsql.Budget(100, "1e-3"), {"orders": private}))
+    return session_on(shared(CREATE, *rows), dpsql.Policy(dpsql.Budget(100, "1e-3"), {"orders": private}))
 
 
 def ranked(options: str, shape: str = "TOP 3") -> str:
@@ -249,7 +249,7 @@ def test_bounds_narrower_than_a_step_of_the_type_have_steps_of_their_own() -> No
     table = dpsql.PrivateTable("user_id", bounds={"weight": {"max": 0.5}})
     create = "CREATE TABLE orders (user_id BIGINT, product VARCHAR, weight DOUBLE)"
     rows = "INSERT INTO orders SELECT i, 'a', 7.9 FROM range(200) t(i)"
-    session = session_on(filled(create, rows), dpsql.Policy(dpsql.Budget(20, "1e-6"), {"orders": table}))
+    session = session_on(shared(create, rows), dpsql.Policy(dpsql.Budget(20, "1e-6"), {"orders": table}))
     sql = "SELECT product, SUM(weight::INTEGER) AS s FROM orders GROUP BY product TOP 1 PRIVATE WITH (epsilon = 1)"
     ((product, total),) = session.sql(sql).fetchall()
     assert product == "a"
@@ -271,7 +271,7 @@ def test_the_threshold_of_a_histogram_of_sums_is_a_sum_in_the_chart() -> None:
 def test_other_certificates_rank_sums_by_their_own_mechanisms(certificate: str) -> None:
     budget = dpsql.Budget(40, "1e-6", items=60, queries=10, certificate=certificate)
     table = dpsql.PrivateTable("user_id", bounds=BOUNDS)  # type: ignore[arg-type]
-    session = session_on(filled(CREATE, *ROWS), dpsql.Policy(budget, {"orders": table}))
+    session = session_on(shared(CREATE, *ROWS), dpsql.Policy(budget, {"orders": table}))
     sql = f"{MEASURED}GROUP BY product TOP 3 PRIVATE"
     assert session.explain(sql).mechanism == "limited_domain"
     for mechanism in UNKNOWN[1:]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.laws import discrete_gaussian_law, fits, goodness, rejects
-from support.session_kit import filled, session_on
+from support.session_kit import filled, session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -43,7 +43,7 @@ BOUNDS = {"rows": 10, "amount": {"max": 50}, "weight": {"max": 4}, "pieces": {"m
 
 def session_over(*rows: str, bounds: object = BOUNDS, **table: object) -> Session:
     private = dpsql.PrivateTable("user_id", bounds=bounds, **table)  # type: ignore[arg-type]
-    return session_on(filled(CREATE, *rows), dpsql.Policy(dpsql.Budget(60, "1e-6"), {"orders": private}))
+    return session_on(shared(CREATE, *rows), dpsql.Policy(dpsql.Budget(60, "1e-6"), {"orders": private}))
 
 
 TOTAL = (
@@ -267,7 +267,7 @@ def test_intervals_are_in_the_unit_of_each_measure() -> None:
 def test_the_other_certificates_take_measures(certificate: str) -> None:
     budget = dpsql.Budget(40, "1e-6", items=60, queries=10, certificate=certificate)
     policy = dpsql.Policy(budget, {"orders": dpsql.PrivateTable("user_id", bounds=BOUNDS)})  # type: ignore[arg-type]
-    session = session_on(filled(CREATE, *ROWS), policy)
+    session = session_on(shared(CREATE, *ROWS), policy)
     assert session.sql(TOTAL.replace(" WITH (epsilon = 1)", "")).receipt.items_charged == 6
     assert session.sql(RANKED.replace(" WITH (epsilon=1)", "")).counts is not None
 
@@ -349,7 +349,7 @@ def test_a_policy_of_groups_of_many_units_ranks_by_units_alone() -> None:
 def test_a_bound_so_large_that_no_draw_is_exact_is_refused() -> None:
     limits = dpsql.Limits(min_epsilon="1e-6")
     table = dpsql.PrivateTable("user_id", bounds={"weight": {"max": 4}})
-    session = session_on(filled(CREATE, *ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), {"orders": table}, limits=limits))
+    session = session_on(shared(CREATE, *ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), {"orders": table}, limits=limits))
     with pytest.raises(dpsql.Refusal, match="option-range"):
         session.sql("SELECT SUM(weight) AS w FROM orders PRIVATE WITH (epsilon = 0.0005)")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.session_kit import NAMES, filled, rebuilt, session_on
+from support.session_kit import NAMES, rebuilt, session_on, shared
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -34,7 +34,7 @@ NOTHING = [
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*DATA), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
+    return session_on(shared(*DATA), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
 
 
 def run_by(session: Session, text: str) -> list[str]:
@@ -86,7 +86,7 @@ def test_the_types_are_those_of_the_catalog_as_public_tables_are_answered(sessio
 
 def test_it_is_answered_alike_whatever_the_table_holds() -> None:
     full, empty = (
-        session_on(filled(*DATA, *more), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
+        session_on(shared(*DATA, *more), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
         for more in ((), ("DELETE FROM reads", "DELETE FROM users", "DELETE FROM notes"))
     )
     for text in NOTHING:

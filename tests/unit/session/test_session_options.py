@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from support.session_kit import PRIVATE, filled, rebuilt, seeded, session_on, values_rows
+from support.session_kit import PRIVATE, filled, rebuilt, seeded, session_on, shared, values_rows
 
 import dpsql
 from dpsql.engines.recording import RecordingEngine
@@ -23,7 +23,7 @@ LIMITS = dpsql.Limits(max_epsilon="0.2", min_epsilon="0.001", max_delta="1e-7", 
 @pytest.fixture(scope="module")
 def session() -> Session:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6", items=40, queries=10), PRIVATE, limits=LIMITS)
-    return session_on(filled(*values_rows({"a": 5})), policy)
+    return session_on(shared(*values_rows({"a": 5})), policy)
 
 
 def asked(options: str, k: object = 10) -> str:
@@ -172,7 +172,7 @@ def test_the_ceilings_are_named(session: Session) -> None:
 
 
 def test_without_limits_delta_may_take_the_whole_pool() -> None:
-    session = session_on(filled(*values_rows({})))
+    session = session_on(shared(*values_rows({})))
     assert session.explain(asked("delta = 5e-7")).delta == dpsql.Delta("5e-7")
     with pytest.raises(dpsql.Refusal, match="at most 5e-07"):
         session.explain(asked("delta = 5.1e-7"))

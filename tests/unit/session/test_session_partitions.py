@@ -12,7 +12,7 @@ from itertools import combinations, combinations_with_replacement, product
 import duckdb
 import pytest
 from support.laws import ROUNDING, Law, cks, fits, goodness, hockey_stick, label_law, rejects
-from support.session_kit import filled, fresh_ledger, rebuilt, session_on
+from support.session_kit import filled, fresh_ledger, rebuilt, session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -51,7 +51,7 @@ def _limited_domain(monkeypatch: pytest.MonkeyPatch) -> None:
 def session_over(*statements: str, table: dpsql.PrivateTable | None = None, epsilon: float = 40) -> Session:
     tables = {"reads": table or dpsql.PrivateTable("user_id"), "places": dpsql.PublicTable()}
     policy = dpsql.Policy(dpsql.Budget(epsilon, "0.9"), tables)
-    return session_on(filled(CREATE, PLACES, *statements), policy)
+    return session_on(shared(CREATE, PLACES, *statements), policy)
 
 
 def many(country: str, article: str, units: int) -> str:
@@ -452,7 +452,7 @@ def test_partitions_take_the_type_of_the_key(key: str, partitions: str, labels: 
 
 def test_text_is_told_apart_by_its_bytes_whatever_the_collation() -> None:
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads (user_id BIGINT, country VARCHAR COLLATE NOCASE, article VARCHAR)",
             "CREATE TABLE places (country VARCHAR COLLATE NOCASE)",
             "INSERT INTO places VALUES ('de'), ('DE'), ('Fr')",
@@ -541,7 +541,7 @@ OF_THE = re.compile(r"(\d) of the 3 partitions")
 def test_every_query_of_the_hint_fits(k: int, more: str, table: dpsql.PrivateTable | None, fewer: int | None) -> None:
     """Three partitions, and what is left buys three items, or two."""
     tables = {"reads": table or dpsql.PrivateTable("user_id")}
-    session = session_on(filled(CREATE), dpsql.Policy(dpsql.Budget(5 if k > 1 else 4, "1e-6"), tables))
+    session = session_on(shared(CREATE), dpsql.Policy(dpsql.Budget(5 if k > 1 else 4, "1e-6"), tables))
     listed = "['DE', 'FR', 'IT']"
     sql = NAMES.replace("['DE', 'FR']", listed).replace(", delta = 0.1", "").replace("TOP 2", f"TOP {k}")
     sql = sql.format(more=more)

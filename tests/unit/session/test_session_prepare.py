@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.session import Session
@@ -91,7 +91,7 @@ BOUND = [
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return session_on(filled(*READS), dpsql.Policy(dpsql.Budget(100, "1e-6", items=1000), TABLES))
+    return session_on(shared(*READS), dpsql.Policy(dpsql.Budget(100, "1e-6", items=1000), TABLES))
 
 
 @pytest.mark.parametrize(("text", "types"), TYPES)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.session_kit import NAMES, PRIVATE, HookedEngine, filled, rebuilt, session_on, values_rows
+from support.session_kit import NAMES, PRIVATE, HookedEngine, rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -34,7 +34,7 @@ def telling(**engine: object) -> tuple[Session, list[float | None]]:
         return execute(statement)
 
     settings = dpsql.EngineSettings(**engine)  # type: ignore[arg-type]
-    parts = session_on(filled(*ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE, engine=settings))._dependencies
+    parts = session_on(shared(*ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE, engine=settings))._dependencies
     session = Session(replace(parts, engine=Telling(parts.engine, hook)))
     return session, told
 
@@ -60,7 +60,7 @@ def test_it_is_not_told_by_an_engine_elsewhere_whatever_that_could_tell(isolatio
 
 
 def test_an_engine_that_does_not_know_tells_nothing() -> None:
-    with session_on(filled(*ROWS)) as session:
+    with session_on(shared(*ROWS)) as session:
         assert rebuilt(session, engine=lambda statement, execute: execute(statement)).progress is None
     assert not hasattr(WorkerEngine, "progress")
 
@@ -77,6 +77,6 @@ def test_no_surface_over_a_wire_asks() -> None:
 
 
 def test_it_can_be_asked_of_a_closed_session() -> None:
-    session = session_on(filled(*ROWS))
+    session = session_on(shared(*ROWS))
     session.close()
     assert session.progress is None

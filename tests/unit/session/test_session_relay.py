@@ -11,7 +11,7 @@ from typing import NamedTuple
 import duckdb
 import pytest
 from support.laws import SeededNoise
-from support.session_kit import charged, filled, rebuilt, seeded, session_on, values_rows
+from support.session_kit import charged, rebuilt, seeded, session_on, shared, values_rows
 
 import dpsql
 from dpsql.answer_json import encode_receipt
@@ -50,7 +50,7 @@ def session_over(*statements: str, **table: object) -> Session:
         {"reads": dpsql.PrivateTable("user_id", **table)},  # type: ignore[arg-type]
         limits=dpsql.Limits(max_epsilon=1),
     )
-    return session_on(filled(*statements), policy)
+    return session_on(shared(*statements), policy)
 
 
 def engine_rows(session: Session, plan: dpsql.Plan) -> list[tuple[object, ...]]:
@@ -321,7 +321,7 @@ def test_labels_and_counts_stay_together_over_both_legs() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_ordering_and_having_apply_after_both_legs(seed: int) -> None:
-    session = seeded(session_on(filled(*values_rows({"a": 2000, "b": 1500}))), seed)
+    session = seeded(session_on(shared(*values_rows({"a": 2000, "b": 1500}))), seed)
     sql = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article HAVING n > 1700 TOP 3 PRIVATE"
     answer = session.sql(f"{sql} WITH (epsilon = 0.05, mechanism = relay) ORDER BY article DESC")
     assert [row[0] for row in answer.fetchall()] == ["a"]

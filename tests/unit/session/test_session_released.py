@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.session_kit import filled, session_on, values_rows
+from support.session_kit import filled, session_on, shared, values_rows
 
 import dpsql
 from dpsql.errors import Refusal
@@ -41,7 +41,7 @@ def know(session: Session, names: Sequence[str]) -> None:
 
 
 def opened(*statements: str, own: dpsql.Policy | None = None) -> Session:
-    return session_on(filled(*statements), policy() if own is None else own)
+    return session_on(shared(*statements), policy() if own is None else own)
 
 
 def top(k: int, options: str, *, where: str = "", keys: str = "article") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.session_kit import HookedEngine, filled, values_rows
+from support.session_kit import HookedEngine, shared, values_rows
 
 import dpsql
 from dpsql.connect import open_session
@@ -46,7 +46,7 @@ def over(
     kind: str, limits: dpsql.Limits | None = None, crowds: dict[str, int] = CROWDS
 ) -> Iterator[tuple[Session, Crossing]]:
     """Open a session over DuckDB, in this process or as if it were elsewhere."""
-    connection = filled(*values_rows(crowds), "ALTER TABLE reads ADD COLUMN country VARCHAR DEFAULT 'DE'")
+    connection = shared(*values_rows(crowds), "ALTER TABLE reads ADD COLUMN country VARCHAR DEFAULT 'DE'")
     columns = tuple(Column(row[0], row[1]) for row in connection.execute("DESCRIBE reads").fetchall())
     engine: Engine
     if kind == "elsewhere":

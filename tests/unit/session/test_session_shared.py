@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.session_kit import PRIVATE, filled, rebuilt, session_on, values_rows
+from support.session_kit import PRIVATE, rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -21,7 +21,7 @@ Open = Callable[..., dpsql.Session]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    connection = filled(*values_rows({"a": 30000, "b": 20000, "c": 15000}))
+    connection = shared(*values_rows({"a": 30000, "b": 20000, "c": 15000}))
     analysts = {name: dpsql.Analyst(0.5) for name in ("alice", "bob", "carol")}
     with ExitStack() as sessions:
 
@@ -80,7 +80,7 @@ def test_a_later_draw_is_never_served_to_another(opened: Open) -> None:
 
 def test_a_receipt_says_whether_what_was_spent_is_kept(opened: Open) -> None:
     assert opened("alice").sql(ASK.format("x")).receipt.durable
-    with session_on(filled(*values_rows({"a": 30}))) as trial:
+    with session_on(shared(*values_rows({"a": 30}))) as trial:
         receipt = trial.sql(ASK.format("x")).receipt
         assert not receipt.durable
         assert "in memory, for trials" in str(receipt.details())

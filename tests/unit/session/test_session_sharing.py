@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.session_kit import NAMES, PRIVATE, filled, session_on, values_rows
+from support.session_kit import NAMES, PRIVATE, filled, session_on, shared, values_rows
 
 import dpsql
 
@@ -41,7 +41,7 @@ def asked_by_threads(sessions: list[dpsql.Session], times: int) -> list[dpsql.Re
 
 
 def test_threads_of_one_session_lose_no_charge() -> None:
-    session = session_on(filled(*values_rows({"a": 3000, "b": 2900, "c": 2800})))
+    session = session_on(shared(*values_rows({"a": 3000, "b": 2900, "c": 2800})))
     receipts = asked_by_threads([session] * 6, 6)
     assert len(receipts) == 36
     balance = session.budget

@@ -6,7 +6,7 @@ import random
 from fractions import Fraction
 
 import pytest
-from support.session_kit import PRIVATE, filled, values_rows
+from support.session_kit import PRIVATE, shared, values_rows
 from support.shortfall_kit import (
     ITEM,
     POLICY,
@@ -105,7 +105,7 @@ def test_no_delta_left(left: Fraction) -> None:
 @pytest.mark.parametrize("domain", ["domain = ['a', 'b', 'c', 'd', 'e']", "domain = 'labels.article'"])
 @pytest.mark.parametrize(("shape", "items_left", "keys"), [("names", 3, 3), ("counts", 7, 3), ("names", 1, 1)])
 def test_one_draw_of_a_known_domain(shape: str, items_left: int, keys: int, domain: str) -> None:
-    connection = filled(*values_rows({"a": 9}), "CREATE TABLE labels AS SELECT 'l' || i AS article FROM range(9) t(i)")
+    connection = shared(*values_rows({"a": 9}), "CREATE TABLE labels AS SELECT 'l' || i AS article FROM range(9) t(i)")
     policy = dpsql.Policy(POLICY.budget, {**PRIVATE, "labels": dpsql.PublicTable()})
     session = left_with(items_left * ITEM + ITEM / 3, POOL, policy, connection)
     more = f"mechanism = joint, {domain}"

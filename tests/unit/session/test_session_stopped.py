@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.session_kit import COUNTS, NAMES, PRIVATE, filled, rebuilt, values_rows
+from support.session_kit import COUNTS, NAMES, PRIVATE, rebuilt, shared, values_rows
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -21,7 +21,7 @@ TABLES = {**PRIVATE, "votes": dpsql.PrivateTable("teacher")}
 
 def opened(ledger: str | Path = ":memory:", analyst: str | None = None, **limits: int) -> Session:
     known = dpsql.Policy(BUDGET, TABLES, limits=dpsql.Limits(**limits))  # type: ignore[arg-type]
-    connection = filled(*values_rows({"a": 900, "b": 800}), *VOTES)
+    connection = shared(*values_rows({"a": 900, "b": 800}), *VOTES)
     return dpsql.connect(connection, policy=known, ledger=ledger, analyst=analyst)
 
 

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support.evaluator_kit import evaluated
-from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, values_rows
+from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.answer_json import encode_receipt
@@ -38,14 +38,14 @@ OTHER = COUNTS.replace("0.05", "0.06")
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*values_rows(GROUPS), TOPICS), POLICY)
+    return session_on(shared(*values_rows(GROUPS), TOPICS), POLICY)
 
 
 @pytest.fixture(scope="module")
 def stored(evaluated: None) -> tuple[Session, duckdb.DuckDBPyConnection]:
     """A session that has answered COUNTS, and a database with that answer as the table `released`."""
     assert evaluated is None
-    session = session_on(filled(*values_rows(GROUPS), TOPICS), POLICY)
+    session = session_on(shared(*values_rows(GROUPS), TOPICS), POLICY)
     reference = filled(TOPICS)
     reference.register("answer", session.sql(COUNTS).arrow())
     reference.execute("CREATE TABLE released AS FROM answer")
@@ -343,7 +343,7 @@ def test_a_private_query_in_a_cte_that_nothing_reads_is_not_charged(session: Ses
 
 def test_the_sum_of_the_worst_cases_fits_or_nothing_is_charged() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
-    session = session_on(filled(*values_rows(GROUPS)), policy)
+    session = session_on(shared(*values_rows(GROUPS)), policy)
     queries = [COUNTS.replace("TOP 5", f"TOP {k}") for k in range(20, 80)]
     query, other = [text for text in queries if session.forecast(text).at_worst == 1][-2:]
     with pytest.raises(dpsql.BudgetExceeded) as caught:
@@ -588,7 +588,7 @@ def test_implicit_statements_have_duckdbs_sql_around_them() -> None:
         {"reads": dpsql.PrivateTable("user_id", max_groups_contributed=9), "topics": dpsql.PublicTable()},
         implicit=True,
     )
-    session = session_on(filled(*values_rows(GROUPS), TOPICS), policy)
+    session = session_on(shared(*values_rows(GROUPS), TOPICS), policy)
     inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 9"
     answer = session.sql(f"SELECT article, rank() OVER (ORDER BY n DESC) AS r, n::FLOAT AS f FROM ({inner}) AS x")
     assert [row[:2] for row in answer.fetchall()] == [("b", 1), ("a", 2), ("d", 3), ("c", 4)]
@@ -602,7 +602,7 @@ def test_the_citation_names_the_tables_of_all_private_queries() -> None:
         {"reads": dpsql.PrivateTable("user_id"), "likes": dpsql.PrivateTable("member")},
     )
     likes = "CREATE TABLE likes AS SELECT i AS member FROM range(900) t(i)"
-    asked = session_on(filled(*values_rows(GROUPS), likes), policy)
+    asked = session_on(shared(*values_rows(GROUPS), likes), policy)
     both = asked.sql(
         "SELECT a.n + b.n AS n FROM (SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE) AS a, "
         "(SELECT COUNT(DISTINCT member) AS n FROM likes PRIVATE) AS b"

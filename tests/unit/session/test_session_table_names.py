@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.errors import Error
@@ -19,7 +19,7 @@ LISTED = [name.replace("reads", "countries") for name in DEFAULT]
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    connection = filled(
+    connection = shared(
         "CREATE SCHEMA web",
         "CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article, 'DE' AS code FROM range(9000) t(i)",
         "CREATE TABLE countries AS SELECT 'DE' AS code, 'Germany' AS name",
@@ -77,7 +77,7 @@ def test_another_schema_is_itself(session: Session) -> None:
 
 
 def test_a_schema_public_of_the_policy_comes_first() -> None:
-    connection = filled(
+    connection = shared(
         "CREATE SCHEMA public",
         "CREATE TABLE public.words AS SELECT 'public' AS word",
         "CREATE TABLE words AS SELECT 'main' AS word",

@@ -13,7 +13,7 @@ import pytest
 from support.groups_kit import COUNTS, LABELS, LEVELS, NAMES, Law, Unit, counted, drawn, rows_of, session_over, stick
 from support.intervals_kit import interval
 from support.laws import ROUNDING, cks, fits, goodness
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 from support.weights_kit import Weights, reaching, weights_of
 
 import dpsql
@@ -295,7 +295,7 @@ def test_every_kind_of_key_has_the_count_that_the_other_mechanisms_read(name: st
         "(NULL, '-0.0', NULL, 60)",
         "('', NULL, DATE '9999-12-31', 110)",
     ]
-    connection = filled(
+    connection = shared(
         "CREATE TABLE kinds AS SELECT i AS user_id, s, x::DOUBLE AS x, d "
         f"FROM (VALUES {', '.join(rows)}) v(s, x, d, n), range(n) AS r(i)"
     )

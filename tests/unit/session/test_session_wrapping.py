@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support.evaluator_kit import evaluated
-from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, values_rows
+from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, shared, values_rows
 from support.sql_reference import as_newest
 
 import dpsql
@@ -28,7 +28,7 @@ POLICY = dpsql.Policy(
 
 @pytest.fixture
 def session() -> Session:
-    return session_on(filled(*values_rows(GROUPS), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)"))
+    return session_on(shared(*values_rows(GROUPS), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)"))
 
 
 def left(session: Session) -> object:
@@ -138,7 +138,7 @@ def test_a_probe_of_what_the_policy_refuses_is_refused(session: Session) -> None
 
 def test_types_are_those_of_the_private_query() -> None:
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads (user_id BIGINT, i SMALLINT, u UINTEGER, d DATE, t TIMESTAMP, x DOUBLE, b BOOLEAN, "
             "m DECIMAL(9,2), s VARCHAR, f FLOAT)",
             "INSERT INTO reads SELECT u, -3, 4294967295, 'infinity', TIMESTAMP '2026-01-02 03:04:05.678901', 'nan', "
@@ -159,7 +159,7 @@ def test_types_are_those_of_the_private_query() -> None:
 
 def test_keys_are_computed_with_and_what_fails_is_null() -> None:
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads (user_id BIGINT, i BIGINT, d DATE, m DECIMAL(9,2))",
             "INSERT INTO reads SELECT u, 9223372036854775807, DATE '2026-01-31', 1.25 FROM range(4000) AS r(u)",
         ),
@@ -238,7 +238,7 @@ JOINED = (
 
 def test_public_tables_are_joined_for_nothing() -> None:
     session = session_on(
-        filled(
+        shared(
             *values_rows(GROUPS),
             "CREATE TABLE topics AS SELECT * FROM (VALUES ('a', 'new', 0.5::FLOAT, ['x']), ('d', 'old', 0.25::FLOAT, "
             "['y']), ('z', NULL, NULL, NULL)) AS t(article, topic, weight, tags)",
@@ -273,7 +273,7 @@ def grid(evaluated: None) -> tuple[Session, duckdb.DuckDBPyConnection]:
     """A session, and a database that holds what it released as the table `released`."""
     assert evaluated is None
     session = session_on(
-        filled(
+        shared(
             "CREATE TABLE reads AS SELECT i % 4000 AS user_id, 'a' || i % 9 AS article, "
             "['DE', 'FR', NULL][1 + i % 3] AS country, DATE '2026-01-01' + (i % 5)::INT AS d FROM range(60000) t(i)",
             COUNTRIES,
