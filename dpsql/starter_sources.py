@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from contextlib import closing, suppress
 from pathlib import Path
 
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine
+from dpsql.engines.adapter_errors import show_adapter_errors
 from dpsql.engines.duckdb.file_schema import describe_file
 from dpsql.errors import EngineError, UsageError
 from dpsql.open_engine import open_engine, open_url
@@ -77,7 +79,8 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
     """Return the tables of an engine that this user may read, and names of those that cannot be; no row is read."""
     source = DataSource(url)
     if source.scheme == "duckdb":
-        raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place="source.url")
+        hint = f"Name it by its path: dpsql init {shlex.quote(str(source.path))}"
+        raise UsageError("database", "This is a DuckDB file.", hint=hint, place="source.url")
     if source.scheme == "datafusion":
         hint = 'Name a Parquet file or a folder; then add [source] and url = "datafusion:" to the policy.'
         raise UsageError("database", "DataFusion has no tables of its own.", hint=hint, place="source.url")
@@ -97,6 +100,8 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
     )
     if not tables:
         hint = "Check which database and which user the URL names."
+        if source.scheme in {"spark", "sc"}:
+            hint = "Run dpsql init with the path of the Parquet files, and add [source] with this url to the policy."
         raise EngineError("source-missing", "This user can read no table there.", hint=hint, place="source.url")
     return tables, tuple(table.name for table in listed if not columns[table.name])
 
@@ -104,7 +109,7 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
 def _list_tables(engine: Engine) -> list[ListedTable]:
     """Return what an engine's own catalog lists; the texts of its errors are not passed on."""
     if isinstance(engine, RemoteEngine):
-        with suppress(Exception):
+        with suppress(Exception), show_adapter_errors():
             return _leave_out_stored(list(engine.list_tables()))
     hint = "Check with a client of the engine that this user may read its catalog, or write the policy by hand."
     raise EngineError("engine-failed", "The tables of the engine cannot be listed.", hint=hint, place="source.url")
