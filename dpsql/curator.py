@@ -39,11 +39,13 @@ __all__ = [
 ]
 
 
-def write_starter(place: str | Path, *, beside: str | Path | None = None) -> Starter:
+def write_starter(
+    place: str | Path, *, beside: str | Path | None = None, options: Mapping[str, str] | None = None
+) -> Starter:
     """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
-    `beside`, where the policy will be. Raises `EngineError`.
+    `beside`, where the policy will be. `options` are those of the engine at a URL. Raises `EngineError`.
     """
     from dpsql.open_engine import is_engine_url
     from dpsql.policy import DataSource, names_files
@@ -52,9 +54,12 @@ def write_starter(place: str | Path, *, beside: str | Path | None = None) -> Sta
     if isinstance(place, str) and is_engine_url(place):
         from dpsql.starter_sources import describe_engine
 
-        safe = DataSource(place).without_passwords()
-        tables, unread = describe_engine(place)
-        return starter(Found(safe, tables, unread=unread, url=safe, has_secret=safe != place))
+        source = DataSource(place, options=options)
+        tables, unread = describe_engine(source)
+        return starter(Found(source.without_passwords(), tables, unread=unread, source=source))
+    if options:
+        reason, hint = "Only the URL of an engine has options.", "Leave --option out."
+        raise UsageError("source-option", reason, hint=hint, place="source.options")
     if isinstance(place, str) and names_files(place):
         from dpsql.starter_sources import describe_address
 

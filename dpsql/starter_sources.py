@@ -11,7 +11,7 @@ from pathlib import Path
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine
 from dpsql.engines.adapter_errors import show_adapter_errors
 from dpsql.engines.duckdb.file_schema import describe_file
-from dpsql.errors import EngineError, UsageError
+from dpsql.errors import EngineError, Error, UsageError
 from dpsql.open_engine import open_engine, open_url
 from dpsql.plan.registration import may_be_unit
 from dpsql.policy import Budget, DataSource, Policy, PublicTable, SourceUrl
@@ -75,9 +75,8 @@ def _name_table(stem: str) -> str:
     return name if re.match(r"[a-z_]", name) else f"t_{name}"
 
 
-def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
+def describe_engine(source: DataSource) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
     """Return the tables of an engine that this user may read, and names of those that cannot be; no row is read."""
-    source = DataSource(url)
     if source.scheme == "duckdb":
         hint = f"Name it by its path: dpsql init {shlex.quote(str(source.path))}"
         raise UsageError("database", "This is a DuckDB file.", hint=hint, place="source.url")
@@ -99,7 +98,7 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
         if (found := columns[table.name])
     )
     if not tables:
-        hint = "Check which database and which user the URL names."
+        hint = "Check which database, schema and user the URL names."
         if source.scheme in {"spark", "sc"}:
             hint = "Run dpsql init with the path of the Parquet files, and add [source] with this url to the policy."
         raise EngineError("source-missing", "This user can read no table there.", hint=hint, place="source.url")
@@ -109,8 +108,13 @@ def describe_engine(url: str) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
 def _list_tables(engine: Engine) -> list[ListedTable]:
     """Return what an engine's own catalog lists; the texts of its errors are not passed on."""
     if isinstance(engine, RemoteEngine):
-        with suppress(Exception), show_adapter_errors():
-            return _leave_out_stored(list(engine.list_tables()))
+        try:
+            with show_adapter_errors():
+                return _leave_out_stored(list(engine.list_tables()))
+        except Error:
+            raise
+        except Exception:  # noqa: BLE001, S110 - its words may hold the address
+            pass
     hint = "Check with a client of the engine that this user may read its catalog, or write the policy by hand."
     raise EngineError("engine-failed", "The tables of the engine cannot be listed.", hint=hint, place="source.url")
 

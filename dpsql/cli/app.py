@@ -115,6 +115,7 @@ def _add_statement_options(command: Command) -> Command:
 _LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # modules that every answer needs
 
 
+_OPTION = "Option of the engine at a URL, as [source.options] has it; may be repeated."
 _RENAMED = {"prepare": "materialize"}
 
 
@@ -147,16 +148,17 @@ def demo() -> None:
 
 @app.command()
 @click.argument("data", help="DuckDB file, Parquet or CSV file, folder, or the URL of an engine.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help=_OPTION)
 @click.option("--output", type=_PATH, default=Path("policy.toml"), help="File to write; - is standard output.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def init(data: str, *, output: Path, force: bool) -> None:
+def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> None:
     """Write a starter policy from a schema. Read it, and complete it by hand.
 
     The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
     """
     from dpsql.cli.curator import run_init
 
-    run_init(data, output, force=force)
+    run_init(data, output, force=force, options=options)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,12 +16,13 @@ __all__ = ["run_check", "run_init", "run_materialize"]
 _STDOUT = Path("-")
 
 
-def run_init(data: str, output: Path, *, force: bool) -> None:
+def run_init(data: str, output: Path, *, force: bool, options: Sequence[str] = ()) -> None:
     """Write a starter policy and list its decisions; replace an existing file only with `force`."""
     from dpsql.answer import replace_unprintable
     from dpsql.curator import write_starter
 
-    starter = write_starter(data, beside=Path.cwd() if output == _STDOUT else output.parent)
+    beside = Path.cwd() if output == _STDOUT else output.parent
+    starter = write_starter(data, beside=beside, options=_read_options(options))
     if output == _STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(starter.text.encode())
@@ -38,6 +40,15 @@ def run_init(data: str, output: Path, *, force: bool) -> None:
             lines.append(f"First query: {shlex.join(['dpsql', 'query', *options, starter.first_query])}")
     for line in lines:
         click.echo(replace_unprintable(line), err=output == _STDOUT)
+
+
+def _read_options(options: Sequence[str]) -> dict[str, str]:
+    """Return options of an engine by their names."""
+    pairs = [option.partition("=") for option in options]
+    if not all(name and sign for name, sign, _ in pairs):
+        hint = "Write --option NAME=VALUE, once for each option."
+        raise UsageError("source-option", "An option needs a name and a value.", hint=hint, place="--option")
+    return {name: value for name, _, value in pairs}
 
 
 def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> None:

@@ -41,7 +41,8 @@ class Dialect:
     two such hashes. "keyed_hash INTEGER" and the like are for other types, which else are hashed as text; "keyed_hash"
     alone is for all. A hash is anything that sorts, NULL for NULL alone, and a function of its operands: equal values
     have equal ones. "mix" is a hash of both, not a sum or XOR, and of {0} and {1} not that of {1} and {0}. An engine
-    without them draws by "draw TEXT", a digest, or else by "md5 TEXT".
+    without them draws by "draw TEXT", a digest, or else by "md5 TEXT"; with "digested TEXT", the texts that it digests
+    are given a collation.
 
     "gather" is the list of columns by which a SELECT brings the rows of a unit together, before its pairs are made
     distinct and sorted; {0} is the unit.

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpsql.dialects import Dialect
 from dpsql.engines.arrow_types import find_arrow_type
-from dpsql.engines.base import Column, Registered, Statement
+from dpsql.engines.base import Column, ListedTable, Registered, Statement
 from dpsql.engines.remote import RemoteEngine, table_missing
 from dpsql.errors import EngineError, PolicyError, UsageError
 
@@ -44,8 +45,10 @@ _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _PLACE = re.compile(r"\?/\*(\d+)\*/")
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
 _EPOCH = date(1970, 1, 1)
+_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = {} ORDER BY table_name"
 _JAVA = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _WIDEST = 38  # digits of DuckDB's DECIMAL
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,15 @@ class Address:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def parse_address(url: str, *, parts: Sequence[str], known: Iterable[str]) -> Address:
+def parse_address(
+    url: str, *, parts: Sequence[str], known: Iterable[str], needed: Mapping[str, str] = _NOTHING
+) -> Address:
     """Return the parts of an address.
 
-    Raises `EngineError` for one that lacks one of `parts`, of which the first is its host, or that has a setting other
-    than the `known`.
+    Raises `EngineError` for one that lacks one of `parts`, of which the first is its host, or one of the `needed`
+    settings, each with an example; or that has a setting other than these and the `known`.
     """
+    known = {*known, *needed}
     try:
         split = urlsplit(url)
         path = tuple(unquote(part) for part in split.path.split("/") if part)
@@ -73,11 +79,16 @@ def parse_address(url: str, *, parts: Sequence[str], known: Iterable[str]) -> Ad
         host, port = unquote(split.hostname or ""), split.port
     except ValueError:
         path, settings, host, port = (), {}, "", None
-    if not host or len(path) != len(parts) - 1 or not settings.keys() <= set(known):
-        scheme = url.partition(":")[0]
-        hint = f"Write {scheme}://{'/'.join(map(str.upper, parts))}"
-        hint += f", and after ? any of {', '.join(sorted(known))}." if known else "."
+    lacking = [name for name in needed if not settings.get(name)]
+    if not host or len(path) != len(parts) - 1 or lacking or not settings.keys() <= known:
+        form = f"{url.partition(':')[0]}://{'/'.join(map(str.upper, parts))}"
+        form += "".join(f"{'&' if at else '?'}{name}={needed[name]}" for at, name in enumerate(needed))
+        others = ", ".join(sorted(known - {*needed}))
+        sign = "&" if needed else "?"
+        hint = f"Write {form}, and after {sign} any of {others}." if others else f"Write {form}."
         reason = "The address of the data does not have the parts that this engine needs."
+        if lacking and host:
+            reason = f"The address of the data has no {lacking[0]}, which this engine needs."
         raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
     user, password = (None if each is None else unquote(each) for each in (split.username, split.password))
     return Address(host, port, path, user, password, settings)
@@ -237,6 +248,12 @@ class ConnectedWarehouse(RemoteEngine):
         self._connection: Any = connect()
         self._running: Any = None
         super().__init__(dialect, self.look_up(names), time_limit=time_limit)
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views of `default_schema`, of those that this user may read."""
+        place = self.dialect.parameter.replace("{n}", "1")
+        listed = self.fetch(Statement(_TABLES.format(place), (self.default_schema,), ("VARCHAR",)))
+        return [ListedTable(str(name)) for name in listed.column(0).to_pylist()]
 
     @abstractmethod
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of any driver

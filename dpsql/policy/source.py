@@ -27,6 +27,7 @@ _NO_DUCKDB = re.compile(r".*\.(?:parquet|csv)", re.IGNORECASE | re.DOTALL)
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
 _HIDDEN = r"\w*(?:pass(?!file=)|pwd|token|secret|(?:api|access|account|private|shared)_?key|signature)"
+_SECRET_OPTION = re.compile(rf"(?!.*\.jwt_private_key$).*?{_HIDDEN}.*", re.IGNORECASE | re.DOTALL)  # which is a path
 _SETTING = re.compile(rf"(?!{_HIDDEN})[a-z_]+=[^#;]*", re.IGNORECASE)
 
 
@@ -111,6 +112,10 @@ class DataSource:
         between = ";" if mark == ";" else "&"
         kept = between.join(setting for setting in settings.split(between) if _SETTING.fullmatch(setting))
         return f"{self.scheme}:{f'//{user}@' if at else ''}{location}{mark if kept else ''}{kept}"
+
+    def options_without_secrets(self) -> dict[str, str]:
+        """Return the options that may be stored: those whose names say nothing of a password, token or key."""
+        return {name: value for name, value in self.options.items() if _SECRET_OPTION.fullmatch(name) is None}
 
     def __repr__(self) -> str:
         return f"DataSource({str(self)!r})"

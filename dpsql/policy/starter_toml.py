@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpsql.dialects import propose_query
 from dpsql.policy.model import Budget, Limits
 from dpsql.policy.name_evidence import find_identifier
 from dpsql.policy.quoting import quote, spell
+from dpsql.policy.source import DataSource
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 from dpsql.quantities import Delta
 
@@ -53,6 +54,8 @@ _SUMMED = re.compile(r"DOUBLE|DECIMAL\(.*\)"), re.compile(r"(?:SMALL|BIG)INT|INT
 _IDENTIFIER = re.compile(r"(?:^|_)(?i:id|no|nr|key|code)$|[a-z]Id$")
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
+_ELSEWHERE = "an environment variable or a file that the client of the engine reads"
+_WITH_OPTIONS = "Add them below [source.options], and let only yourself read the file."
 _WITH_ADDRESS = "url again, and let only yourself read the file"
 _SECRETS = {
     "mysql": "$MYSQL_PWD",
@@ -77,26 +80,31 @@ _AFTER_BOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Facts about data: its file name, its tables, tables that no policy can name, broken views, and a URL if any.
+    """Facts about data: its file name, its tables, tables that no policy can name, broken views, and its engine if any.
 
-    The URL is without the password or token that it may have had, which `has_secret` says.
+    The URL and the options of the engine are written without passwords and tokens.
     """
 
     origin: str
     tables: tuple[FoundTable, ...]
     unnamed: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    url: str = ""
-    has_secret: bool = False
+    source: DataSource | None = None
 
     @property
-    def secret_note(self) -> str:
-        """What to do about a password that the URL had; "" where it had none."""
-        if not self.has_secret:
-            return ""
-        scheme = self.url.partition(":")[0]
-        place = _SECRETS.get(scheme, "an environment variable or a file that the client of the engine reads")
-        return f"The address had a password or a token, which is not written here. Put it into {place}."
+    def secret_notes(self) -> list[str]:
+        """What to do about passwords that the URL and the options had."""
+        if self.source is None:
+            return []
+        notes = []
+        if self.source.without_passwords() != self.source.url:
+            place = _SECRETS.get(self.source.scheme, _ELSEWHERE)
+            notes.append(f"The address had a password or a token, which is not written here. Put it into {place}.")
+        hidden = sorted({*self.source.options} - {*self.source.options_without_secrets()})
+        if hidden:
+            names = ", ".join(map(quote, hidden))
+            notes.append(f"Options that may be secret are not written here: {names}. {_WITH_OPTIONS}")
+        return notes
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
@@ -112,7 +120,7 @@ class Starter:
     decisions: tuple[Decision, ...]
     skipped: list[tuple[str, str]]
     has_url: bool = False
-    secret_note: str = ""
+    secret_notes: Sequence[str] = ()
 
     @property
     def reading(self) -> str:
@@ -140,7 +148,7 @@ class Starter:
         left = len(self.decisions) - decided
         told = [line for decision in self.decisions for line in _explain_decision(decision)]
         told += [f"{name}: skipped. {why}" for name, why in self.skipped]
-        told += [self.secret_note] if self.secret_note else []
+        told += self.secret_notes
         if not decided:
             end = "No table was decided, so this policy cannot be used yet: decide at least one in the file."
         else:
@@ -155,9 +163,8 @@ def starter(found: Found) -> Starter:
         _comment(_HEAD.format(origin=quote(found.origin), rows=_describe_reading(found))),
         [f'ledger = "{LEDGER}"  # {_LEDGER_NOTE}'],
     ]
-    if found.url:
-        url = f"url = {quote(found.url)}  # the engine that has the data"
-        blocks.append(["[source]", url, *_comment(found.secret_note)])
+    if found.source is not None:
+        blocks += _list_source(found.source, found.secret_notes)
     blocks += [list(_budget()), list(_limits()), _SQL]
     blocks += [list(_decided(decision)) for decision in decisions if decision.unit is not None]
     blocks += [list(_undecided(decision)) for decision in decisions if decision.unit is None]
@@ -165,7 +172,16 @@ def starter(found: Found) -> Starter:
     if not decisions:
         blocks.append(["# The database has no table that a policy could name."])
     text = "\n\n".join("\n".join(block) for block in blocks) + "\n"
-    return Starter(text, decisions, found.skipped, has_url=bool(found.url), secret_note=found.secret_note)
+    return Starter(text, decisions, found.skipped, has_url=found.source is not None, secret_notes=found.secret_notes)
+
+
+def _list_source(source: DataSource, notes: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the blocks that name the engine, and its options."""
+    url = f"url = {quote(source.without_passwords())}  # the engine that has the data"
+    yield ["[source]", url, *(line for note in notes for line in _comment(note))]
+    options = source.options_without_secrets()
+    if options:
+        yield ["[source.options]", *(f"{quote(name)} = {quote(value)}" for name, value in options.items())]
 
 
 def _describe_reading(found: Found) -> str:

@@ -9,6 +9,7 @@ groups as others, but different ones.
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -145,8 +146,9 @@ def open_kit(kit: Kit, through: Kit | None = None) -> OpenEngine:
 
 
 def open_tables(kit: Kit, tables: Mapping[str, pa.Table]) -> OpenEngine:
-    """Return an engine of a kit over the given tables."""
+    """Return an engine of a kit over the given tables, which is closed at the end of the process at the latest."""
     engine = kit.open(tables)
+    atexit.register(engine.close)  # while modules are there: drivers print what a connection left open does later
     numbers = {column.name for column in engine.columns("reads") if parse_type(column.type).is_number}
     return OpenEngine(engine, build_catalog(engine, _build_policy(numbers)))
 

@@ -25,6 +25,7 @@ class FakeBigQuery:
 
     run: Callable[[str, Mapping[str, str | None]], Answer]
     tables: dict[str, list[Json]] = field(default_factory=dict)  # "dataset.table" to the fields
+    collations: dict[str, str] = field(default_factory=dict)  # the same, to the default collation
     add: Callable[[Json], None] = lambda _: None
     jobs: dict[str, Json] = field(default_factory=dict)
     asked: list[Json] = field(default_factory=list)  # configurations of the jobs
@@ -67,9 +68,11 @@ def _handler(project: FakeBigQuery) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if found := re.search(r"/datasets/([^/]+)/tables/([^/]+)$", path):
-                fields = project.tables.get(".".join(found.groups()))
+                name = ".".join(found.groups())
+                fields, collation = project.tables.get(name), project.collations.get(name, "")
                 place = dict(zip(("projectId", "datasetId", "tableId"), ("shop", *found.groups()), strict=True))
-                self._send({"schema": {"fields": fields}, "tableReference": place} if fields else None)
+                table = {"schema": {"fields": fields}, "tableReference": place, "defaultCollation": collation}
+                self._send(table if fields else None)
             elif found := re.search(r"/datasets/([^/]+)/tables$", path):
                 names = [
                     name.removeprefix(f"{found[1]}.") for name in project.tables if name.startswith(f"{found[1]}.")

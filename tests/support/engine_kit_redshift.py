@@ -1,9 +1,11 @@
 """Kit of Redshift's statements on the PostgreSQL of this run, for the part of the language that both have."""
 
 from support.postgres_kit import server
+from support.redshift_kit import RedshiftOnPostgres
 
 from dpsql.testing.kits.redshift import create_kit
 
 __all__ = ["KIT"]
 
-KIT = create_kit(server().url("public").partition("&")[0].replace("postgresql:", "redshift:", 1)).sample(24)
+_URL = server().url("public").partition("&")[0].replace("postgresql:", "redshift:", 1)
+KIT = create_kit(_URL, engine=RedshiftOnPostgres).sample(24)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ from dpsql.engines.warehouse import (
     refuse_options,
     unreachable,
 )
+from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +33,8 @@ __all__ = ["AthenaEngine"]
 
 _DRIVER = "pyathena"
 _OPTIONS = frozenset(["endpoint_url", "poll_interval"])
+_ANSWERS = frozenset(["work_group", "s3_staging_dir"])
+_VARIABLES = ("AWS_ATHENA_WORK_GROUP", "AWS_ATHENA_S3_STAGING_DIR")  # which PyAthena reads
 
 
 class AthenaEngine(ConnectedWarehouse):
@@ -38,6 +42,7 @@ class AthenaEngine(ConnectedWarehouse):
 
     def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
         self._place = place
+        self.default_schema = place[1].lower()
         super().__init__(ATHENA, sources, connect=connect, time_limit=time_limit)
 
     @classmethod
@@ -57,6 +62,10 @@ class AthenaEngine(ConnectedWarehouse):
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
         known = ("work_group", "s3_staging_dir", "profile_name")
         address = parse_address(url, parts=("region", "catalog", "database"), known=known)
+        if not _ANSWERS.intersection(address.settings) and not any(map(os.environ.get, _VARIABLES)):
+            hint = "Add ?work_group=NAME or ?s3_staging_dir=s3://BUCKET/FOLDER/ to it."
+            reason = "The address of the data does not say where Athena puts its answers."
+            raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
         endpoint = {name: options[name] for name in ("endpoint_url",) if name in options}
         connect = partial(
             pyathena.connect,

@@ -134,12 +134,13 @@ class BigQueryEngine(RemoteEngine):
         """Return the table "name", or "dataset.name" of the same project; its name is case-sensitive."""
         dataset, _, table = name.rpartition(".")
         relation = (self._dataset[0], dataset or self._dataset[1], table)
-        fields: Any = None
+        found: Any = None
         with suppress(Exception):
-            fields = self._client.get_table(".".join(relation)).schema
-        if not fields:
+            found = self._client.get_table(".".join(relation))
+        if found is None or not found.schema:
             raise table_missing(name, engine="BigQuery")
-        rows = ((relation, field.name, _name_type(field)) for field in fields)
+        collation = found.to_api_repr().get("defaultCollation", "")  # of the table, which columns may have from it
+        rows = ((relation, field.name, _name_type(field, collation)) for field in found.schema)
         return choose_table(name, rows, engine="BigQuery", wanted=relation)
 
     def list_tables(self) -> Iterable[ListedTable]:
@@ -163,13 +164,16 @@ def _read_bytes(options: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-def _name_type(field: bigquery.SchemaField) -> str:
-    """Return DuckDB's name of a type, or BigQuery's for one that dpsql does not compute with."""
+def _name_type(field: bigquery.SchemaField, collation: str) -> str:
+    """Return DuckDB's name of a type, or BigQuery's for one that dpsql does not compute with.
+
+    `collation` is that of text whose field names none.
+    """
     kind = str(field.field_type)
     if field.mode == "REPEATED":
         return f"ARRAY({kind})"
     if kind in {"NUMERIC", "BIGNUMERIC"} and field.precision is not None:
         return name_decimal(int(field.precision), int(field.scale or 0))
-    if field.to_api_repr().get("collation"):
+    if kind == "STRING" and field.to_api_repr().get("collation", collation):
         return f"{kind} COLLATE"
     return _TYPES.get(kind, kind)

@@ -20,6 +20,7 @@ from dpsql.engines.warehouse import (
     refuse_options,
     unreachable,
 )
+from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,7 @@ _TYPES = {
     "bigint": "BIGINT",
     "float": "FLOAT",
     "double": "DOUBLE",
-    "string": "VARCHAR",  # one with a collation is another type
+    **dict.fromkeys(["string", "string collate UTF8_BINARY"], "VARCHAR"),  # another collation is another type
     "date": "DATE",
     "timestamp": "TIMESTAMP",  # of UTC, as the session is
     "timestamp_ntz": "TIMESTAMP",
@@ -60,6 +61,7 @@ class DatabricksEngine(ConnectedWarehouse):
 
     def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
         self._place = place
+        self.default_schema = place[1].lower()
         super().__init__(DATABRICKS, sources, connect=connect, time_limit=time_limit)
 
     @classmethod
@@ -77,14 +79,15 @@ class DatabricksEngine(ConnectedWarehouse):
         sql = import_driver(_DRIVER, engine="Databricks", extra="databricks")
         hint = f"The options are {', '.join(sorted(_OPTIONS))}."
         refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
-        address = parse_address(url, parts=("host", "catalog", "schema"), known=("http_path",))
+        needed = {"http_path": "/sql/1.0/warehouses/ID"}
+        address = parse_address(url, parts=("host", "catalog", "schema"), known=(), needed=needed)
         limit = {} if time_limit is None else {"STATEMENT_TIMEOUT": f"{max(1, round(time_limit + _GRACE)):d}"}
         named = {f"_{name}" if name.startswith("tls_") else name: value for name, value in options.items()}
         connect = partial(
             sql.connect,
             server_hostname=address.host,
             _port=address.port or 443,
-            http_path=address.settings.get("http_path", ""),
+            http_path=address.settings["http_path"],
             access_token=address.password,
             catalog=address.path[0],
             schema=address.path[1],
@@ -94,6 +97,9 @@ class DatabricksEngine(ConnectedWarehouse):
             user_agent_entry="dpsql",
             **named,
         )
+        if address.password is None and not {"auth_type", "oauth_client_id"} & options.keys():
+            hint = "Write databricks://token:TOKEN@HOST/..., or set auth_type in [source.options]."
+            raise EngineError("engine-unreachable", "The address has no token.", hint=hint, place="source.url")
         engine = None
         with suppress(Exception):
             engine = cls(address.path, {}, connect=connect, time_limit=time_limit)

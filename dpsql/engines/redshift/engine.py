@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.redshift import REDSHIFT
-from dpsql.engines.base import Registered, Statement
+from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.warehouse import (
     ConnectedWarehouse,
     Sources,
@@ -39,6 +39,10 @@ SELECT CAST(table_schema AS VARCHAR) AS s, CAST(table_name AS VARCHAR) AS t, CAS
 FROM information_schema.columns WHERE table_schema = CAST($1 AS VARCHAR) AND table_name = CAST($2 AS VARCHAR)
 ORDER BY ordinal_position
 """
+_TABLES = (
+    "SELECT CAST(table_schema AS VARCHAR) AS s, CAST(table_name AS VARCHAR) AS t FROM information_schema.tables "
+    "ORDER BY 1, 2"
+)
 _TYPES = {
     "boolean": "BOOLEAN",
     "smallint": "SMALLINT",
@@ -55,6 +59,8 @@ _TYPES = {
 
 class RedshiftEngine(ConnectedWarehouse):
     """Engine on a database of Redshift; the tables stay there."""
+
+    default_schema = "public"
 
     @classmethod
     def open(
@@ -108,7 +114,7 @@ class RedshiftEngine(ConnectedWarehouse):
     def found(self, name: str) -> Registered:
         """Return the table "name" of the schema public, or "schema.name"."""
         schema, _, table = name.rpartition(".")
-        wanted = (schema or "public", table)
+        wanted = (schema or self.default_schema, table)
         rows: list[tuple[Any, ...]] = []
         with suppress(Exception):
             answer = self.fetch(Statement(_COLUMNS.strip(), wanted))
@@ -117,6 +123,13 @@ class RedshiftEngine(ConnectedWarehouse):
             ((str(row[0]), str(row[1])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5])) for row in rows
         )
         return choose_table(name, found, engine="Redshift", wanted=wanted)
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views of all schemas but the system's, those of public without it."""
+        listed = self.fetch(Statement(_TABLES))
+        for schema, table in zip(*(column.to_pylist() for column in listed.columns), strict=True):
+            if schema != "information_schema" and not schema.startswith("pg_"):
+                yield ListedTable(table if schema == self.default_schema else f"{schema}.{table}")
 
 
 def _set(connection: Any, settings: Mapping[str, str]) -> None:  # noqa: ANN401 - as above

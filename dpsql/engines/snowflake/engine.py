@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.snowflake import SNOWFLAKE
-from dpsql.engines.base import Registered, Statement
+from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.warehouse import (
     Address,
     ConnectedWarehouse,
@@ -21,6 +21,7 @@ from dpsql.engines.warehouse import (
     refuse_options,
     unreachable,
 )
+from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,10 @@ SELECT table_schema, table_name, column_name, data_type, numeric_precision, nume
 FROM information_schema.columns WHERE UPPER(table_schema) = UPPER(:1) AND UPPER(table_name) = UPPER(:2)
 ORDER BY table_schema, table_name, ordinal_position
 """
+_TABLES = """
+SELECT table_schema, table_name FROM information_schema.tables WHERE UPPER(table_schema) = UPPER(:1)
+ORDER BY table_schema, table_name
+""".strip()
 _TYPES = {
     "TEXT": "VARCHAR",
     "FLOAT": "DOUBLE",
@@ -77,7 +82,7 @@ class SnowflakeEngine(ConnectedWarehouse):
         time_limit: float | None,
     ) -> None:
         self._database, *schema = address.path
-        self._schema = "".join(schema)
+        self.default_schema = "".join(schema)
         super().__init__(SNOWFLAKE, sources, connect=connect, time_limit=time_limit)
 
     @classmethod
@@ -139,13 +144,29 @@ class SnowflakeEngine(ConnectedWarehouse):
     def found(self, name: str) -> Registered:
         """Return the table "name" or "schema.name", by its spelling or, where that is clear, in any case."""
         schema, _, table = name.rpartition(".")
-        wanted = (schema or self._schema, table)
-        rows = self.fetch(Statement(_COLUMNS.strip(), wanted))
+        wanted = (schema or self.default_schema, table)
+        rows = self._read_catalog(Statement(_COLUMNS.strip(), wanted))
         found = (
             ((self._database, *map(str, row[:2])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5]))
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)
         )
         return choose_table(name, found, engine="Snowflake", wanted=wanted)
+
+    def list_tables(self) -> Iterable[ListedTable]:
+        """Return the tables and views of the schema of the address, or of those with that name in another case."""
+        rows = self._read_catalog(Statement(_TABLES, (self.default_schema,)))
+        listed = [*zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+        exact = [table for schema, table in listed if schema == self.default_schema]
+        return [ListedTable(str(name)) for name in exact or sorted({table for _, table in listed})]
+
+    def _read_catalog(self, statement: Statement) -> pa.Table:
+        """Return the answer to a statement of the catalog, the first one that a warehouse runs."""
+        with suppress(Exception):
+            return self.fetch(statement)
+        hint = "Check the database in the address, and name a warehouse that the role may use behind the schema: "
+        hint += "?warehouse=NAME&role=NAME"
+        reason = "Snowflake takes the login, but does not read its catalog for this user."
+        raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
 
 
 _CLIENT = {"use_high_precision": "true", "max_timestamp_precision": "microseconds"}

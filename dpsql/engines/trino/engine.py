@@ -39,6 +39,7 @@ class TrinoEngine(ConnectedWarehouse):
 
     def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
         self._place = place
+        self.default_schema = place[1].lower()
         super().__init__(TRINO, sources, connect=connect, time_limit=time_limit)
 
     @classmethod

@@ -271,7 +271,10 @@ class PortableWriter(Writer):
         """
         words = {name: _word(type_) for name, type_ in self.types.items()}
         salt = self.bind("".join(f"{each:016x}" for each in salts))
-        parts = [f"CAST({salt} AS VARCHAR)", self._text(unit, hashed=words.get(unit) not in _WITHOUT_COMMA)]
+        parts = [
+            self._digested(f"CAST({salt} AS VARCHAR)"),
+            self._text(unit, hashed=words.get(unit) not in _WITHOUT_COMMA),
+        ]
         for at, name in enumerate(names, 1):
             text = self._text(name, hashed=at < len(names) and words.get(name) not in _WITHOUT_COMMA)
             parts.append(f"COALESCE(',' || {text}, ';')")
@@ -282,7 +285,11 @@ class PortableWriter(Writer):
         family = _word(self.types[name]) if name in self.types else ""
         form = self.dialect.form("cast", (family, "TEXT")) if family in _PRINTED else None
         text = f"CAST({name} AS VARCHAR)" if form is None else self._marked(self._typed(form, TEXT), (name,))
+        text = self._digested(text)
         return self._marked(self._found("md5", (_word(TEXT),)), (text,)) if hashed else text
+
+    def _digested(self, text: str) -> str:
+        return self._in_form("digested", text, type_=TEXT)
 
     def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:
         """Return IS [NOT] DISTINCT FROM: by the engine's own form or, since what is equal differs, by its equality."""

@@ -152,17 +152,17 @@ def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
 
 
 def bound_pairs(
-    writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[str], bound: Bound, is_ranked: bool
+    writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound, is_ranked: bool
 ) -> str:
     """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
 
     Where `is_ranked`, they have their RANK.
     """
-    numbered = pairs if is_ranked else _rank(writer, pairs, query, names=names, bound=bound)
+    numbered = pairs if is_ranked else _rank(writer, pairs, query=query, names=names, bound=bound)
     return select(["*"], subquery(numbered), where=at_most(RANK, bound.groups))
 
 
-def _rank(writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[str], bound: Bound) -> str:
+def _rank(writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound) -> str:
     draw = writer.draw(names, UNIT, salts=bound.salts)
     if writer.lists:
         return rank_in_lists(writer, subquery(pairs), names=names, by=(draw,), parts=name_parts(query))
@@ -172,9 +172,9 @@ def _rank(writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[st
     return select(["*", alias(rank, RANK)], subquery(pairs))
 
 
-def rank_pairs(writer: Writer, pairs: str, query: PrivateQuery, *, names: Sequence[str], bound: Bound) -> str:
+def rank_pairs(writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound) -> str:
     """Return the SQL for all pairs with the RANK of each within its unit and GROUPS, the number of those."""
-    ranked = _rank(writer, pairs, query, names=names, bound=bound)
+    ranked = _rank(writer, pairs, query=query, names=names, bound=bound)
     if writer.lists:
         return ranked
     return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))

@@ -385,10 +385,10 @@ def _add_up_groups(
     if query.reads_total and bound is None and writer.native:
         ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
     elif query.reads_total and bound is None:
-        pairs = number_pairs(writer, pairs, names, parts=name_parts(query))
+        pairs = number_pairs(writer, pairs, names=names, parts=name_parts(query))
     elif bound is not None:
         is_ranked = found.form is Form.RANKS
-        pairs = bound_pairs(writer, pairs, query, names=names, bound=bound, is_ranked=is_ranked)
+        pairs = bound_pairs(writer, pairs, query=query, names=names, bound=bound, is_ranked=is_ranked)
     source = source or subquery(pairs)
     if query.reads_total and not units:
         groups, sums = select([*columns, sum_first()], source, group_by=by), name_sums(query)
@@ -437,7 +437,7 @@ def _rewrite_weighted_measures(
     writer, names = _open_writer(query)
     ctes, pairs = _build_pairs(writer, query, names=names, found=found)
     if found.form is not Form.RANKS:
-        pairs = rank_pairs(writer, pairs, query, names=names, bound=bound)
+        pairs = rank_pairs(writer, pairs, query=query, names=names, bound=bound)
     weighed = weigh_pairs(writer, pairs, bound=bound, weights=weights, most=most)
     kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
@@ -519,7 +519,7 @@ def _build_groups(
         if writer.native:
             ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
         else:
-            source = subquery(number_pairs(writer, pairs, names))
+            source = subquery(number_pairs(writer, pairs, names=names))
         counted = _count_pairs(query, source, names=names, units=units)
     elif bound is None:
         what = "" if form is Form.PAIRS else distinct(UNIT)

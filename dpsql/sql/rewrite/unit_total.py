@@ -62,7 +62,7 @@ def add_total(groups: str, columns: Sequence[str], *, units: str) -> str:
     return select([*columns, alias(units, TOTAL)], subquery(groups))
 
 
-def number_pairs(writer: Writer, pairs: str, names: Sequence[str], *, parts: Sequence[str] = ()) -> str:
+def number_pairs(writer: Writer, pairs: str, *, names: Sequence[str], parts: Sequence[str] = ()) -> str:
     """Return the SELECT of distinct pairs of keys, UNIT and `parts`, with the RANK of each within its unit."""
     if writer.lists:
         return rank_in_lists(writer, subquery(pairs), names=names, parts=parts)

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from dpsql.engines import Engine
 from dpsql.engines.bigquery.engine import BigQueryEngine
-from dpsql.errors import UsageError
 from dpsql.testing.kit import Kit, rename_tables
-from dpsql.testing.kits.warehouse import fit_calendar, list_texts, name_tables, reach_calendar
+from dpsql.testing.kits.warehouse import fit_calendar, list_texts, name_tables, reach_calendar, require_url
 
 __all__ = ["create_kit"]
 
@@ -35,9 +34,7 @@ def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = No
 
     `load` puts a table with its fields and rows of texts into the dataset; by default, by a load job.
     """
-    if url is None:
-        hint = "Write --url bigquery://project/dataset"
-        raise UsageError("kit-unknown", "The kit of BigQuery needs an address.", hint=hint)
+    url = require_url(url, engine="BigQuery", form="bigquery://project/dataset")
     opened = partial(_open, url, options=options or {}, load=load or _load)
     return Kit("bigquery", opened, fit_calendar, reach_calendar, own=_OWN)
 

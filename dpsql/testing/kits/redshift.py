@@ -10,20 +10,21 @@ import pyarrow.compute as pc
 
 from dpsql.engines import Engine
 from dpsql.engines.redshift.engine import RedshiftEngine
-from dpsql.errors import UsageError
-from dpsql.testing.kit import Kit, rename_tables
-from dpsql.testing.kits.warehouse import fit_calendar, list_statements, name_tables, quote_standard, reach_calendar
+from dpsql.testing.kit import Kit
+from dpsql.testing.kits.warehouse import TableWriter, create_tables, fit_calendar, reach_calendar, require_url
 
 __all__ = ["create_kit"]
 
-_TYPES = {
-    pa.bool_(): "BOOLEAN",
-    pa.int64(): "BIGINT",
-    pa.float64(): "DOUBLE PRECISION",
-    pa.string(): "VARCHAR(12000)",
-    pa.date32(): "DATE",
-    pa.timestamp("us"): "TIMESTAMP",
-}
+_WRITER = TableWriter(
+    {
+        pa.bool_(): "BOOLEAN",
+        pa.int64(): "BIGINT",
+        pa.float64(): "DOUBLE PRECISION",
+        pa.string(): "VARCHAR(12000)",
+        pa.date32(): "DATE",
+        pa.timestamp("us"): "TIMESTAMP",
+    }
+)
 _OWN = frozenset(["domain_listed", "known_listed"])  # what is listed as 'de ' is 'de' there
 
 
@@ -39,23 +40,22 @@ def _fit(table: pa.Table) -> pa.Table:
     return fitted
 
 
-def create_kit(url: str | None = None, *, options: Mapping[str, str] | None = None) -> Kit:
-    """Return the kit of the database at `url`, in which the user may create tables. They stay there."""
-    if url is None:
-        hint = "Write --url redshift://user:password@host:5439/database"
-        raise UsageError("kit-unknown", "The kit of Redshift needs an address.", hint=hint)
-    return Kit("redshift", partial(_open, url, options=options or {}), _fit, reach_calendar, own=_OWN)
+def create_kit(
+    url: str | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    engine: type[RedshiftEngine] = RedshiftEngine,
+) -> Kit:
+    """Return the kit of the database at `url`, in which the user may create tables. They stay there.
+
+    `engine` is another one for what is not Redshift itself.
+    """
+    url = require_url(url, engine="Redshift", form="redshift://user:password@host:5439/database")
+    opened = partial(_open, url, engine=engine, options=options or {})
+    return Kit("redshift", opened, _fit, reach_calendar, own=_OWN)
 
 
-def _open(url: str, tables: Mapping[str, pa.Table], *, options: Mapping[str, str]) -> Engine:
-    names = name_tables(tables)
-    engine = RedshiftEngine.open(url, {}, options=options)
-    with engine._connection.cursor() as cursor:  # noqa: SLF001 - for kits alone
-        for full, name in names.items():
-            made = list_statements(
-                full, tables[name], types=_TYPES, decimal="DECIMAL({0}, {1})", quote=quote_standard, casts=True
-            )
-            for sql in made:
-                cursor.execute(sql)
-    engine._tables = engine.look_up(names)  # noqa: SLF001 - for kits alone
-    return rename_tables(engine, names)
+def _open(
+    url: str, tables: Mapping[str, pa.Table], *, engine: type[RedshiftEngine], options: Mapping[str, str]
+) -> Engine:
+    return create_tables(engine.open(url, {}, options=options), tables, writer=_WRITER)

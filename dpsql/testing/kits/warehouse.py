@@ -1,25 +1,36 @@
-"""Tables of the conformance suite in warehouses: their calendar, and a CREATE TABLE with INSERTs of literals."""
+"""Tables of the conformance suite in warehouses: their calendar, and a CREATE TABLE with INSERTs of literals.
+
+A kit makes new tables in the schema of its address for each set of tables, and leaves them there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 
+from dpsql.engines import Engine
+from dpsql.engines.warehouse import ConnectedWarehouse
+from dpsql.errors import UsageError
+from dpsql.testing.kit import rename_tables
 from dpsql.testing.tables import fit_table
 
 __all__ = [
     "DAYS",
     "MOMENTS",
+    "TableWriter",
+    "create_tables",
     "fit_calendar",
-    "list_statements",
     "list_texts",
     "name_tables",
     "quote_backslashed",
     "quote_standard",
     "reach_calendar",
+    "require_url",
 ]
 
 _DAY = 86_400_000_000
@@ -53,35 +64,6 @@ def name_tables(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     return {prefix + name: name for name in tables}
 
 
-def list_statements(
-    name: str,
-    table: pa.Table,
-    *,
-    types: Mapping[pa.DataType, str],
-    decimal: str,
-    quote: Callable[[str], str],
-    casts: bool = False,
-) -> Iterator[str]:
-    """Yield the statements that make a table, already with its quoted name, from `table`, which the engine can store.
-
-    `decimal` is the name of a type of numbers, with {0} and {1} for its digits; `quote` writes a text as a literal.
-    With `casts`, texts are not put into columns of other types without a cast.
-    """
-    kinds = [_name(field.type, types=types, decimal=decimal) for field in table.schema]
-    pairs = [*zip(table.column_names, kinds, strict=True)]
-    yield f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in pairs)})"
-    rows = [*zip(*(list_texts(column) for column in table.columns), strict=True)]
-    names = [f"v{at}" for at in range(len(pairs))]
-    shown = ", ".join(f"CAST({each} AS {kind})" for each, kind in zip(names, kinds, strict=True))
-    for at in range(0, len(rows), _ROWS):
-        values = ", ".join(
-            f"({', '.join('NULL' if value is None else quote(value) for value in row)})"
-            for row in rows[at : at + _ROWS]
-        )
-        source = f"SELECT {shown} FROM (VALUES {values}) AS v ({', '.join(names)})" if casts else f"VALUES {values}"
-        yield f"INSERT INTO {name} {source}"
-
-
 def quote_standard(text: str) -> str:
     """Return a text as a literal of standard SQL."""
     return "'" + text.replace("'", "''") + "'"
@@ -93,8 +75,68 @@ def quote_backslashed(text: str) -> str:
     return "'" + "".join(special.get(each, each) for each in text) + "'"
 
 
-def _name(type_: pa.DataType, *, types: Mapping[pa.DataType, str], decimal: str) -> str:
-    return decimal.format(type_.precision, type_.scale) if pa.types.is_decimal(type_) else types[type_]
+@dataclass(frozen=True, slots=True)
+class TableWriter:
+    """Writer of the statements that make a table in a warehouse.
+
+    `types` are its names of types; `decimal` is that of numbers, with {0} and {1} for their digits; `quote` writes a
+    text as a literal. With `casts`, texts are not put into columns of other types without a cast.
+    """
+
+    types: Mapping[pa.DataType, str]
+    decimal: str = "DECIMAL({0}, {1})"
+    quote: Callable[[str], str] = quote_standard
+    casts: bool = True
+
+    def list_statements(self, name: str, table: pa.Table) -> Iterator[str]:
+        """Yield the statements that make a table from `table`, which the engine can store; no name needs quotes."""
+        kinds = [self._name_type(field.type) for field in table.schema]
+        pairs = [*zip(table.column_names, kinds, strict=True)]
+        yield f"CREATE TABLE {name} ({', '.join(f'{column} {kind}' for column, kind in pairs)})"
+        rows = [*zip(*(list_texts(column) for column in table.columns), strict=True)]
+        names = [f"v{at}" for at in range(len(pairs))]
+        shown = ", ".join(f"CAST({each} AS {kind})" for each, kind in zip(names, kinds, strict=True))
+        for at in range(0, len(rows), _ROWS):
+            values = ", ".join(
+                f"({', '.join('NULL' if value is None else self.quote(value) for value in row)})"
+                for row in rows[at : at + _ROWS]
+            )
+            source = f"SELECT {shown} FROM (VALUES {values}) AS v ({', '.join(names)})"
+            yield f"INSERT INTO {name} {source if self.casts else f'VALUES {values}'}"
+
+    def _name_type(self, type_: pa.DataType) -> str:
+        if pa.types.is_decimal(type_):
+            return self.decimal.format(type_.precision, type_.scale)
+        return self.types[type_]
+
+
+def create_tables(
+    engine: ConnectedWarehouse,
+    tables: Mapping[str, pa.Table],
+    *,
+    writer: TableWriter,
+    finish: Callable[[Any], object] = lambda _: None,
+) -> Engine:
+    """Make tables over the connection of an engine, and return it with them, by the names of the suite.
+
+    `finish` takes the cursor of a statement to its end, where `execute` alone does not.
+    """
+    names = name_tables(tables)
+    with engine._connection.cursor() as cursor:  # noqa: SLF001 - for kits alone
+        for full, name in names.items():
+            for sql in writer.list_statements(full, tables[name]):
+                cursor.execute(sql)
+                finish(cursor)
+    engine._tables = engine.look_up(names)  # noqa: SLF001 - for kits alone
+    return rename_tables(engine, names)
+
+
+def require_url(url: str | None, *, engine: str, form: str) -> str:
+    """Return the address of a kit. Raises `UsageError` where there is none; `form` is that of its addresses."""
+    if url is None:
+        hint = f"Write --url {form}"
+        raise UsageError("kit-unknown", f"The kit of {engine} needs an address.", hint=hint)
+    return url
 
 
 def list_texts(column: pa.ChunkedArray) -> list[str | None]:

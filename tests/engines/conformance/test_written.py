@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from sqlglot import parse_one
-from sqlglot.expressions import Query
+from sqlglot import exp, parse_one
 
 from dpsql.dialects import Dialect
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.types import TEXT
 from dpsql.testing import DUCKDB
 from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 
@@ -74,14 +74,27 @@ def test_the_sql_of_a_dialect_is_the_golden_text(engine: str) -> None:
     assert "\n".join(blocks) == file.read_text()
 
 
-@pytest.mark.parametrize("engine", ["athena", "bigquery", "databricks", "redshift", "snowflake", "trino"])
-def test_the_golden_text_of_a_warehouse_is_read_in_its_own_dialect(engine: str) -> None:
-    dialect = dialect_of(engine)
+def parse_golden(engine: str) -> list[exp.Expression]:
+    """Return the golden statements of an engine, parsed in its dialect."""
     blocks = (Path(__file__).parent / "written" / f"{engine}.sql").read_text().split("\n\n")
     statements = [sql for block in blocks if (sql := block.partition("\n")[2].partition("\n-- ")[0]) != "lacking"]
+    return [parse_one(sql, read=dialect_of(engine).sqlglot) for sql in statements]
+
+
+@pytest.mark.parametrize("engine", ["athena", "bigquery", "databricks", "redshift", "snowflake", "trino"])
+def test_the_golden_text_of_a_warehouse_is_read_in_its_own_dialect(engine: str) -> None:
+    statements = parse_golden(engine)
     assert len(statements) > 20
-    for sql in statements:
-        assert isinstance(parse_one(sql, read=dialect.sqlglot), Query)
+    assert all(isinstance(each, exp.Query) for each in statements)
+
+
+@pytest.mark.parametrize("engine", ["redshift", "snowflake"])
+def test_no_text_of_a_stored_column_is_read_with_the_collation_of_the_column(engine: str) -> None:
+    tables = open_kit(DUCKDB).catalog.tables
+    texts = {name for table in tables for name, type_ in table.columns if type_ == TEXT}
+    read = [column for each in parse_golden(engine) for column in each.find_all(exp.Column) if column.name in texts]
+    assert len(read) > 30
+    assert all(column.find_ancestor(exp.Collate) for column in read)
 
 
 def test_what_a_warehouse_sorts_otherwise_is_refused() -> None:

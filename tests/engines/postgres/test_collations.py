@@ -16,6 +16,7 @@ import pytest
 from support.materialized_kit import counted
 from support.materialized_postgres import SCHEMA, Database
 from support.postgres_kit import Server
+from support.redshift_kit import RedshiftOnPostgres
 
 from dpsql.curator import materialize
 from dpsql.engines import Statement, open_exact
@@ -25,7 +26,7 @@ from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, DataSource, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite_all
+from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite_all
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # the package of the tests has no ICU
 pytestmark = [
@@ -95,15 +96,27 @@ def reference() -> Iterator[DuckDBEngine]:
         yield opened
 
 
-def counting(engine: PostgresEngine | DuckDBEngine, text: str, unit: str = "user_id") -> CountingQuery:
+def counting(
+    engine: PostgresEngine | RedshiftOnPostgres | DuckDBEngine,
+    text: str,
+    unit: str = "user_id",
+    *,
+    bound: Bound | None = None,
+) -> CountingQuery:
     catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {"reads": PrivateTable(unit)}))
     query = analyze(text, catalog, accepts_pattern=lambda _: True, clock=lambda: None)  # type: ignore[arg-type, return-value]
     assert isinstance(query, PrivateQuery)
-    return rewrite_all(query)
+    return rewrite_all(query, bound=bound)
 
 
-def answer(engine: PostgresEngine | DuckDBEngine, text: str, unit: str = "user_id") -> list[dict[str, object]]:
-    found = counting(engine, text, unit)
+def answer(
+    engine: PostgresEngine | RedshiftOnPostgres | DuckDBEngine,
+    text: str,
+    unit: str = "user_id",
+    *,
+    bound: Bound | None = None,
+) -> list[dict[str, object]]:
+    found = counting(engine, text, unit, bound=bound)
     table = open_exact(engine.execute(Statement(found.sql, found.parameters, found.types)))
     return table.rename_columns([f"c{at}" for at in range(table.num_columns)]).to_pylist()
 
@@ -209,3 +222,71 @@ def test_links_are_followed_by_the_bytes_of_the_keys(server: Server, key: str, o
         "x": 2,
         "y": 1,
     }
+
+
+IN_REDSHIFT = ("{0}", "{0} = 'a'", "{0} < 'b'", "{0} IN ('A', 'b')", "coalesce({0}, 'B')", "md5({0})")
+IN_REDSHIFT += ("{0} = german", "{0} IN (folded, plain)", "{0} BETWEEN 'A' AND german", "coalesce({0}, german)")
+
+
+def redshift_statements(column: str) -> Iterator[str]:
+    for expression in IN_REDSHIFT:
+        yield f"SELECT {expression.format(column)} AS k FROM reads GROUP BY k TOP 99 PRIVATE"
+    for function in ("min", "max"):
+        ends = f"SELECT user_id, {function}({column}) AS m FROM reads GROUP BY user_id"
+        yield f"SELECT m FROM ({ends}) AS x GROUP BY m TOP 99 PRIVATE"
+    joined = f"reads AS r JOIN (SELECT DISTINCT user_id, {column} AS k FROM reads) AS x"
+    yield f"SELECT r.german FROM {joined} ON r.user_id = x.user_id AND r.folded = x.k GROUP BY ALL TOP 99 PRIVATE"
+    both = f"SELECT user_id, {column} AS k FROM reads UNION SELECT user_id, german FROM reads"
+    yield f"SELECT k FROM ({both}) AS x GROUP BY k TOP 99 PRIVATE"
+    first = f"row_number() OVER (PARTITION BY user_id, {column} ORDER BY german) AS r"
+    yield f"SELECT r FROM (SELECT user_id, {first} FROM reads) AS x GROUP BY r TOP 99 PRIVATE"
+
+
+@pytest.fixture(scope="module")
+def redshift(server: Server) -> Iterator[RedshiftOnPostgres]:
+    """Yield an engine over a database with columns that ignore case, as those with CASE_INSENSITIVE do."""
+    columns = {"plain": "varchar(20)", "german": 'varchar(20) COLLATE "de-DE-x-icu"'}
+    columns |= {"folded": "varchar(20) COLLATE folded", "fixed": "char(9) COLLATE folded"}
+    server.run("CREATE DATABASE redshift TEMPLATE german")
+    with psycopg.connect(host=str(server.folder), user="tester", dbname="redshift", autocommit=True) as connection:
+        connection.execute("DROP TABLE reads")
+        made = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+        connection.execute(f"CREATE TABLE reads (user_id bigint, {made})")
+        for unit, word in ((unit, WORDS[(unit * step) % len(WORDS)]) for unit in range(40) for step in (1, 5)):
+            connection.execute("INSERT INTO reads VALUES (%s, %s, %s, %s, %s)", [unit, *[word] * 4])
+        found = connection.execute("SELECT COUNT(DISTINCT folded), COUNT(DISTINCT fixed) FROM reads").fetchall()
+        assert found[0] < (8, 8), "the collation ignores case"
+    url = f"redshift://tester@/redshift?host={server.folder}"
+    with closing(RedshiftOnPostgres.open(url, {"reads": None}, options={})) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("column", ["plain", "german", "folded", "fixed"])
+def test_redshift_compares_text_of_every_collation_by_its_bytes(
+    redshift: RedshiftOnPostgres, reference: DuckDBEngine, column: str
+) -> None:
+    for text in redshift_statements(column):
+        assert answer(redshift, text) == answer(reference, text), text
+
+
+@pytest.mark.parametrize("unit", ["folded", "fixed"])
+def test_units_and_groups_that_differ_in_case_stay_apart_in_redshift(
+    redshift: RedshiftOnPostgres, reference: DuckDBEngine, unit: str
+) -> None:
+    text = "SELECT folded AS k FROM reads GROUP BY k TOP 99 PRIVATE"
+    found = answer(redshift, text, unit)
+    assert found == answer(reference, text, unit)
+    assert {"a", "A"} <= {row["c0"] for row in found}
+    kept = answer(redshift, text, unit, bound=Bound(1, (1, 2)))  # one group of each unit
+    units = len({*WORDS} - {None})
+    assert sum(int(str(row["c1"])) for row in kept) == units
+
+
+@pytest.mark.usefixtures("redshift")
+def test_what_is_unique_in_redshift_is_told_by_bytes(server: Server) -> None:
+    with psycopg.connect(host=str(server.folder), user="tester", dbname="redshift", autocommit=True) as connection:
+        connection.execute("CREATE TABLE people (name varchar(20) COLLATE folded)")
+        connection.execute("INSERT INTO people VALUES ('a'), ('A')")
+    url = f"redshift://tester@/redshift?host={server.folder}"
+    with closing(RedshiftOnPostgres.open(url, {"people": None}, options={})) as engine:
+        assert engine.unique("people", "name")

@@ -51,7 +51,7 @@ def run(sql: str, values: Mapping[str, str | None]) -> Answer:
 
 @contextmanager
 def serve(folder: Path) -> Iterator[tuple[FakeBigQuery, str, dict[str, str]]]:
-    project = FakeBigQuery(run, {"web.reads": FIELDS})
+    project = FakeBigQuery(run, {"web.reads": FIELDS, "web.folded": FIELDS}, {"web.folded": "und:ci"})
     server = project.start()
     port = server.server_address[1]
     try:
@@ -76,7 +76,18 @@ def test_columns_are_read_with_duckdbs_names_of_types(tmp_path: Path) -> None:
             "at": "TIMESTAMP",
             "tags": "ARRAY(STRING)",
         }
-        assert [table.name for table in engine.list_tables()] == ["reads"]
+        assert [table.name for table in engine.list_tables()] == ["reads", "folded"]
+        engine.close()
+
+
+def test_text_may_have_the_default_collation_of_its_table(tmp_path: Path) -> None:
+    with serve(tmp_path) as (_, url, options):
+        engine = BigQueryEngine.open(url, {"folded": None}, options=options)
+        found = {column.name: column.type for column in engine.columns("folded")}
+        assert (found["user_id"], found["article"], found["folded"]) == ("BIGINT", "STRING COLLATE", "STRING COLLATE")
+        policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"folded": dpsql.PrivateTable("article")})
+        with pytest.raises(dpsql.Error):
+            dpsql.connect(engine, policy=policy, ledger=":memory:")
         engine.close()
 
 

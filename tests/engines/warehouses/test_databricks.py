@@ -18,10 +18,10 @@ from dpsql.errors import EngineError, UsageError
 TYPES = ("BIGINT", "VARCHAR", "DATE", "TIMESTAMP", "DOUBLE", "BOOLEAN")
 COLUMNS = pa.table(
     [
-        ["web"] * 5,
-        ["reads"] * 5,
-        ["user_id", "article", "folded", "price", "at"],
-        ["bigint", "string", "string collate utf8_lcase", "decimal(10,2)", "timestamp"],
+        ["web"] * 6,
+        ["reads"] * 6,
+        ["user_id", "article", "folded", "plain", "price", "at"],
+        ["bigint", "string", "string collate UTF8_LCASE", "string collate UTF8_BINARY", "decimal(10,2)", "timestamp"],
     ],
     names=list("abcd"),
 )
@@ -61,7 +61,7 @@ def test_columns_settings_and_values(tmp_path: Path) -> None:
         assert engine.relation("reads") == ("main", "web", "reads")
         found = {column.name: column.type for column in engine.columns("reads")}
         assert (found["user_id"], found["price"], found["at"]) == ("BIGINT", "DECIMAL(10,2)", "TIMESTAMP")
-        assert found["folded"] not in {"VARCHAR", "BIGINT"}
+        assert (found["folded"], found["plain"]) == ("string collate UTF8_LCASE", "VARCHAR")
         settings = {name.rpartition(":")[2].lower(): value for name, value in warehouse.settings.items()}
         assert (settings["ansi_mode"], settings["timezone"], settings["statement_timeout"]) == ("false", "UTC", "12")
         table = open_exact(engine.execute(Statement("SELECT :p1 AS c7", ("it's", None, True), TYPES)))
@@ -114,6 +114,9 @@ def test_what_is_not_opened_says_why_without_the_password(tmp_path: Path) -> Non
             DatabricksEngine.open(url.replace("?", "/more?"), {}, options=options)
         assert unknown.value.code == "engine-unreachable"
         assert "secret" not in str(unknown.value)
+        with pytest.raises(EngineError, match="has no token") as nobody:
+            DatabricksEngine.open(url.replace("token:secret@", ""), {}, options=options)
+        assert nobody.value.code == "engine-unreachable"
         with pytest.raises(UsageError) as option:
             DatabricksEngine.open(url, {}, options={**options, "access_token": "secret"})
         assert option.value.code == "source-option"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from support.postgres_kit import server
+from support.redshift_kit import RedshiftOnPostgres
 
 import dpsql
 from dpsql.engines import Statement, open_exact
@@ -35,9 +38,9 @@ def test_columns_are_read_with_duckdbs_names_of_types(url: str) -> None:
 
 
 def test_blanks_at_the_end_of_a_text_make_no_group_of_their_own(url: str) -> None:
-    private = {"web.reads": dpsql.PrivateTable("user_id")}
-    policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), private, source=dpsql.DataSource(url))
-    with dpsql.connect(policy=policy, ledger=":memory:") as session:
+    policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), {"web.reads": dpsql.PrivateTable("user_id")})
+    engine = RedshiftOnPostgres.open(url, {"web.reads": None}, options={})
+    with closing(engine), dpsql.connect(engine, policy=policy, ledger=":memory:") as session:
         rows = session.sql("SELECT article, COUNT(DISTINCT user_id) AS n FROM web.reads GROUP BY article TOP 4 PRIVATE")
         assert sorted(row[0] for row in rows.fetchall()) == ["a0", "a1", "a2", "a3"]
 

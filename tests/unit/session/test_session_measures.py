@@ -345,9 +345,11 @@ def test_the_line_to_add_is_toml_for_every_name() -> None:
     connection = duckdb.connect()
     connection.execute('CREATE SCHEMA web; CREATE TABLE web.orders (user_id BIGINT, "net price" DOUBLE)')
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"web.orders": dpsql.PrivateTable("user_id")})
-    with dpsql.connect(connection, policy=policy, ledger=":memory:") as session:
-        with pytest.raises(dpsql.Refusal) as refused:
-            session.sql('SELECT SUM("net price") AS n FROM web.orders PRIVATE')
+    with (
+        dpsql.connect(connection, policy=policy, ledger=":memory:") as session,
+        pytest.raises(dpsql.Refusal) as refused,
+    ):
+        session.sql('SELECT SUM("net price") AS n FROM web.orders PRIVATE')
     (line, table) = re.findall(r"add (.*), or another number, under (\[.*\])", refused.value.hint)[0]
     assert tomllib.loads(f"{table}\n{line}") == {"tables": {"web.orders": {"bounds": {"net price": {"max": 500}}}}}
 
