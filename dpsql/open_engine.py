@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -146,14 +147,13 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
         from dpsql.engines.duckdb.worker.engine import open_pattern_worker
 
         open_patterns = open_pattern_worker
-    try:
-        names = tuple(policy.tables)
-        pool = EnginePool(first, open_member, size=size, names=names, open_patterns=open_patterns)
+    with ExitStack() as closing:
+        closing.callback(first.close)
+        pool = EnginePool(first, open_member, size=size, names=tuple(policy.tables), open_patterns=open_patterns)
+        closing.callback(pool.close)
         if settings.answer_grid_ms is not None:  # whether a statement has to wait for that depends on others
             pool.open_all()
-    except BaseException:
-        first.close()
-        raise
+        closing.pop_all()
     return pool, size
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -40,9 +41,12 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False) -> None
     details = list(_format_details(answer)) if detailed else []
     if layout == "table":
         screen = open_console()
-        screen.print(answer)
-        if details:
-            screen.print("\n".join(details), style="dim", markup=False)
+        with nullcontext() if sys.stdout.isatty() else screen.capture() as captured:
+            screen.print(answer)
+            if details:
+                screen.print("\n".join(details), style="dim", markup=False)
+        if captured is not None:  # without the blanks that fill the last column
+            sys.stdout.write("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
         return
     if layout == "json":
         from dpsql.answer_json import encode_answer

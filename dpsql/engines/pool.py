@@ -54,6 +54,7 @@ class EnginePool:
         self._changed = threading.Condition()
         self._free = [first]
         self._count = 1  # of members that are open or being opened
+        self._own: list[Engine | None] = []  # the member of each place, once `open_all` has given every place its own
         self._closed = False
         # with several members, their files must be the same, so no other version may be opened from now on
         found = {name: find_data_version(first, name) for name in names} if size > 1 else {}
@@ -112,31 +113,37 @@ class EnginePool:
         )
 
     def open_all(self) -> None:
-        """Open all members now, so that no statement waits for that; raises what opening them raises."""
-        while True:
+        """Open all members now, one for each place, and from then on as soon as one is lost; raise what that raises.
+
+        No statement then waits for the member of another place: `engine-closed` is raised where its own cannot be
+        opened.
+        """
+        members = [self._first]
+        while len(members) < self._size:
             with self._changed:
-                if self._count >= self._size or self._closed:
-                    return
                 self._count += 1
             try:
-                member = self._open_member()
+                members.append(self._open_member())
             except BaseException:
                 self._forget()
                 raise
-            self._give_back(member, usable=True)
+            self._give_back(members[-1], usable=True)
+        self._own = [*members]
 
     @contextmanager
-    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+    def turn(self, stop: Stop | None = None, *, place: int | None = None) -> Iterator[None]:
         """Keep a member for the body, in which this thread's statements run in it; wait while all are busy.
 
-        Raises `engine-closed` if none can run, and `statement-stopped` if `stop` returns True during the wait.
+        It is the one of this place, where each has its own; a turn within a turn has the same. Raises `engine-closed`
+        if none can run, and `statement-stopped` if `stop` returns True during the wait.
         """
-        with self._use(stop) as member:
+        former: Engine | None = getattr(self._turn, "member", None)
+        with self._hold(stop, place) as member:
             self._turn.member = member
             try:
                 yield
             finally:
-                self._turn.member = None
+                self._turn.member = former
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT, in the member of the caller's turn or in one that is free."""
@@ -159,19 +166,19 @@ class EnginePool:
                 closing.callback(member.close)
 
     @contextmanager
-    def _hold(self, stop: Stop | None) -> Iterator[Engine]:
+    def _hold(self, stop: Stop | None, place: int | None = None) -> Iterator[Engine]:
         """Hold the member of the caller's turn during the body, or one that is free."""
         member: Engine | None = getattr(self._turn, "member", None)
         if member is not None:
             yield member
             return
-        with self._use(stop) as taken:
+        with self._use(stop, place) as taken:
             yield taken
 
     @contextmanager
-    def _use(self, stop: Stop | None) -> Iterator[Engine]:
+    def _use(self, stop: Stop | None, place: int | None) -> Iterator[Engine]:
         """Hold a member that is ready during the body; one on which it failed is made ready again, or discarded."""
-        member, turn = self._enter(stop)
+        member, turn = self._enter(stop, place)
         is_usable = False
         try:
             with turn:
@@ -182,11 +189,14 @@ class EnginePool:
                 is_usable = is_usable or _is_ready(member)
             finally:
                 self._give_back(member, usable=is_usable)
+            if not is_usable and self._own and place is not None:
+                with suppress(UsageError), self._use(None, place):  # opened again before the failure is told
+                    pass
 
-    def _enter(self, stop: Stop | None) -> tuple[Engine, ExitStack]:
+    def _enter(self, stop: Stop | None, place: int | None) -> tuple[Engine, ExitStack]:
         """Return a member and its turn; replace members that can run nothing."""
         while True:
-            member, is_last_resort = self._take(stop)
+            member, is_last_resort = self._take(stop, place)
             turn = ExitStack()
             try:
                 turn.enter_context(take_turn(member, stop))
@@ -200,9 +210,9 @@ class EnginePool:
             else:
                 return member, turn
 
-    def _take(self, stop: Stop | None) -> tuple[Engine, bool]:
+    def _take(self, stop: Stop | None, place: int | None) -> tuple[Engine, bool]:
         """Return a member that is free, or a new one; say whether there is no other to try."""
-        member = self._wait(stop, may_open=True)
+        member = self._wait(stop, place, may_open=True)
         if member is not None:
             return member, False
         opened: Engine | None = None
@@ -213,23 +223,46 @@ class EnginePool:
             if opened is None:
                 self._forget()
         if opened is not None:
+            self._assign(opened, place)
             return opened, True
-        member = self._wait(stop, may_open=False)
+        if self._own:
+            raise engine_closed()
+        member = self._wait(stop, place, may_open=False)
         return (self._first, True) if member is None else (member, False)
 
-    def _wait(self, stop: Stop | None, *, may_open: bool) -> Engine | None:
+    def _wait(self, stop: Stop | None, place: int | None, *, may_open: bool) -> Engine | None:
         """Return a free member, once there is one; None, counted as a member, where one may be opened or none is."""
         with self._changed:
-            while not self._closed and not self._free and self._count >= (self._size if may_open else 1):
+            while not self._closed and not (free := self._find_free(place)) and not self._lacks(place, may_open):
                 self._changed.wait(None if stop is None else LOOK)
                 if stop is not None and stop():
                     raise statement_stopped()
             if self._closed:
                 raise engine_closed()
-            if self._free:
-                return self._free.pop()
+            if free:
+                member = free[-1]
+                self._free.remove(member)
+                return member
             self._count += 1
             return None
+
+    def _find_free(self, place: int | None) -> list[Engine]:
+        """Return the free members that a statement of this place may have."""
+        if not self._own or place is None:
+            return self._free
+        return [member for member in self._free if member is self._own[place % self._size]]
+
+    def _lacks(self, place: int | None, may_open: bool) -> bool:  # noqa: FBT001 - that of `_wait`
+        """Return whether another member may be opened for this place, or there is none at all."""
+        if self._own and place is not None:
+            return self._own[place % self._size] is None
+        return self._count < (self._size if may_open else 1)
+
+    def _assign(self, member: Engine, place: int | None) -> None:
+        """Let a new member be that of the place for which it was opened."""
+        with self._changed:
+            if None in self._own:
+                self._own[self._own.index(None) if place is None else place % self._size] = member
 
     def _open_member(self) -> Engine:
         """Return another engine; raise `engine_closed` where its tables or files are not those of the first."""
@@ -244,13 +277,15 @@ class EnginePool:
 
     def _give_back(self, member: Engine, *, usable: bool) -> None:
         if not usable:
+            with self._changed:
+                self._own = [None if own is member else own for own in self._own]
             self._forget()
             if member is not self._first:
                 member.close()
             return
         with self._changed:
             self._free.append(member)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _forget(self) -> None:
         with self._changed:

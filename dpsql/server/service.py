@@ -288,7 +288,8 @@ class _Resources:
     def check(self) -> Check:
         """Return the report of the policy, checked against the data at the first call."""
         if self._check is None:
-            with self._private_queue.place("", QueueTerms(self.policy.engine.answer_grid_ms)):
+            terms = QueueTerms(self.policy.engine.answer_grid_ms)
+            with self._private_queue.place("", terms) as place, self._engine.turn(place=place.number):
                 self._check = check_engine(self._engine, self.policy, tables=self.policy.tables)
         return self._check
 

@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dpsql.engines import find_data_version, read_confinement, take_turn
+from dpsql.engines.pool import EnginePool
 from dpsql.engines.public_pool import within
 from dpsql.engines.schema_reader import find_descriptions
-from dpsql.server.engine_queue import EngineQueue, QueueTerms
+from dpsql.errors import EngineError
+from dpsql.server.engine_queue import EngineQueue, Place, QueueTerms, engine_busy
 from dpsql.server.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
@@ -86,7 +89,8 @@ class SharedEngine:
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether the values of a column are distinct."""
-        with self.turn():
+        with self._enter() as (place, _):
+            place.has_run = True
             return self._engine.unique(name, column)
 
     def accepts_pattern(self, pattern: str) -> bool:
@@ -96,23 +100,62 @@ class SharedEngine:
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Wait for this analyst's turn, and run the body in it; raise `engine-busy` if that takes too long."""
-        deadline = time.monotonic() + self._limit
-        with self._queue.place(self._analyst, self._terms, stop=stop), take_turn(self._engine, stop):
-            self._turn.deadline = deadline
-            try:
-                yield
-            finally:
-                self._turn.deadline = None
+        with self._enter(stop):
+            yield
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT, in the turn of the caller or in one of its own; it fails at the time limit."""
-        deadline: float | None = getattr(self._turn, "deadline", None)
-        if deadline is None:
-            with self.turn(stop):
-                return self.execute(statement, stop=stop)
-        if not math.isinf(deadline):
-            stop = within(deadline - time.monotonic(), stop)
-        return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
+        with self._enter(stop) as (place, deadline):
+            place.has_run = True
+            if not math.isinf(deadline):
+                stop = within(deadline - time.monotonic(), stop)
+            return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
+
+    @contextmanager
+    def _enter(self, stop: Stop | None = None) -> Iterator[tuple[Place, float]]:
+        """Run the body in the turn of the caller, or in a new one; yield its place, and when its time is over."""
+        current: tuple[Place, float] | None = getattr(self._turn, "current", None)
+        if current is not None:
+            yield current
+            return
+        began = time.monotonic()
+        with (
+            self._queue.place(self._analyst, self._terms, stop=stop) as place,
+            self._keep(place, began=began, stop=stop),
+        ):
+            self._turn.current = place, began + self._limit
+            try:
+                yield self._turn.current
+            finally:
+                self._turn.current = None
+
+    @contextmanager
+    def _keep(self, place: Place, *, began: float, stop: Stop | None) -> Iterator[None]:
+        """Wait until the engine is ready, and keep it for the body; raise `engine-busy` if that takes too long."""
+
+        def is_late() -> bool:
+            return time.monotonic() - began > _WAIT * self._limit
+
+        def should_stop() -> bool:
+            return is_late() or (stop is not None and stop())
+
+        is_kept = False
+        waits = stop if math.isinf(self._limit) else should_stop
+        try:
+            with self._find_turn(place, waits):
+                if not is_late():
+                    is_kept = True
+                    yield
+        except EngineError:
+            if is_kept or not is_late():
+                raise
+        if not is_kept:
+            raise engine_busy("The engine was not ready in time.")
+
+    def _find_turn(self, place: Place, stop: Stop | None) -> AbstractContextManager[None]:
+        if isinstance(self._engine, EnginePool):
+            return self._engine.turn(stop, place=place.number)
+        return take_turn(self._engine, stop)
 
     def close(self) -> None:
         """Do nothing: the service closes the engine."""
@@ -127,7 +170,8 @@ class SharedPublic:
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT over public tables, in this analyst's turn."""
-        with self._queue.place(self._analyst, self._terms, stop=stop):
+        with self._queue.place(self._analyst, self._terms, stop=stop) as place:
+            place.has_run = True
             return self._public.execute(statement, stop=stop)
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.pool import EnginePool
 from dpsql.engines.postgres.engine import PostgresEngine
-from dpsql.errors import EngineError, Refusal, UsageError
+from dpsql.errors import EngineError, Error, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
 from dpsql.plan import grid as time_grid
 from dpsql.server.service import Service
@@ -47,6 +48,19 @@ def until(condition: Callable[[], object]) -> None:
 
 def run(engine: Any, sql: str, **named: Any) -> pa.Table:
     return open_exact(engine.execute(Statement(sql), **named))
+
+
+def insist(open_one: Callable[[], Any]) -> Any:
+    """Open what a role with one connection may; the driver connects twice, and the first may not have ended yet."""
+    found = list[Any]()
+
+    def is_open() -> bool:
+        with suppress(EngineError):
+            found.append(open_one())
+        return bool(found)
+
+    until(is_open)
+    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -237,13 +251,13 @@ def test_where_no_further_connection_opens_statements_share_those_that_are_open(
         f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
     )
     policy = policy_of(schema, tmp_path, role=role)
-    found, _ = open_pool(None, policy)
+    found = insist(lambda: open_pool(None, policy)[0])
     with closing(found), ThreadPoolExecutor(4) as threads:
         tables = list(threads.map(lambda number: run(found, f"SELECT {number} AS n"), range(8)))
         assert [table.to_pylist()[0]["n"] for table in tables] == list(range(8))
         assert found._count == 1
     until(lambda: not server().rows(f"SELECT 1 FROM pg_stat_activity WHERE usename = '{role}'"))
-    first = open_engine(None, policy)
+    first = insist(lambda: open_engine(None, policy))
     server().run(f'ALTER ROLE "{role}" CONNECTION LIMIT 2')
     public = public_engines(None, policy, engine=first)
     assert public is not None
@@ -276,6 +290,46 @@ def test_a_closed_pool_answers_nothing(schema: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         run(found, "SELECT 1 AS one")
     assert caught.value.code == "engine-closed"
+
+
+@pytest.mark.parametrize("grid", [None, 20])
+def test_what_is_charged_is_what_analysts_were_told_while_connections_are_killed(
+    schema: str, tmp_path: Path, grid: int | None
+) -> None:
+    role = fresh_schema()
+    server().run(
+        f'CREATE ROLE "{role}" LOGIN',
+        f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"',
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"',
+    )
+    policy = policy_of(schema, tmp_path, role=role, answer_grid_ms=grid)
+    ended = threading.Event()
+
+    def kill() -> None:
+        victim = f"SELECT pid FROM pg_stat_activity WHERE usename = '{role}' ORDER BY random() LIMIT 1"
+        while not ended.wait(0.03):
+            server().rows(f"SELECT pg_terminate_backend(pid, 5000) FROM ({victim}) AS t")
+
+    def ask(service: Service, number: int) -> str:
+        try:
+            service.ask(f"analyst{number % 16}", PRIVATE.format(schema, "light", number))
+        except Error as error:
+            return error.code
+        return "answered"
+
+    with served(policy) as service:
+        with ThreadPoolExecutor(17) as threads:
+            killing = threads.submit(kill)
+            codes = list(threads.map(partial(ask, service), range(1, 33)))
+            ended.set()
+            killing.result(60)
+        assert set(codes) <= {"answered", "engine-failed", "engine-closed"}
+        assert "answered" in codes
+        codes += [ask(service, number) for number in range(33, 37)]
+        assert codes[-4:] == ["answered"] * 4  # no place is lost
+    entries = read_spending(policy).entries
+    assert None not in [entry.settlement for entry in entries]
+    assert len(entries) == codes.count("answered") + codes.count("engine-failed")
 
 
 @pytest.fixture
@@ -383,6 +437,78 @@ def test_with_a_grid_a_failure_is_told_after_its_connection_is_ready_again(
             session.sql(text.replace("0.2", "0.3"))
     assert caught.value.code == "engine-failed"
     assert told == ["grid", "grid", "ready", "grid"]
+
+
+def test_a_pool_that_cannot_open_completely_leaves_no_connection_behind(
+    schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, open_one = list[PostgresEngine](), PostgresEngine.open
+
+    def open_two(*given: Any, **named: Any) -> PostgresEngine:
+        if len(opened) == 2:
+            raise EngineError("engine-unreachable", "", hint="")
+        opened.append(open_one(*given, **named))
+        return opened[-1]
+
+    monkeypatch.setattr(PostgresEngine, "open", open_two)
+    with pytest.raises(EngineError):
+        open_pool(None, policy_of(schema, tmp_path, answer_grid_ms=100))
+    assert len(opened) == 2
+    assert all(each._closed for each in opened)
+
+
+def lose(pool: EnginePool, place: int, patched: pytest.MonkeyPatch) -> None:
+    """Let the member of a place break so that it cannot be made ready again, in the middle of a statement."""
+    with patched.context() as broken, suppress(ValueError), pool.turn(place=place):
+        broken.setattr(engine_pool, "_is_ready", lambda _: False)
+        raise ValueError
+
+
+def test_with_a_grid_what_is_lost_is_opened_again_before_its_failure_is_told(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, _ = open_pool(file, local(connections=2, answer_grid_ms=10))
+    with closing(pool):
+        before = list(pool._own)
+        for place in (0, 1):
+            lose(pool, place, monkeypatch)
+            assert pool._count == len(pool._free) == 2
+            assert pool._own[place] is not None
+            assert pool._own[place] is not before[place]
+
+
+def test_with_a_grid_no_statement_waits_for_the_connection_of_another(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When that statement ends would be seen, off the grid."""
+
+    def refuse() -> None:
+        raise EngineError("engine-unreachable", "", hint="")
+
+    def ask() -> pa.Table:
+        with pool.turn(place=1):
+            return run(pool, "SELECT 1 AS one")
+
+    pool, _ = open_pool(file, local(connections=2, answer_grid_ms=10))
+    with closing(pool):
+        with monkeypatch.context() as patched:
+            patched.setattr(pool, "_open", refuse)
+            lose(pool, 1, patched)
+            assert pool._count == 1
+            with pool.turn(place=0), ThreadPoolExecutor(1) as threads, pytest.raises(UsageError) as caught:
+                threads.submit(ask).result(60)
+            assert caught.value.code == "engine-closed"
+        with pool.turn(place=0), ThreadPoolExecutor(1) as threads:  # now that it can be opened
+            assert threads.submit(ask).result(60).to_pylist() == [{"one": 1}]
+        assert pool._count == 2
+
+
+def test_a_turn_in_a_turn_has_the_same_connection(file: Path) -> None:
+    pool, _ = open_pool(file, local(connections=1))
+    with closing(pool), pool.turn():
+        with pool.turn():
+            assert run(pool, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+        assert run(pool, "SELECT 2 AS two").to_pylist() == [{"two": 2}]
 
 
 def test_a_process_that_dies_takes_no_other_statement_with_it(file: Path) -> None:

@@ -7,13 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, cycle, repeat
 from typing import Any
 
 import pytest
 
 from dpsql.errors import EngineError, Refusal
 from dpsql.server import engine_queue
-from dpsql.server.engine_queue import EngineQueue, QueueTerms, _Place, round_to_grid
+from dpsql.server.engine_queue import EngineQueue, Place, QueueTerms, round_to_grid
 
 FREE = QueueTerms()
 
@@ -117,7 +118,7 @@ def test_an_analyst_runs_one_statement_at_a_time_though_places_are_free() -> Non
 def remember(queue: EngineQueue, **seconds: float) -> None:
     """Let the queue remember one statement of each analyst, which ended just now."""
     now = engine_queue.time.monotonic()
-    queue._last = {name: deque([_Place(name, now - taken, now)]) for name, taken in seconds.items()}
+    queue._last = {name: deque([Place(name, now - taken, now)]) for name, taken in seconds.items()}
 
 
 def test_a_quick_statement_does_not_wait_for_those_of_slow_analysts() -> None:
@@ -150,7 +151,7 @@ def test_slow_analysts_have_all_places_once_the_quick_are_gone(monkeypatch: pyte
         other = Analyst(queue, "s2")
         until(lambda: waiting(queue) == 1)
         for last in (queue._last["s1"], queue._last["s2"]):
-            last.append(_Place("", clock.now + 60, clock.now + 61))
+            last.append(Place("", clock.now + 60, clock.now + 61))
         clock.now += 61
         queue.resize(2, max_waiting=20)
         assert other.entered.wait(30)
@@ -160,7 +161,7 @@ def test_slow_analysts_have_all_places_once_the_quick_are_gone(monkeypatch: pyte
 def test_one_delayed_statement_makes_nobody_slow() -> None:
     queue = EngineQueue(2, max_waiting=20)
     remember(queue, light=0.01, slow=1.0, other=0.01)
-    queue._last["light"].append(_Place("light", 0.0, 9.0))
+    queue._last["light"].append(Place("light", 0.0, 9.0))
     with holding(queue, "slow", "light"):
         pass
 
@@ -268,7 +269,8 @@ def test_a_place_of_several_is_handed_on_at_a_time_of_its_grid(
 
 def test_with_a_grid_the_time_of_a_statement_is_one_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, queue = Clock(monkeypatch), EngineQueue(2, max_waiting=9)
-    with queue.place("ana", QueueTerms(900)):
+    with queue.place("ana", QueueTerms(900)) as place:
+        place.has_run = True
         clock.now += 0.95
     clock.now = 101.7
     queue._grant()
@@ -301,3 +303,100 @@ def test_many_threads_lose_no_place() -> None:
         thread.join()
     assert 1 <= max(most) <= 3
     until(lambda: is_at_rest(queue))
+
+
+Durations = Iterator[float]
+
+
+class Simulation:
+    """Analysts at a queue whose clock a test turns: the seconds of their statements, and between two of one.
+
+    `waits` are the seconds that statements waited, and for those that still wait at the end; `unused` is the longest
+    time in which a place was free while somebody waited.
+    """
+
+    def __init__(self, clock: Clock, places: int, analysts: dict[str, tuple[Durations, float]]) -> None:
+        self._clock, self._queue, self._places = clock, EngineQueue(places, max_waiting=99), places
+        self._analysts = analysts
+        self._ends: dict[str, float] = {}
+        self._asks = dict.fromkeys(analysts, clock.now)
+        self._granted: dict[str, list[Place]] = {}
+        self.waits: dict[str, list[float]] = {name: [] for name in analysts}
+        self.unused, self._since = 0.0, clock.now
+
+    def run(self, seconds: float) -> Simulation:
+        end = self._clock.now + seconds
+        while self._clock.now < end:
+            for name in self._analysts:
+                self._step(name)
+            with self._queue._changed:
+                self._queue._grant()
+            for name, (durations, _) in self._analysts.items():
+                if self._granted.get(name) and name not in self._ends:
+                    self._granted[name][0].has_run = True
+                    self.waits[name].append(self._clock.now - self._asks[name])
+                    self._ends[name] = self._clock.now + next(durations)
+            if waiting(self._queue) == 0 or len(self._queue._held) == self._places:
+                self._since = self._clock.now
+            self.unused = max(self.unused, self._clock.now - self._since)
+            self._clock.now += 0.01
+        for name in self._granted.keys() - self._ends.keys():
+            self.waits[name].append(self._clock.now - self._asks[name])
+        return self
+
+    def _step(self, name: str) -> None:
+        now = self._clock.now
+        if name in self._ends and self._ends[name] <= now:
+            self._queue._leave(name, self._granted.pop(name), grid_ms=None)
+            del self._ends[name]
+            self._asks[name] = now + self._analysts[name][1]
+        if name not in self._granted and self._asks[name] <= now:
+            self._granted[name] = []
+            self._queue._line_up(name, self._granted[name])
+
+
+def test_slow_analysts_do_not_wait_without_end_for_those_who_are_quick_at_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The quickest of three statements says how slow an analyst is; two long ones of three may fill the places."""
+    analysts = {f"at times {seconds}": (cycle([seconds, seconds, 0.01]), 0.0) for seconds in (7.0, 9.0, 10.0)}
+    found = Simulation(Clock(monkeypatch), 3, {**analysts, "light": (repeat(0.01), 2.0), "slow": (repeat(10.0), 0.0)})
+    assert max(found.run(400).waits["slow"]) < 60
+
+
+@pytest.mark.parametrize("places", [2, 3, 4])
+def test_slow_analysts_do_not_wait_for_much_slower_ones(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    analysts = {f"slow {number}": (repeat(0.3), 0.0) for number in range(3)}
+    endless = {f"endless {number}": (chain([0.3] * 3, repeat(1e9)), 0.0) for number in range(places // 2)}
+    found = Simulation(Clock(monkeypatch), places, {**analysts, **endless, "light": (repeat(0.01), 2.0)}).run(60)
+    assert max(max(found.waits[name]) for name in analysts) < 5
+    assert max(found.waits["light"]) < 1
+
+
+def test_one_quick_statement_keeps_no_places_free_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    analysts = {f"alike {number}": (repeat(0.2), 0.0) for number in range(5)}
+    found = Simulation(Clock(monkeypatch), 4, {**analysts, "light": (repeat(0.01), 40.0)}).run(120)
+    assert 9 < found.unused < 11
+    assert Simulation(Clock(monkeypatch), 4, analysts).run(30).unused == 0
+
+
+def test_places_are_kept_free_for_quick_statements_that_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    analysts = {f"slow {number}": (repeat(1.3), 0.0) for number in range(4)}
+    light = {f"light {number}": (repeat(0.02), 2.0) for number in range(12)}
+    found = Simulation(Clock(monkeypatch), 3, {**analysts, **light})
+    waits = found.run(40).waits
+    assert max(max(waits[name][5:]) for name in light) < 0.2
+
+
+def test_places_have_numbers_of_their_own_which_take_turns() -> None:
+    queue = EngineQueue(3, max_waiting=9)
+    numbers = list[int]()
+    with queue.place("ana", FREE) as first:
+        for _ in range(4):
+            with queue.place("ben", FREE) as place:
+                numbers.append(place.number)
+        queue.resize(1, max_waiting=9)
+    assert len(set(numbers)) == 2
+    assert first.number not in numbers
+    with queue.place("ana", FREE) as first:
+        assert first.number == 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pytest
 
 from dpsql.engines import Engine, Statement
+from dpsql.engines.base import statement_stopped
+from dpsql.errors import Refusal
 from dpsql.policy import EngineSettings
 from dpsql.server import shared_engine
 from dpsql.server.engine_queue import EngineQueue
@@ -119,6 +122,62 @@ def test_the_time_limit_counts_from_the_start_of_the_wait(monkeypatch: pytest.Mo
         time.sleep(0.5)
     thread.join()
     assert left[0] <= 4 - 0.5
+
+
+def test_what_is_asked_in_a_turn_waits_for_no_other_turn() -> None:
+    queue = EngineQueue(1, max_waiting=0)
+    engine = shared(Slow(), queue)
+    with engine.turn():
+        assert engine.unique("x", "x")
+        with engine.turn():
+            engine.execute(Statement("0"))
+        assert len(queue._held) == 1
+    queue._grant()
+    assert not queue._held
+
+
+class Late(Slow):
+    """An engine that becomes ready only when it is told to stop, or after some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds, self.ran = seconds, False
+
+    @contextmanager
+    def turn(self, stop: Any = None) -> Iterator[None]:
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until:
+            if self.seconds > 1 and stop():
+                raise statement_stopped()
+            time.sleep(0.01)
+        yield
+
+    def execute(self, _: Statement, **__: Any) -> None:
+        self.ran = True
+
+
+@pytest.mark.parametrize("seconds", [0.3, 60])
+def test_a_statement_whose_engine_is_ready_too_late_does_not_begin(seconds: float) -> None:
+    """It would be charged, and stopped at once."""
+    engine, queue = Late(seconds), EngineQueue(1, max_waiting=9)
+    with pytest.raises(Refusal) as caught, shared(engine, queue, time_limit=0.4).turn():
+        raise AssertionError
+    assert caught.value.code == "engine-busy"
+    assert not queue._running
+    assert not engine.ran
+    engine.seconds = 0
+    shared(engine, queue).execute(Statement(""))
+    assert engine.ran
+
+
+def test_only_statements_that_ran_say_how_long_an_analyst_takes() -> None:
+    """One that was refused in its turn, as for want of budget, is free and quick, and would make others slow."""
+    queue = EngineQueue(2, max_waiting=9)
+    with suppress(ValueError), shared(Slow(), queue, "refused").turn():
+        raise ValueError
+    shared(Slow(), queue, "asked").execute(Statement("0"))
+    queue._grant()
+    assert list(queue._last) == ["asked"]
 
 
 def test_a_lent_engine_is_not_closed_by_who_borrowed_it() -> None:

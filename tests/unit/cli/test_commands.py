@@ -228,6 +228,14 @@ def test_explain_of_several_private_queries_says_what_they_cost_together(folder:
     assert re.fullmatch(r"at most .+ % of the budget; .+ % is left", lines[-1][1])
 
 
+def test_a_long_line_of_a_table_in_a_pipe_does_not_lengthen_the_others(folder: Path) -> None:
+    code, out, err = asked(folder, "query", f"EXPLAIN {COUNTED}")
+    assert code == 0, err
+    lines = out.decode().split("\n") if isinstance(out, bytes) else out.split("\n")
+    assert all(line == line.rstrip(" ") for line in lines)
+    assert max(map(len, lines)) > 2 * min(len(line) for line in lines if line)
+
+
 def test_explain(folder: Path) -> None:
     code, out, err = asked(folder, "explain", COUNTED)
     assert (code, err) == (0, "")
