@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -311,8 +311,7 @@ def materialize(
     wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     names = wanted if table is None else [table]
     if not names or not set(names) <= set(wanted):
-        told = f"The policy wants nothing materialized{'' if table is None else ' of such a table'}."
-        raise PolicyError("policy-prepared", told, hint='Write materialized = [["column"]] below the table.')
+        raise _nothing_to_materialize(known, table)
     part = known.only(names)
     _check_local(part)
     with seal_system_errors():
@@ -326,6 +325,19 @@ def materialize(
         return {name: materialize_table(part, data, name=name) for name in names}
 
 
+def _nothing_to_materialize(policy: Policy, table: str | None) -> PolicyError:
+    from dpsql.policy.quoting import spell
+
+    hint = 'Write materialized = [["column"]] below the table.'
+    if table is None:
+        return PolicyError("policy-prepared", "The policy lists no table to materialize.", hint=hint)
+    if table not in policy.tables:
+        names = ", ".join(map(spell, policy.tables))
+        return PolicyError("policy-prepared", "The policy has no such table.", hint=f"It names {names}.")
+    reason = "The policy does not list this table to be materialized."
+    return PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{table}"))
+
+
 def _check_local(policy: Policy) -> None:
     """Refuse tables at addresses: whether their files have changed since they were read is not known."""
     for name, table in policy.tables.items():
@@ -333,6 +345,17 @@ def _check_local(policy: Policy) -> None:
             reason = "A table at an address cannot be materialized: dpsql does not know when its files change."
             hint = "Leave materialized out, or copy the files to this machine and name their folder."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
+
+
+@contextmanager
+def _place_at_url(url: str | None) -> Iterator[None]:
+    """Let errors of an address that was given besides the policy name that one, not the policy's."""
+    try:
+        yield
+    except EngineError as error:
+        if url is not None and error.place == "source.url":
+            error.place = "url"
+        raise
 
 
 def _materialize_in_schema(
@@ -351,7 +374,7 @@ def _materialize_in_schema(
         reason = "Only what DuckDB, PostgreSQL and Spark read by a policy's [source] is materialized."
         raise PolicyError("policy-prepared", reason, hint=hint, place="materialized")
     data = RemoteData(engine, _read_data_version(policy), OperatingSystemNoise().draw, again)
-    with open_schema_writer(source, engine, sources=list_sources(policy), url=url) as writer:
+    with _place_at_url(url), open_schema_writer(source, engine, sources=list_sources(policy), url=url) as writer:
         done = {name: materialize_in_schema(policy, data, writer=writer, name=name) for name in names}
     engine.open_schema(source.materialized)
     if any(find_build(engine, name) != stamps for name, (_, stamps) in done.items()):

@@ -365,7 +365,10 @@ def _find_opener(source: DataSource, sources: Sources) -> _Open:
         raise PolicyError("policy-source", reason, hint=f"Known here: {known}.", place="source.url")
     opener = others[source.scheme].load()
     if any(file is not None for file in sources.values()) and not getattr(opener, "reads_files", False):
-        reason, hint = "Files are read by DuckDB, DataFusion and Spark.", "Load the file into the engine."
+        reason = f"The engine for {source.scheme}: reads no files."
+        hint = (
+            "Load the file into the engine, and leave source out of the table. DuckDB, DataFusion and Spark read files."
+        )
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
     return cast("_Open", opener)
 

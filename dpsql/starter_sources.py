@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from contextlib import closing, suppress
 from pathlib import Path
 
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine
+from dpsql.engines.adapter_errors import show_adapter_errors
 from dpsql.engines.duckdb.file_schema import describe_file
 from dpsql.errors import EngineError, Error, UsageError
 from dpsql.open_engine import open_engine, open_url
@@ -76,7 +78,8 @@ def _name_table(stem: str) -> str:
 def describe_engine(source: DataSource) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
     """Return the tables of an engine that this user may read, and names of those that cannot be; no row is read."""
     if source.scheme == "duckdb":
-        raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place="source.url")
+        hint = f"Name it by its path: dpsql init {shlex.quote(str(source.path))}"
+        raise UsageError("database", "This is a DuckDB file.", hint=hint, place="source.url")
     if source.scheme == "datafusion":
         hint = 'Name a Parquet file or a folder; then add [source] and url = "datafusion:" to the policy.'
         raise UsageError("database", "DataFusion has no tables of its own.", hint=hint, place="source.url")
@@ -96,6 +99,8 @@ def describe_engine(source: DataSource) -> tuple[tuple[FoundTable, ...], tuple[s
     )
     if not tables:
         hint = "Check which database, schema and user the URL names."
+        if source.scheme in {"spark", "sc"}:
+            hint = "Run dpsql init with the path of the Parquet files, and add [source] with this url to the policy."
         raise EngineError("source-missing", "This user can read no table there.", hint=hint, place="source.url")
     return tables, tuple(table.name for table in listed if not columns[table.name])
 
@@ -104,7 +109,8 @@ def _list_tables(engine: Engine) -> list[ListedTable]:
     """Return what an engine's own catalog lists; the texts of its errors are not passed on."""
     if isinstance(engine, RemoteEngine):
         try:
-            return _leave_out_stored(list(engine.list_tables()))
+            with show_adapter_errors():
+                return _leave_out_stored(list(engine.list_tables()))
         except Error:
             raise
         except Exception:  # noqa: BLE001, S110 - its words may hold the address

@@ -106,7 +106,8 @@ def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN4
 def refuse_files(sources: Sources) -> None:
     """Raise `PolicyError` where a table of the policy is a file."""
     if any(file is not None for file in sources.values()):
-        reason, hint = "Files are read by DuckDB, DataFusion and Spark.", "Load the file into the engine."
+        reason = "Warehouses read no files."
+        hint = "Load the file into the warehouse, and leave source out of the table."
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
 
 

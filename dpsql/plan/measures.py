@@ -10,6 +10,7 @@ from dpsql.errors import Refusal
 from dpsql.plan.mechanisms.request import read_whole_number
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
+from dpsql.policy.quoting import spell
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 
@@ -73,7 +74,7 @@ def _find_range(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Contr
             hint = f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or count rows: COUNT(*) FILTER (WHERE ...)."
             raise Refusal("no-bounds", reason, hint=hint, place=place)
         table, column = measure.columns[0]
-        hint = _propose_bounds(query, f"{column} = {{max = 500}}", table=table)
+        hint = _propose_bounds(query, f"{spell(column)} = {{max = 500}}", table=table)
         raise Refusal("no-bounds", reason, hint=hint, place=place)
     if len(found) > 1:
         names = " and ".join(column for _, column in found)
@@ -92,5 +93,5 @@ def _propose_bounds(query: PrivateQuery, line: str, *, table: str) -> str:
     """Return a hint with what needs no bounds, and the line of a policy that sets them."""
     return (
         f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or ask the curator to add {line}, or another number, "
-        f"under [tables.{table}.bounds]."
+        f"under [tables.{spell(table)}.bounds]."
     )

@@ -165,7 +165,7 @@ def _check_unit(policy: Policy, key_path: str, *, name: str, stored: TableColumn
     _check_columns(policy, key_path, names=(name,), stored=stored)
     found = stored[ascii_lower(name)].type
     if not may_be_unit(found):
-        hint = "Use a column of whole numbers, text or UUIDs that names each unit in one way."
+        hint = "Use a column of whole numbers such as BIGINT, text or UUIDs, or a view that casts it to one of these."
         raise PolicyError(
             "policy-unit-type",
             f"A privacy unit may not be a column of type {found}.",

@@ -32,7 +32,7 @@ def check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQ
 
 def _describe_all(mechanism_plan: MechanismPlan, domain: object) -> str:
     name = "domain = released" if isinstance(domain, ReleasedDomain) else mechanism_plan.selection.name
-    return f"{name} fetches a row for each group from the engine"
+    return f"{name} may fetch a row for each group from the engine"
 
 
 def _propose(query: PrivateQuery, *, limit: int) -> str:

@@ -154,7 +154,7 @@ def _check_database(place: str) -> None:
         raise _files_of_a_table()
     if names_files(place):
         reason = "A DuckDB file is opened on this machine, and not at an address."
-        hint = f"Copy it to this machine, or: {_COPY}"
+        hint = f"Copy it to this machine, or {_COPY[0].lower()}{_COPY[1:]}"
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
     refuse_no_engine(place)
 

@@ -92,7 +92,7 @@ class Decision:
         if len(clear) > 1:
             return f"{len(clear)} columns could be the privacy unit."
         if clear:
-            return "The column that looks like the privacy unit has a type that does not name units in one way."
+            return "The column that looks like the privacy unit has a type that cannot be one."
         if self.others:
             return "Only weak candidates for a privacy unit."
         if self.through is not None:
@@ -161,7 +161,7 @@ def _reasons_of_keys(column: FoundColumn, table: FoundTable, *, leads_to: str | 
     elif column.name in table.unique:
         yield "unique: one row for each unit"
     if not column.may_be_unit:
-        yield f"but {column.type} does not name units in one way"
+        yield f"but a {column.type} cannot be a unit" if column.readable else f"but dpsql does not read {column.type}"
 
 
 def _ways(decisions: Mapping[str, Decision]) -> dict[str, str]:

@@ -246,7 +246,7 @@ def _advice(decision: Decision) -> str:
     if any(candidate.column.may_be_unit for candidate in decision.others):
         return "Choose one privacy_unit, or public."
     if decision.others:
-        return "Make a view of a better type, and name that."
+        return "Make a view that casts it to BIGINT or text, and name that."
     return "If a row can say anything about a person, it needs a column that names them."
 
 

@@ -27,7 +27,7 @@ from dpsql import (
 )
 from dpsql.curator import write_starter
 from dpsql.dialects import DUCKDB, STANDARD, Dialect
-from dpsql.engines import Column, Registered, RemoteEngine, Statement, open_exact, remote
+from dpsql.engines import Column, Registered, RemoteEngine, Statement, adapter_errors, open_exact, remote
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.ir.tree import Column as Column_
 from dpsql.sql.ir.types import BIGINT
@@ -109,7 +109,11 @@ def test_a_starter_policy_lists_the_tables_of_an_adapter(address: DataSource) ->
     assert f'url = "{address.without_passwords()}"' in starter.text
 
 
-def test_an_adapter_whose_catalog_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shown", [False, True])
+def test_an_adapter_whose_catalog_cannot_be_read_is_refused(
+    shown: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(adapter_errors, "_IS_SHOWN", shown)
     source = _address("sqlite", tmp_path, monkeypatch)
     import sqlite
 
@@ -117,6 +121,7 @@ def test_an_adapter_whose_catalog_cannot_be_read_is_refused(monkeypatch: pytest.
     with pytest.raises(EngineError) as caught:
         write_starter(source.url)
     assert (caught.value.code, caught.value.__context__) == ("engine-failed", None)
+    assert ("Traceback" in capsys.readouterr().err) == shown
 
 
 def test_a_table_that_is_not_there_is_named(address: DataSource) -> None:

@@ -159,6 +159,7 @@ def test_tables_of_files_are_for_adapters_that_read_them(
         assert (caught.value.code, Files.given[:2]) == ("table-missing", ("files:here", {"reads": path}))
     else:
         assert (type(caught.value), caught.value.code, Files.given) == (PolicyError, "policy-source", None)
+        assert "leave source out" in caught.value.hint
 
 
 FAILING = """

@@ -20,6 +20,7 @@ from dpsql.engines.warehouse import (
     refuse_options,
     unreachable,
 )
+from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,6 +97,9 @@ class DatabricksEngine(ConnectedWarehouse):
             user_agent_entry="dpsql",
             **named,
         )
+        if address.password is None and not {"auth_type", "oauth_client_id"} & options.keys():
+            hint = "Write databricks://token:TOKEN@HOST/..., or set auth_type in [source.options]."
+            raise EngineError("engine-unreachable", "The address has no token.", hint=hint, place="source.url")
         engine = None
         with suppress(Exception):
             engine = cls(address.path, {}, connect=connect, time_limit=time_limit)

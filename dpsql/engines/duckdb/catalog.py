@@ -38,6 +38,7 @@ ATTACHED = "dpsql_data"
 BESIDE = "dpsql_materialized"
 _BLOCK = "dpsql_block"
 _COMPUTED = re.compile(r"GENERATED ALWAYS AS")  # in the definition of a table
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")  # of the address of an engine
 _SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
 
@@ -120,6 +121,8 @@ def attach(connection: duckdb.DuckDBPyConnection, database: Path | str) -> str:
     place = str(database)
     if not Path(database).exists():
         hint = "Check the path; pass an open DuckDB connection itself to use a database in memory."
+        if found := _SCHEME.match(place):
+            hint = f'Check the path; to name an engine, install the package that opens "{found[0]}".'
         raise EngineError("database-missing", "There is no database file at this path.", hint=hint, place=place)
     file = _literal(Path(database).resolve())
     trouble = _trouble(connection, f"ATTACH {file} AS {ATTACHED} (READ_ONLY, TYPE duckdb)")
@@ -203,6 +206,8 @@ def _file(source: Path | CsvFile, name: str) -> Path:
     file = Path(source.path if isinstance(source, CsvFile) else source).resolve()
     if not file.is_file():
         hint = "Check the path; in a policy file it is relative to the policy file."
+        if "*" in str(file):
+            hint = "Name the folder of the files: patterns with * are for addresses such as s3://."
         raise EngineError("source-missing", f'There is no file "{file.name}".', hint=hint, place=f"table {name}")
     return file
 

@@ -72,5 +72,6 @@ def _type(kind: str, whole: str) -> str:
     if found := _DECIMAL.match(whole):
         width, scale = int(found[1]), int(found[2])
         return f"DECIMAL({width},{scale})" if width <= _WIDEST else "NUMERIC"
-    integers = _UNSIGNED if "unsigned" in whole else _INTEGERS
-    return integers.get(kind) or _TYPES.get(kind, kind)
+    if kind in _INTEGERS and "unsigned" in whole:
+        return _UNSIGNED.get(kind, f"{kind} unsigned")
+    return _INTEGERS.get(kind) or _TYPES.get(kind, kind)

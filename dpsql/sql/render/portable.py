@@ -363,7 +363,7 @@ class PortableWriter(Writer):
 
     def _lacking(self, what: str) -> Unsupported:
         reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
-        hint = "docs/how-to/engines.md lists what each engine answers."
+        hint = "docs/reference/engines.md lists what each engine answers."
         return Unsupported("engine-lacks", reason, hint=hint)
 
 

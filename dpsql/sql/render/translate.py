@@ -42,7 +42,7 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
         return str(tree.sql(dialect=dialect.sqlglot, identify=True, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError:
         pass
-    hint = "docs/how-to/engines.md lists what each engine answers."
+    hint = "docs/reference/engines.md lists what each engine answers."
     raise Unsupported("engine-lacks", f"{dialect.name} cannot run a statement of this form.", hint=hint)
 
 

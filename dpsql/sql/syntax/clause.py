@@ -370,7 +370,10 @@ def _check_around(statement: Statement, before: list[Token], *, after: list[Toke
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
     if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT", "OFFSET"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
-        raise Refusal("clause", reason, hint="Leave it out, or put it before TOP.", place=statement.place(after[0]))
+        hint = "Leave it out, or put it before TOP."
+        if after[0].token_type.name == "L_PAREN":
+            hint = "Write WITH before options: TOP 10 PRIVATE WITH (max_groups_contributed = 5)."
+        raise Refusal("clause", reason, hint=hint, place=statement.place(after[0]))
     depth = 0
     for token in before:
         kind = token.token_type.name

@@ -364,6 +364,8 @@ def test_an_address_of_another_database_is_an_error(database: Database, tmp_path
     assert caught.value.code == "prepare-failed"
     assert "address of the database" in caught.value.hint
     assert reads(database, known) == ""
+    error = refusal(database, known, role="nobody_of_this_name")
+    assert (error.code, error.place) == ("engine-unreachable", "url")
     with pytest.raises(dpsql.UsageError) as wrong:
         materialize(known, url="sc://127.0.0.1:1")
     assert wrong.value.code == "database"

@@ -114,6 +114,9 @@ def test_what_is_not_opened_says_why_without_the_password(tmp_path: Path) -> Non
             DatabricksEngine.open(url.replace("?", "/more?"), {}, options=options)
         assert unknown.value.code == "engine-unreachable"
         assert "secret" not in str(unknown.value)
+        with pytest.raises(EngineError, match="has no token") as nobody:
+            DatabricksEngine.open(url.replace("token:secret@", ""), {}, options=options)
+        assert nobody.value.code == "engine-unreachable"
         with pytest.raises(UsageError) as option:
             DatabricksEngine.open(url, {}, options={**options, "access_token": "secret"})
         assert option.value.code == "source-option"

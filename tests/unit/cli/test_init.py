@@ -442,6 +442,17 @@ def test_a_folder_of_files_and_a_folder_that_is_one_table(tmp_path: Path) -> Non
     assert_answers(tmp_path, out)
 
 
+def test_the_hints_for_a_duckdb_file_and_for_an_engine_that_is_not_installed(tmp_path: Path) -> None:
+    place = tmp_path / "two words.duckdb"
+    duckdb.connect(place).execute("CREATE TABLE visits (user_id INTEGER, page VARCHAR)").close()
+    _, _, err = dpsql_command("init", "duckdb:two words.duckdb", cwd=tmp_path)
+    words = shlex.split(err.partition("path: ")[2])
+    assert dpsql_command(*words[1:], cwd=tmp_path)[0] == 0, err
+    code, _, err = dpsql_command("init", "elsewhere:events", cwd=tmp_path)
+    assert code != 0
+    assert 'install the package that opens "elsewhere:"' in err
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [

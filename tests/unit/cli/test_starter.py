@@ -71,8 +71,8 @@ def test_one_clear_column_is_the_unit(last: FoundTable, unit: str) -> None:
         (table("t", "email VARCHAR"), {"email"}, "Only weak candidates"),
         (table("t", "created_by VARCHAR"), {"created_by"}, "Only weak candidates"),
         (table("users", "id, name VARCHAR"), {"id"}, "Only weak candidates"),
-        (table("t", "user_id DOUBLE"), {"user_id"}, "a type that does not name units"),
-        (table("t", "user VARCHAR[]"), {"user"}, "a type that does not name units"),
+        (table("t", "user_id DOUBLE"), {"user_id"}, "a type that cannot be one"),
+        (table("t", "user VARCHAR[]"), {"user"}, "a type that cannot be one"),
         (table("t", "user_id DOUBLE, customer_id"), {"user_id", "customer_id"}, "2 columns could be"),
         (table("t", "id, order_id, created_at TIMESTAMP", key="id"), set(), "No column looks like"),
         (table("user_events", "id", key="id"), set(), "No column looks like"),
@@ -86,6 +86,15 @@ def test_what_is_not_clear_is_left_to_the_curator(last: FoundTable, others: set[
     assert {candidate.column.name for candidate in decision.others} == others
     assert question in decision.open_question
     assert all(candidate.reasons for candidate in decision.others)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [("user_id DOUBLE", "but a DOUBLE cannot be a unit"), ("user_id VARCHAR[]", "but dpsql does not read VARCHAR[]")],
+)
+def test_a_type_that_cannot_be_a_unit_is_named(column: str, reason: str) -> None:
+    (candidate,) = decided(table("t", column)).others
+    assert reason in candidate.reasons
 
 
 def test_rows_that_belong_to_somebody_through_other_tables() -> None:

@@ -441,10 +441,15 @@ def test_columns_that_cannot_be_materialized(database: Path, tmp_path: Path, col
 
 
 def test_tables_of_which_nothing_is_to_be_materialized(database: Path, tmp_path: Path) -> None:
-    for known, table in ((policy(tmp_path), "visits"), (policy(tmp_path, sets=()), None), (policy(tmp_path), "x")):
+    for known, table, words in (
+        (policy(tmp_path), "places", "does not list this table"),
+        (policy(tmp_path, sets=()), None, "lists no table"),
+        (policy(tmp_path), "x", "It names reads"),
+    ):
         with pytest.raises(dpsql.PolicyError) as caught:
             materialize(known, table, database=database)
         assert caught.value.code == "policy-prepared"
+        assert words in str(caught.value)
 
 
 POLICY = """

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+import tomllib
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from support.laws import discrete_gaussian_law, fits, goodness, rejects
@@ -336,6 +339,19 @@ def test_a_measure_without_bounds_is_refused_with_the_line_to_add(sql: str, line
         session.sql(sql)
     assert line in (refused.value.hint or "")
     assert session.budget.refunded.spent == 0
+
+
+def test_the_line_to_add_is_toml_for_every_name() -> None:
+    connection = duckdb.connect()
+    connection.execute('CREATE SCHEMA web; CREATE TABLE web.orders (user_id BIGINT, "net price" DOUBLE)')
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"web.orders": dpsql.PrivateTable("user_id")})
+    with (
+        dpsql.connect(connection, policy=policy, ledger=":memory:") as session,
+        pytest.raises(dpsql.Refusal) as refused,
+    ):
+        session.sql('SELECT SUM("net price") AS n FROM web.orders PRIVATE')
+    (line, table) = re.findall(r"add (.*), or another number, under (\[.*\])", refused.value.hint)[0]
+    assert tomllib.loads(f"{table}\n{line}") == {"tables": {"web.orders": {"bounds": {"net price": {"max": 500}}}}}
 
 
 def test_a_policy_of_groups_of_many_units_ranks_by_units_alone() -> None:

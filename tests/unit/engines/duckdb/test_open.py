@@ -76,6 +76,7 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
     assert error.code == "source-missing"
     assert error.place == "table visits"
     assert refused(None, {"visits": tmp_path}).code == "source-missing"
+    assert "Name the folder" in refused(None, {"visits": tmp_path / "*.parquet"}).hint
 
 
 def test_a_source_that_is_not_parquet(tmp_path: Path) -> None:
