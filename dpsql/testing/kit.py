@@ -45,9 +45,10 @@ class Kit:
     The DuckDB that the engine is compared with reads what `fit` returns too. `fit` may therefore replace a type that
     the engine lacks by another, and a value without a counterpart by NULL; it may not make two values equal. `reach`
     replaces, in what DuckDB computes, the dates and time stamps outside the engine's calendar by NULL. `own` are the
-    queries for which the engine draws other groups, but as many, because it prints a value differently. `types` are
-    types of the engine's forms that are not in the tables of the suite, to be tested elsewhere. For slow engines, one
-    statement and expression in `every` is compared with DuckDB, and one in `share` with and without a privacy unit.
+    queries for which the engine draws other groups, but as many, because it prints a value differently, and `unlike`
+    those whose answers differ for a reason that its page tells, which are not compared. `types` are types of the
+    engine's forms that are not in the tables of the suite, to be tested elsewhere. For slow engines, one statement and
+    expression in `every` is compared with DuckDB, and one in `share` with and without a privacy unit.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kit:
     share: int = 1
     every: int = 1
     own: frozenset[str] = frozenset()
+    unlike: frozenset[str] = frozenset()
     types: tuple[str, ...] = ()
 
     def sample(self, every: int) -> Kit:

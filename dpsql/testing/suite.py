@@ -98,7 +98,7 @@ def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result
             except Error as error:
                 faults.append((query.name, describe_error(error)))
                 continue
-            if query.name in sampled:
+            if query.name in sampled and query.name not in kit.unlike:
                 compared += 1
                 faults += _attempt(query.name, partial(_compare_statement, query, kit))
         yield Result("statements", part, len(queries), compared, tuple(refused), tuple(faults))

@@ -25,7 +25,7 @@ _WRITER = TableWriter(
         pa.timestamp("us"): "TIMESTAMP",
     }
 )
-_OWN = frozenset(["domain_listed", "known_listed"])  # what is listed as 'de ' is 'de' there
+_UNLIKE = frozenset(["domain_listed", "known_listed"])  # what is listed as 'de ' is 'de' there
 
 
 def _fit(table: pa.Table) -> pa.Table:
@@ -52,7 +52,7 @@ def create_kit(
     """
     url = require_url(url, engine="Redshift", form="redshift://user:password@host:5439/database")
     opened = partial(_open, url, engine=engine, options=options or {})
-    return Kit("redshift", opened, _fit, reach_calendar, own=_OWN)
+    return Kit("redshift", opened, _fit, reach_calendar, unlike=_UNLIKE)
 
 
 def _open(
