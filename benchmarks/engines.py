@@ -5,9 +5,9 @@
 The private queries are unbounded, bounded to 5 groups of a unit, and weighted. Each engine and size has a process of
 its own, in which the queries run in turns. CPU is that of this process and of the engine's, which are found by name.
 DuckDB, DataFusion and Spark (sessions here, of two threads) read one Parquet file, PostgreSQL (of the test extra, on
-this machine), MariaDB (of Debian) and, if it is named, MySQL (at DPSQL_MYSQLD) their own tables, analysed. What came
-out are the rows that the engine sent to Python for the unbounded query, and memory is the most that Python's process
-held: neither grows with the rows.
+this machine), MariaDB (of Debian) and, if it is named, MySQL (of DPSQL_MYSQLD or fetched) their own tables, analysed.
+What came out are the rows that the engine sent to Python for the unbounded query, and memory is the most that Python's
+process held: neither grows with the rows.
 """
 
 from __future__ import annotations

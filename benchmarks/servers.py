@@ -38,6 +38,7 @@ COPY (SELECT CAST(floor({users} * u * u) AS BIGINT) AS user_id,
             FROM range({rows}) AS t(i)))
 TO '{file}' (FORMAT csv, HEADER false)
 """
+FETCHED_MYSQL = Path(__file__).parents[1] / ".mysql" / "mysqld"
 COLUMNS = "user_id BIGINT, item VARCHAR, dwell INTEGER"
 POLICY = """
 ledger = "spent.ledger"
@@ -228,13 +229,15 @@ class MySQL:
 
 @contextmanager
 def mysql(name: str, folder: Path) -> Iterator[MySQL]:
-    """Run "mariadb", of Debian's package, or "mysql", which DPSQL_MYSQLD names, with its data in a folder."""
+    """Run "mariadb", of Debian's package, or "mysql", of DPSQL_MYSQLD or fetched, with its data in a folder."""
     scratch = folder / "scratch"
     scratch.mkdir()
     place = ["--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={scratch}", "--user=root"]
     words = ["--innodb-buffer-pool-size=512M", "--tmp-table-size=256M", "--max-heap-table-size=256M"]
     if name == "mysql":
-        server_program = os.environ["DPSQL_MYSQLD"]
+        server_program = os.environ.get("DPSQL_MYSQLD", str(FETCHED_MYSQL))
+        if not Path(server_program).exists():
+            raise SystemExit("MySQL is not here: python tests/support/fetch_mysql.py fetches it.")
         made = [server_program, *place, "--initialize-insecure"]
         words += ["--mysqlx=OFF", "--skip-log-bin", f"--secure-file-priv={folder}"]
     else:

@@ -33,7 +33,7 @@ from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import Users, read_user_file
 
-__all__ = ["Server", "run"]
+__all__ = ["SWITCH_INTERVAL", "Server", "run"]
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run

@@ -26,6 +26,7 @@ from dpsql.errors import EngineError
 from dpsql.policy.starter_toml import Found, starter
 
 from .test_athena import give
+from .test_bigquery import serve as serve_bigquery
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) AS n FROM {} GROUP BY article TOP 3 PRIVATE"
 TYPES = {"user_id": "bigint", "article": "varchar"}
@@ -55,6 +56,20 @@ def test_snowflake(tmp_path: Path) -> None:
         for name in ("reads", "likes"):
             cursor.execute(f"CREATE OR REPLACE TABLE started.{name} (user_id NUMBER(38, 0), article VARCHAR)")
     assert initialize(tmp_path, url.replace("PUBLIC", "started"), options=options) == ["LIKES", "READS"]
+
+
+def test_bigquery(tmp_path: Path) -> None:
+    """Name the tables of the dataset; text with a default collation is no key."""
+    with serve_bigquery(tmp_path) as (_, url, options):
+        del options["api_endpoint"]
+        with pytest.raises(EngineError) as caught:
+            initialize(tmp_path, url.replace("shop/web", "shop"), options=options)
+        assert caught.value.hint is not None
+        assert "bigquery://PROJECT/DATASET" in caught.value.hint
+    with serve_bigquery(tmp_path) as (project, url, options):
+        project.tables["web.reads"] = [{"name": "user_id", "type": "INTEGER"}, {"name": "article", "type": "STRING"}]
+        del project.tables["web.folded"]
+        assert initialize(tmp_path, url, options=options) == ["reads"]
 
 
 def test_redshift_names_tables_of_public_alone_and_others_with_their_schema(tmp_path: Path) -> None:
