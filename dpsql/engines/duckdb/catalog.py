@@ -15,6 +15,7 @@ import duckdb
 
 from dpsql.dialects import release
 from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered, RemoteFiles
+from dpsql.engines.duckdb import settings
 from dpsql.engines.duckdb.collations import collations
 from dpsql.engines.duckdb.folder_scan import scan_folder, scan_remote_folder
 from dpsql.engines.lakes.folder import Folder, RemoteFolder
@@ -29,7 +30,6 @@ __all__ = [
     "describe",
     "lock",
     "make_quiet",
-    "make_total",
     "place",
 ]
 __all__ += ["place", "refuse_macros", "repeated", "resident_database"]
@@ -54,18 +54,12 @@ _SETTINGS: Mapping[str, str] = {
     "python_enable_replacements": "false",
     "python_scan_all_frames": "false",
 }
-# What the functions that dpsql calls total rest on, and an Arrow column without a limit of 2 GiB: past it, or on the
-# square root of -1, a statement would fail because of one row. A borrowed connection gets them for its cursor alone.
-_TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_large_buffer_size": True}
 # Only with its bar on does DuckDB know how far it is. In a notebook where it cannot draw one it refuses to set any of
 # this, even to draw nothing, and the bar is off there.
 _TOLD, _QUIET = {"enable_progress_bar_print": False, "enable_progress_bar": True}, {"enable_progress_bar": False}
-_DEPTH = {"max_expression_depth": 500}  # far above any statement that dpsql writes, far below what the stack carries
 # Kind or text of DuckDB's errors for a file that another process has open for writing.
 _LOCKED = ("ResourceInUseException", "Could not set lock", "Unique file handle conflict")
 _LAST_SETTINGS = (
-    "SET GLOBAL TimeZone = 'UTC'",
-    "SET GLOBAL Calendar = 'gregorian'",
     "SET GLOBAL enable_logging = false",
     "SET GLOBAL enable_external_access = false",
     "SET GLOBAL lock_configuration = true",
@@ -319,25 +313,19 @@ def _make_remote_view(connection: duckdb.DuckDBPyConnection, name: str, *, folde
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
-    for name, value in {**_TOTALITY, **_DEPTH}.items():  # for further cursors, which `check_cursor` looks at
-        _trouble(connection, f"SET GLOBAL {name} = {str(value).lower()}")
-    make_total(connection)
+    settings.pin_globally(connection)  # for further cursors, which `check_cursor` looks at
+    settings.pin(connection)
     make_quiet(connection)
-    _see_to(connection, _DEPTH)
+    settings.pin_depth(connection)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
 
 
 def check_cursor(cursor: duckdb.DuckDBPyConnection) -> None:
     """Raise `EngineError` unless a cursor of a locked instance has the settings that statements rely on."""
-    make_total(cursor)
-    _see_to(cursor, _DEPTH)
-
-
-def make_total(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give the connection, and no other, the settings on which totality rests, which were tried on this release."""
-    release()
-    _see_to(connection, _TOTALITY)
+    if not settings.has_pinned(cursor):
+        raise _refused_setting()
+    settings.pin_depth(cursor)
 
 
 def make_quiet(connection: duckdb.DuckDBPyConnection) -> None:
@@ -348,9 +336,9 @@ def make_quiet(connection: duckdb.DuckDBPyConnection) -> None:
         _see_to(connection, _QUIET)
 
 
-def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool | int]) -> None:
+def _see_to(connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, bool]) -> None:
     """Set, for the connection alone, what is not so already."""
-    for name, value in settings.items():
+    for name, value in wanted.items():
         with suppress(*_TROUBLE):
             if connection.execute("SELECT current_setting($1)", [name]).fetchall() == [(value,)]:
                 continue
@@ -359,11 +347,15 @@ def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool |
 
 def _set(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
     if _trouble(connection, statement):
-        raise EngineError(
-            "engine-settings",
-            "DuckDB refused a setting that dpsql needs.",
-            hint="Install a version of DuckDB that dpsql supports.",
-        )
+        raise _refused_setting()
+
+
+def _refused_setting() -> EngineError:
+    return EngineError(
+        "engine-settings",
+        "DuckDB refused a setting that dpsql needs.",
+        hint="Install a version of DuckDB that dpsql supports.",
+    )
 
 
 def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tuple[str, ...]) -> Registered:

@@ -31,7 +31,7 @@ from dpsql.engines.base import (
     holding,
     open_exact_table,
 )
-from dpsql.engines.duckdb import catalog
+from dpsql.engines.duckdb import catalog, settings
 from dpsql.engines.duckdb.data_versions import digest_versions
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
@@ -120,10 +120,11 @@ class DuckDBEngine:
     def borrow(
         cls, connection: duckdb.DuckDBPyConnection, sources: Sources, *, time_limit: float | None = None
     ) -> DuckDBEngine:
-        """Use the connection that the user has open, through a cursor of its own; the user's settings stay and rule.
+        """Use the connection that the user has open, through a cursor of its own; the user's settings stay as they are.
 
         Tables are those of the connection's current database; temporary ones belong to the connection alone and cannot
-        be used. Parquet files become temporary views that only the cursor sees, CSV files its temporary tables.
+        be used. Parquet files become temporary views that only the cursor sees, CSV files its temporary tables. The
+        settings that decide what a statement means are dpsql's own for the cursor, whatever those of the user are.
         """
         if not isinstance(connection, duckdb.DuckDBPyConnection):
             raise UsageError("not-a-connection", "An open DuckDB connection is needed.", hint="duckdb.connect(...)")
@@ -131,11 +132,12 @@ class DuckDBEngine:
         with ExitStack() as holds:
             cursor = holds.enter_context(connection.cursor())
             catalog.refuse_macros(cursor)
-            catalog.make_total(cursor)
+            settings.pin(cursor)
             with suppress(EngineError):  # the settings of a user's connection may be locked
                 catalog.make_quiet(cursor)
             paths = catalog.place(cursor, sources, home=home, sealed=False)
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
+            settings.pin_search_path(cursor)
             return cls(cursor, tables, sealed=False, holds=holds.pop_all(), time_limit=time_limit)
 
     def open_cursor(self) -> DuckDBEngine:
@@ -200,6 +202,8 @@ class DuckDBEngine:
         with holding(self._lock, stop):
             if not self._release.alive or not self._lives():
                 raise engine_closed()
+            if not self._sealed and not settings.has_pinned(self._connection):
+                raise settings.changed()
             yield
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:

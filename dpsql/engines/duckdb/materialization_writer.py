@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines.base import CsvFile, RemoteFiles
-from dpsql.engines.duckdb import catalog
+from dpsql.engines.duckdb import catalog, settings
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
@@ -83,7 +83,7 @@ def open_writer(
         with connection:
             home = None if database is None else catalog.attach(connection, database)
             paths = catalog.place(connection, sources, home=home, sealed=False)
-            catalog.make_total(connection)
+            settings.pin(connection)
             writer = MaterializationWriter(connection, paths)
             attached = False
             with suppress(duckdb.Error, RuntimeError, OSError):
