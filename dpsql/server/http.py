@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
 from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -160,6 +161,15 @@ class _TimedConnection(H11Protocol):
             self._early_data += data
         else:
             super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no HTTP. What answers the request before them, if anything does, is as if left alone."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        with suppress(h11.LocalProtocolError):  # a response has begun, so that no other can be sent
+            super().send_400_response(msg)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trustme
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from dpsql.server.http import Http, serve_http
 
@@ -32,7 +34,28 @@ async def broken(_: Request) -> PlainTextResponse:
     raise KeyError(SECRET)
 
 
-APPLICATION = Starlette(routes=[Route("/client", client), Route("/slow", slow), Route("/broken", broken)])
+async def echo(request: Request) -> PlainTextResponse:
+    return PlainTextResponse((await request.body()).decode())
+
+
+async def stream(_: Request) -> StreamingResponse:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"part"
+            await asyncio.sleep(0.1)
+
+    return StreamingResponse(parts())
+
+
+ROUTES = [
+    Route("/client", client, methods=["GET", "POST"]),
+    Route("/slow", slow, methods=["GET", "POST"]),
+    Route("/broken", broken),
+    Route("/echo", echo, methods=["POST"]),
+    Route("/stream", stream, methods=["GET", "POST"]),
+]
+APPLICATION = Starlette(routes=ROUTES)
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 async def asked(http: Http, path: str, *, tls: ssl.SSLContext | None = None, head: str = "") -> str:
@@ -75,6 +98,55 @@ def test_a_fault_is_not_written_anywhere(capfd: pytest.CaptureFixture[str]) -> N
 
     trial(act)
     assert capfd.readouterr() == ("", "")
+
+
+BAD_ENDS = (
+    CHUNKED + b"zz\r\n",
+    CHUNKED + b"5\r\nabcdefgh\r\n",
+    CHUNKED + b"2\r\nab\r\n-1\r\n",
+    CHUNKED + b"0\r\nbad trailer\r\n\r\n",
+    CHUNKED + b"1" * 40 + b"\r\n",
+    b"Content-Length: 5\r\n\r\nab",
+    b"Content-Length: 2\r\n\r\nab\0\0 no such HTTP\r\n\r\n",
+    b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+)
+
+
+@pytest.mark.parametrize("path", ["/client", "/slow", "/echo", "/stream", "/none"])
+def test_a_request_that_ends_badly_is_no_fault_of_ours(path: str) -> None:
+    """The rest of the request comes with its head, or when the application was called already."""
+    faults = list[BaseException | str]()
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await APPLICATION(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        except BaseException as error:
+            faults.append(error)
+            raise
+
+    async def send(http: Http, rest: bytes, *, pause: float) -> None:
+        head, _, body = rest.partition(b"\r\n\r\n")
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode() + head + b"\r\n\r\n" + (b"" if pause else body))
+        if pause:
+            await asyncio.sleep(pause)
+            writer.write(body)
+        writer.write_eof()
+        with suppress(OSError):
+            answer = await asyncio.wait_for(reader.read(), 5)
+            assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 2", b"HTTP/1.1 100"))
+        writer.close()
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(str(context)))
+        http = await serve_http(watched, (HOST, 0), tls=None, connections=50)
+        await asyncio.gather(*(send(http, rest, pause=pause) for rest in BAD_ENDS for pause in (0.0, 0.05)))
+        await http.close(5.0)
+
+    asyncio.run(run())
+    assert faults == []
 
 
 def test_what_is_being_answered_when_it_closes_is_answered() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from dpsql.errors import Error
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.wire import codec
+from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Malformed, data_row, message, parameter_description, row_description, text_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
 from dpsql.server.wire.copy_out import copy_header, copy_messages
@@ -216,7 +216,7 @@ class Conversation:
         prepared = execution.objects.find_statement(received.statement)
         execution.check_may_run(prepared.statement)
         expand_formats(received.formats, len(received.values))
-        if received.values or prepared.types:
+        if received.values or prepared.types or isinstance(prepared.statement.command, commands.CancelBackend):
             count = len((await execution.describe(prepared)).parameters)
             if count != len(received.values):
                 raise Malformed(f"The statement has {count} parameters, and {len(received.values)} values were bound.")

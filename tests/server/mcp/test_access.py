@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -205,4 +206,15 @@ def test_arguments_of_any_kind_are_answered_or_refused(served: Served) -> None:
 
     ask()
     assert served.charges() == before
+    assert "fault" not in served.log.getvalue()
+
+
+def test_a_stranger_whose_body_is_no_http_rings_no_fault(served: Served) -> None:
+    head = (
+        b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    for end in (b"zz\r\n", b"5\r\nabcdefgh\r\n", b"2\r\n{}\r\n0\r\nno trailer\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as client:
+            client.sendall(head + end)
+            assert client.recv(12) == b"HTTP/1.1 400"
     assert "fault" not in served.log.getvalue()

@@ -303,3 +303,41 @@ def test_what_waits_in_all_connections_is_bounded_and_one_user_has_at_most_half(
         holding.rollback()
         for _ in range(5):  # what was sent is counted no longer
             assert other.execute(f"SELECT '{'y' * 2_000}' AS x").fetchone() == ("y" * 2_000,)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("SELECT pg_cancel_backend($1)", 1),
+        ("SELECT pg_cancel_backend(1)", 0),
+        ("SHOW server_version", 0),
+        ("SET application_name = 'x'", 0),
+        ("RESET application_name", 0),
+        ("SELECT set_config('application_name', 'x', false)", 0),
+        ("SELECT pg_advisory_unlock_all()", 0),
+        ("BEGIN", 0),
+        ("ROLLBACK", 0),
+        ("DEALLOCATE ALL", 0),
+        ("DISCARD ALL", 0),
+        ("LISTEN x", 0),
+        ("UNLISTEN *", 0),
+        ("CLOSE ALL", 0),
+        ("PREPARE p AS SELECT 1", 0),
+        ("COPY (SELECT 1) TO STDOUT", 0),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", 0),
+        ("EXPLAIN SELECT country FROM countries WHERE country = $1", 1),
+        ("SELECT country FROM countries WHERE country = $1", 1),
+        ("SELECT 1", 0),
+        ("", 0),
+    ],
+)
+def test_values_of_another_number_than_the_statement_has_are_the_error_of_the_client(
+    raw: Raw, served: Served, text: str, count: int
+) -> None:
+    for given in {0, 1, 2} - {count}:
+        raw.send(*parse(text))
+        raw.send(*bind(*[b"1"] * given))
+        raw.send(*execute())
+        raw.socket.sendall(SYNC)
+        assert "E08P01" in raw.said(), given
+    assert "fault" not in served.log.getvalue()
