@@ -163,7 +163,7 @@ class _TimedConnection(H11Protocol):
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP. What answers the request before them, if anything does, is as if left alone."""
+        """Refuse bytes that are not HTTP. A request before them that is being answered counts as abandoned."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
