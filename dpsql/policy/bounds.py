@@ -1,4 +1,4 @@
-"""Bounds of what one privacy unit adds to one group: its rows, the sums of its values, and one row's value, by column."""
+"""Bounds of what one privacy unit adds to one group: its rows and, by column, the sums of its values and each value."""
 
 from __future__ import annotations
 
