@@ -1,8 +1,8 @@
 """Bounds of an expression, worked out from those that the policy has for its columns; everything is exact.
 
-The bounds of a column are of a unit's values in a group: `max` of the sum of the positive ones, -`min` of the sum of the
-negative ones, and `each` of the value of one row. An expression e has a range of one row's value, and two *forms*: sums
-of *parts* with coefficients of at least 0, between which e is in every row, -down <= e <= up. A part is 0 or more in
+The bounds of a column are of a unit's values in a group: `max` of the sum of the positive ones, -`min` of the sum of
+the negative ones, and `each` of the value of one row. An expression e has a range of the value of one row, and two sums
+of parts with coefficients of at least 0, its forms, between which it is in every row: -down <= e <= up. A part is >= 0 in
 every row, and has a total for one unit: x where it is positive, -x where it is negative, or 1 in every row. Totals are
 those of all rows that the query makes, so a join multiplies them. Then a unit adds at most the total of up, and at most
 the greatest value of a row for each of its rows; the smaller of the two holds.
@@ -63,7 +63,7 @@ _Form = Mapping[_Part, Fraction] | None  # None without a bound
 
 @dataclass(frozen=True, slots=True)
 class ColumnTotals:
-    """Totals of one unit's positive and negative values of a column, and the range of one value; infinite if unknown."""
+    """Totals of one unit's positive and negative values of a column, and the range of a value; infinite if unknown."""
 
     positive: Number
     negative: Number
@@ -401,9 +401,9 @@ class _Level:
         found = self.find(arguments[0])
         if found is None:
             return None
-        ends: list[Number] = [abs(found.low), abs(found.high)]
-        low = Fraction(0) if found.low <= 0 <= found.high else min(ends)
-        return replace(found, low=low, high=max(ends), up=_larger((found.up, found.down)), down={})
+        high = max(found.high, -found.low)
+        low = max(found.low, -found.high, Fraction(0))
+        return replace(found, low=low, high=high, up=_larger((found.up, found.down)), down={})
 
     def coalesce(self, arguments: tuple[Expression, ...]) -> _Bound | None:
         """Return the bounds of the first argument that is not NULL."""

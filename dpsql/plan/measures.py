@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import inf, isfinite
 
 from dpsql.dialects import write_name
-from dpsql.errors import Place, Refusal
+from dpsql.errors import Refusal
 from dpsql.plan.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.mechanisms.request import read_whole_number
 from dpsql.plan.row_counts import Rows, TableRows, count_rows, list_scans_of_rows
@@ -17,12 +17,16 @@ from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.quoting import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import NULL
 
 __all__ = ["bound_measures"]
 
 _OPTION = "max_rows_contributed"
 _LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
-_STATED = "contribution_bounds_per_group => (0, 500)"
+_SOME_ROWS = 20
+_ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
+_NAME_LENGTH = len("count")
 
 
 def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
@@ -90,18 +94,21 @@ class _Bounding:
         if measure.stated is not None:
             return _apply_stated(measure)
         if measure.aggregate is Aggregate.ROWS:
-            return replace(measure, bounds=ContributionRange(0, self._find_rows(measure.words)))
+            return replace(measure, bounds=ContributionRange(0, self._find_rows(measure)))
         return self._bound_sum(measure)
 
-    def _find_rows(self, words: Place | None) -> int:
-        """Return how many rows of one unit count in one group: as many as FROM can make, or fewer that are asked for."""
-        place = words or self.query.clause.place
+    def _find_rows(self, measure: Measure) -> int:
+        """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-            raise Refusal("no-bounds", reason, hint=self._propose_rows(), place=place)
+            hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         if self.rows.total > MOST_STEPS:
-            reason = f"One unit can have {self.rows.total:,} rows here by the bounds of the tables: rows of a join are multiplied."
-            raise Refusal("no-bounds", reason, hint=self._propose_fewer_rows(), place=place)
+            reason = (
+                f"By the rows of its tables one unit can have {self.rows.total:,} rows here: a join multiplies them."
+            )
+            hint = _propose_stated(measure)
+            raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         most = int(self.rows.total)
         asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
         return most if asked is None else asked
@@ -109,16 +116,15 @@ class _Bounding:
     def _bound_sum(self, measure: Measure) -> Measure:
         """Return a sum with the bounds that follow from those of the columns in it."""
         assert measure.argument is not None  # noqa: S101 - of every sum
-        totals = Totals(self.table_rows, self._find_totals)
-        found = bound_expression(measure.argument, self.query.body, totals, condition=measure.condition)
+        found = self._bound_argument(measure, Totals(self.table_rows, self._find_totals))
         least, most = found.least, found.most
         if not (isinstance(least, Fraction) and isinstance(most, Fraction)):
-            raise self._refuse(measure, found)
+            raise self._refuse(measure)
         if least == most == 0:  # NULL or 0 in every row
             most = Fraction(1)
         low, high = max(found.low, least), min(found.high, most)
         if max(most, -least) > _LARGEST or most - least < _SMALLEST:
-            reason = f"One unit can add {float(least):.3g} to {float(most):.3g} to a group of this sum, which is out of range."
+            reason = f"By its bounds one unit can add {float(least):.3g} to {float(most):.3g}, which is out of range."
             raise Refusal("no-bounds", reason, hint=_propose_stated(measure), place=measure.words)
         assert isinstance(low, Fraction) and isinstance(high, Fraction)  # noqa: S101, PT018 - between finite bounds
         is_narrower = low > least or high < most
@@ -127,6 +133,10 @@ class _Bounding:
             bounds=ContributionRange.of_values(least, most, type_=measure.argument.type),
             row_range=(low, high) if is_narrower else None,
         )
+
+    def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
+        argument = measure.argument or Literal(None, NULL)
+        return bound_expression(argument, self.query.body, totals, condition=measure.condition)
 
     def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
         """Return the totals of a column of a private table, None without bounds."""
@@ -141,38 +151,40 @@ class _Bounding:
             max(each.high for each in found),
         )
 
-    def _refuse(self, measure: Measure, found: ExpressionBounds) -> Refusal:
+    def _refuse(self, measure: Measure) -> Refusal:
         """Return the refusal of a sum without bounds, with the statement and the line of a policy that give it some."""
-        place = measure.words or self.query.clause.place
-        unbounded = [
-            (table, column) for table, column in measure.columns if self.policy[table].bounds.find(column) is None
-        ]
-        needs_rows = not unbounded and any(isfinite(end) for end in (found.low, found.high))
-        reason = "The policy does not say how much one unit may add to a sum of this."
+        missing: dict[tuple[str, str], ColumnTotals] = {}  # columns whose bounds would be enough, if these are there
+
+        def find(path: tuple[str, ...], column: str) -> ColumnTotals | None:
+            known = self._find_totals(path, column)
+            if known is None and path in self.tables:
+                known = missing[self.table_rows[path].name, column] = _ASSUMED
+            return known
+
         hint = _propose_stated(measure)
-        if unbounded:
-            table, column = unbounded[0]
-            hint += f" Or ask the curator to add {spell(column)} = {{max = 500}}, or another number, under [tables.{spell(table)}.bounds]."
-        elif needs_rows and self.rows.total == inf:
-            reason += " It needs the number of rows of one unit."
-            hint += f" Or: {self._propose_rows()}"
-        return Refusal("no-bounds", reason, hint=hint, place=place)
+        reason = "How much one unit may add to this does not follow from the bounds of the policy."
+        found = self._bound_argument(measure, Totals(self.table_rows, find))
+        if isfinite(found.least) and isfinite(found.most):
+            (table, column), *_ = missing
+            reason = f"The policy has no bounds of {spell(column)}, which this adds up."
+            line = f"{spell(column)} = {{max = 500}}"
+            hint = f"{hint} Or ask the curator to add {line}, or another number, under [tables.{spell(table)}.bounds]."
+        elif not missing:
+            rows = {path: replace(each, rows=_SOME_ROWS) for path, each in self.table_rows.items() if each.rows == inf}
+            found = self._bound_argument(measure, Totals({**self.table_rows, **rows}, find))
+            if isfinite(found.least) and isfinite(found.most):
+                reason = (
+                    "The policy does not say how many rows of one unit count in a group, which bounds of this need."
+                )
+                hint = f"{hint} {self._propose_rows()}"
+        return Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
 
     def _propose_rows(self) -> str:
-        """Return a hint with what needs no bounds, and the line of a policy that sets the rows of a table."""
-        scans = list_scans_of_rows(self.query.body.source)
-        missing = [self.table_rows[scan.path] for scan in scans if scan.path in self.table_rows]
-        name = next((table.name for table in missing if table.rows == inf), self.query.table)
-        return (
-            f"Write COUNT(DISTINCT {write_name(self.query.unit_name)}), or ask the curator to add rows = 20, or another "
-            f"number, under [tables.{spell(name)}.bounds]."
-        )
-
-    def _propose_fewer_rows(self) -> str:
-        return (
-            f"Count COUNT(*, contribution_bounds_per_group => (0, 20)), or another number, or keep rows of the second "
-            f"table with WHERE {write_name(self.query.unit_name)} IN (SELECT ...), which makes none."
-        )
+        """Return a hint with the line of a policy that sets the rows of a table without them."""
+        paths = [scan.path for scan in list_scans_of_rows(self.query.body.source)]
+        missing = [self.table_rows[path].name for path in paths if path in self.table_rows]
+        name = next((name for name in missing if self.policy[name].bounds.rows is None), self.query.table)
+        return f"Or ask the curator to add rows = 20, or another number, under [tables.{spell(name)}.bounds]."
 
 
 def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
@@ -206,6 +218,12 @@ def _apply_stated(measure: Measure) -> Measure:
 
 
 def _propose_stated(measure: Measure) -> str:
-    """Return a hint with the measure as the query has it, and bounds."""
-    words = "SUM(...)" if measure.words is None else " ".join(measure.words.fragment.split())
-    return f"Write {words.removesuffix(')')}, {_STATED}), with the least and the most that one unit adds to a group."
+    """Return a hint with the measure as the query has it, and with bounds."""
+    example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
+    words = example if measure.words is None else " ".join(measure.words.fragment.split())
+    is_count = words[:_NAME_LENGTH].lower() == "count"
+    is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
+    meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
+    meaning = "the mean of one unit" if is_mean else meaning
+    bounds = f"contribution_bounds_per_group => (0, {20 if is_count else 500})"
+    return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."

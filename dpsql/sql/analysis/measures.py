@@ -128,7 +128,7 @@ def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMe
 
 def _read_summand(reader: Reader, node: Node, arguments: Sequence[Node], *, name: str) -> Expression:
     """Return the one number that each row gives to a sum or average; refuse anything else."""
-    (argument, *more) = arguments or [None]
+    argument, more = (arguments[0] if arguments else None), arguments[1:]
     place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
     if argument is None or more:
         raise Refusal("aggregate", f"{name} has one argument.", hint=hint, place=place)
