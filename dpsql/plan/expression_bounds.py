@@ -2,8 +2,8 @@
 
 The bounds of a column are of a unit's values in a group: `max` of the sum of the positive ones, -`min` of the sum of
 the negative ones, and `each` of the value of one row. An expression e has a range of the value of one row, and two sums
-of parts with coefficients of at least 0, its forms, between which it is in every row: -down <= e <= up. A part is >= 0 in
-every row, and has a total for one unit: x where it is positive, -x where it is negative, or 1 in every row. Totals are
+of parts with coefficients of at least 0, its forms, between which it is in every row: -down <= e <= up. A part is >= 0
+in every row, and has a total for one unit: x where it is positive, -x where it is negative, or 1. Totals are
 those of all rows that the query makes, so a join multiplies them. Then a unit adds at most the total of up, and at most
 the greatest value of a row for each of its rows; the smaller of the two holds.
 
