@@ -191,8 +191,8 @@ def _describe_table(writer: MaterializationWriter, table: PrivateTable, *, name:
     columns = tuple(tuple(spelled[fold(column)] for column in each) for each in table.materialized)
     types = {fold(column.name): column.type for column in stored}
     sums = tuple(
-        MaterializedSum(spelled[fold(column)], types[fold(column)], bounds.min, bounds.max)
-        for column, bounds in list_summed(table)
+        MaterializedSum(spelled[fold(column)], types[fold(column)], low, high)
+        for column, low, high in list_summed(table)
     )
     unit = spelled[fold(table.privacy_unit or "")]
     return MaterializedTable(file, "", unit, columns, 0, (), table.bounds.rows, sums)

@@ -29,7 +29,7 @@ from dpsql.engines import AttachedTable, Column, CsvFile, Engine, RemoteFiles
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.schema_reader import SchemaReader, find_descriptions
 from dpsql.errors import UsageError
-from dpsql.policy import ColumnBounds, Policy, PrivateTable
+from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet, StoredMeasures, Table
 from dpsql.sql.ir.measures import ContributionRange
@@ -114,7 +114,7 @@ class MaterializedTable:
         """Check whether these are the unit, the sets of columns and the bounds that the policy lists."""
         wanted = {frozenset(map(fold, each)) for each in table.materialized}
         same = wanted == {frozenset(map(fold, each)) for each in self.columns}
-        bounds = {fold(name): (each.min, each.max) for name, each in list_summed(table)}
+        bounds = {fold(name): (low, high) for name, low, high in list_summed(table)}
         summed = {fold(each.column): (each.least, each.most) for each in self.sums}
         return self._has_unit_of(table) and same and self.rows == table.bounds.rows and summed == bounds
 
@@ -136,10 +136,20 @@ class MaterializedTable:
         return table.privacy_unit is not None and fold(table.privacy_unit) == fold(self.unit)
 
 
-def list_summed(table: PrivateTable) -> list[tuple[str, ColumnBounds]]:
-    """Return the columns that are added up: those with bounds that analysts see."""
+def list_summed(table: PrivateTable) -> list[tuple[str, Fraction, Fraction]]:
+    """Return the columns that are added up, each with its min and max: those with bounds of sums that analysts see.
+
+    Where each row has a range of its own, every row is clamped to it before it is added; these sums are not stored.
+    """
     shown = None if table.columns is None else set(map(fold, table.columns))
-    return [(name, bounds) for name, bounds in table.bounds.columns if shown is None or fold(name) in shown]
+    return [
+        (name, bounds.min, bounds.max)
+        for name, bounds in table.bounds.columns
+        if (shown is None or fold(name) in shown)
+        and bounds.min is not None
+        and bounds.max is not None
+        and bounds.each is None
+    ]
 
 
 def describe_schema(source: Source) -> str:

@@ -221,8 +221,8 @@ class _RemoteBuild:
         columns = {fold(column.name): column for column in self._stored}
         sets = tuple(tuple(columns[fold(column)].name for column in each) for each in self.table.materialized)
         sums = tuple(
-            MaterializedSum(columns[fold(name)].name, columns[fold(name)].type, bounds.min, bounds.max)
-            for name, bounds in list_summed(self.table)
+            MaterializedSum(columns[fold(name)].name, columns[fold(name)].type, low, high)
+            for name, low, high in list_summed(self.table)
         )
         unit, place = columns[fold(self.table.privacy_unit or "")].name, find_relation(self.data.engine, self.name)
         kept = MaterializedTable("", place, unit, sets, 0, (), self.table.bounds.rows, sums)

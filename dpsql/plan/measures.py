@@ -1,27 +1,36 @@
-"""Bounds of measures: how much one unit may add to one group, from the policy, and less if the query asks for less."""
+"""Bounds of measures: how much one unit may add to one group, from the policy, or as the query states them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.mechanisms.request import read_whole_number
+from dpsql.plan.row_counts import Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.plan.terms import Terms
-from dpsql.policy import PrivateTable
+from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.quoting import spell
-from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import NULL
 
 __all__ = ["bound_measures"]
 
 _OPTION = "max_rows_contributed"
+_LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
+_SOME_ROWS = 20
+_ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
+_NAME_LENGTH = len("count")
 
 
 def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
-    """Return the query with the bounds of its measures; refuse a measure that the policy does not bound."""
-    tables = [terms.tables[name] for name in query.tables]
+    """Return the query with the bounds of its measures; refuse a measure that has none."""
     counts_rows = any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
     option = query.clause.options.get(_OPTION)
     if option is not None and not counts_rows:
@@ -30,68 +39,191 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS
+    tables = [terms.tables[name] for name in query.tables]
     if query.clause.shape == "top" and not ranks_units and any((table.min_units or 1) > 1 for table in tables):
         reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
-    bounded = tuple(_bound(measure, query, terms=terms, tables=tables) for measure in query.measures)
-    return replace(query, measures=bounded)
+    bounding = _Bounding(query, terms.tables)
+    measures = tuple(map(bounding.bound, query.measures))
+    _check_ranking(query, measures[0])
+    return replace(query, measures=measures)
 
 
-def _bound(measure: Measure, query: PrivateQuery, *, terms: Terms, tables: Sequence[PrivateTable]) -> Measure:
-    match measure.aggregate:
-        case Aggregate.UNITS:
-            return measure
-        case Aggregate.ROWS:
-            return replace(measure, bounds=ContributionRange(0, _count_rows(query, tables)))
-        case Aggregate.SUM:
-            return replace(measure, bounds=_find_range(measure, query, terms=terms))
-
-
-def _count_rows(query: PrivateQuery, tables: Sequence[PrivateTable]) -> int:
-    """Return how many rows of one unit count in one group: the smallest bound of the tables, and of the query."""
-    place = query.clause.place
-    bounds = [table.bounds.rows for table in tables if table.bounds.rows is not None]
-    if not bounds:
-        reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-        hint = _propose_bounds(query, "rows = 20", table=query.table)
-        raise Refusal("no-bounds", reason, hint=hint, place=place)
-    asked = read_whole_number(query.clause.options.get(_OPTION), _OPTION, bounds=(1, min(bounds)))
-    return min(bounds) if asked is None else asked
-
-
-def _find_range(measure: Measure, query: PrivateQuery, *, terms: Terms) -> ContributionRange:
-    """Return the range of SUM, by the one column in its argument that the policy bounds."""
-    place = query.clause.place
-    found = {
-        (table, column): bounds
-        for table, column in measure.columns
-        if (bounds := terms.tables[table].bounds.find(column)) is not None
-    }
-    if not found:
-        reason = "The policy does not say how much one unit may add to a SUM or AVG of this."
-        if not measure.columns:
-            hint = f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or count rows: COUNT(*) FILTER (WHERE ...)."
-            raise Refusal("no-bounds", reason, hint=hint, place=place)
-        table, column = measure.columns[0]
-        hint = _propose_bounds(query, f"{spell(column)} = {{max = 500}}", table=table)
-        raise Refusal("no-bounds", reason, hint=hint, place=place)
-    if len(found) > 1:
-        names = " and ".join(column for _, column in found)
-        hint = "Sum one of them, or ask for the sums apart."
-        raise Refusal("no-bounds", f"This SUM has two bounds, those of {names}.", hint=hint, place=place)
-    (bounds,) = found.values()
-    if bounds.min < 0 and query.clause.shape == "top" and query.domain is None:
-        reason = "Sums that can be below 0 are released for totals and for known groups alone."
-        hint = "Write ALL PRIVATE WITH (domain = ...), or PRIVATE for a total."
-        raise Refusal("bounds", reason, hint=hint, place=place)
-    type_ = None if measure.argument is None else measure.argument.type
-    return ContributionRange.of_values(bounds.min, bounds.max, type_=type_)
-
-
-def _propose_bounds(query: PrivateQuery, line: str, *, table: str) -> str:
-    """Return a hint with what needs no bounds, and the line of a policy that sets them."""
-    return (
-        f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or ask the curator to add {line}, or another number, "
-        f"under [tables.{spell(table)}.bounds]."
+def _check_ranking(query: PrivateQuery, measure: Measure) -> None:
+    """Refuse to rank groups of an unknown domain by sums that can be below 0, which no threshold covers."""
+    if measure.bounds is None or measure.bounds.low >= 0 or query.clause.shape != "top" or query.domain is not None:
+        return
+    reason = "Sums that can be below 0 are released for totals and for known groups alone, or beside what ranks."
+    hint = (
+        f"Rank by COUNT(DISTINCT {write_name(query.unit_name)}), write ALL PRIVATE WITH (domain = ...) for known "
+        "groups, or PRIVATE for a total."
     )
+    raise Refusal("bounds", reason, hint=hint, place=query.clause.place)
+
+
+@dataclass(slots=True)
+class _Bounding:
+    """Bounds of the measures of one query; `policy` has the private tables by name.
+
+    `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
+    unit in each, and `rows` those that FROM can make.
+    """
+
+    query: PrivateQuery
+    policy: Mapping[str, PrivateTable]
+    tables: dict[tuple[str, ...], list[tuple[str, PrivateTable]]] = field(init=False)
+    table_rows: dict[tuple[str, ...], TableRows] = field(init=False)
+    rows: Rows = field(init=False)
+
+    def __post_init__(self) -> None:
+        units = dict(self.query.protected)
+        self.tables, self.table_rows = {}, {}
+        for path, name in self.query.private_tables:
+            if name in units:
+                self.tables.setdefault(path, []).append((name, self.policy[name]))
+        for path, named in self.tables.items():
+            bounds = [inf if table.bounds.rows is None else table.bounds.rows for _, table in named]
+            self.table_rows[path] = TableRows(named[0][0], max(bounds), units[named[0][0]])
+        self.rows = count_rows(self.query.body.source, self.table_rows)
+
+    def bound(self, measure: Measure) -> Measure:
+        """Return a measure with its bounds and the range of its rows."""
+        if measure.aggregate is Aggregate.UNITS:
+            return measure
+        if measure.stated is not None:
+            return _apply_stated(measure)
+        if measure.aggregate is Aggregate.ROWS:
+            return replace(measure, bounds=ContributionRange(0, self._find_rows(measure)))
+        return self._bound_sum(measure)
+
+    def _find_rows(self, measure: Measure) -> int:
+        """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
+        if self.rows.total == inf:
+            reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
+            hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
+        if self.rows.total > MOST_STEPS:
+            reason = (
+                f"By the rows of its tables one unit can have {self.rows.total:,} rows here: a join multiplies them."
+            )
+            hint = _propose_stated(measure)
+            raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
+        most = int(self.rows.total)
+        asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
+        return most if asked is None else asked
+
+    def _bound_sum(self, measure: Measure) -> Measure:
+        """Return a sum with the bounds that follow from those of the columns in it."""
+        assert measure.argument is not None  # noqa: S101 - of every sum
+        found = self._bound_argument(measure, Totals(self.table_rows, self._find_totals))
+        least, most = found.least, found.most
+        if not (isinstance(least, Fraction) and isinstance(most, Fraction)):
+            raise self._refuse(measure)
+        if least == most == 0:  # NULL or 0 in every row
+            most = Fraction(1)
+        low, high = max(found.low, least), min(found.high, most)
+        if max(most, -least) > _LARGEST or most - least < _SMALLEST:
+            reason = f"By its bounds one unit can add {float(least):.3g} to {float(most):.3g}, which is out of range."
+            raise Refusal("no-bounds", reason, hint=_propose_stated(measure), place=measure.words)
+        assert isinstance(low, Fraction) and isinstance(high, Fraction)  # noqa: S101, PT018 - between finite bounds
+        is_narrower = low > least or high < most
+        return replace(
+            measure,
+            bounds=ContributionRange.of_values(least, most, type_=measure.argument.type),
+            row_range=(low, high) if is_narrower else None,
+        )
+
+    def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
+        argument = measure.argument or Literal(None, NULL)
+        return bound_expression(argument, self.query.body, totals, condition=measure.condition)
+
+    def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
+        """Return the totals of a column of a private table, None without bounds."""
+        known = [(table.bounds.rows, table.bounds.find(column)) for _, table in self.tables.get(path, ())]
+        found = [_read_totals(rows, bounds) for rows, bounds in known if bounds is not None]
+        if not found or len(found) < len(known):
+            return None
+        return ColumnTotals(
+            max(each.positive for each in found),
+            max(each.negative for each in found),
+            min(each.low for each in found),
+            max(each.high for each in found),
+        )
+
+    def _refuse(self, measure: Measure) -> Refusal:
+        """Return the refusal of a sum without bounds, with the statement and the line of a policy that give it some."""
+        missing: dict[tuple[str, str], ColumnTotals] = {}  # columns whose bounds would be enough, if these are there
+
+        def find(path: tuple[str, ...], column: str) -> ColumnTotals | None:
+            known = self._find_totals(path, column)
+            if known is None and path in self.tables:
+                known = missing[self.table_rows[path].name, column] = _ASSUMED
+            return known
+
+        hint = _propose_stated(measure)
+        reason = "How much one unit may add to this does not follow from the bounds of the policy."
+        found = self._bound_argument(measure, Totals(self.table_rows, find))
+        if isfinite(found.least) and isfinite(found.most):
+            (table, column), *_ = missing
+            reason = f"The policy has no bounds of {spell(column)}, which this adds up."
+            line = f"{spell(column)} = {{max = 500}}"
+            hint = f"{hint} Or ask the curator to add {line}, or another number, under [tables.{spell(table)}.bounds]."
+        elif not missing:
+            rows = {path: replace(each, rows=_SOME_ROWS) for path, each in self.table_rows.items() if each.rows == inf}
+            found = self._bound_argument(measure, Totals({**self.table_rows, **rows}, find))
+            if isfinite(found.least) and isfinite(found.most):
+                reason = (
+                    "The policy does not say how many rows of one unit count in a group, which bounds of this need."
+                )
+                hint = f"{hint} {self._propose_rows()}"
+        return Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
+
+    def _propose_rows(self) -> str:
+        """Return a hint with the line of a policy that sets the rows of a table without them."""
+        paths = [scan.path for scan in list_scans_of_rows(self.query.body.source)]
+        missing = [self.table_rows[path].name for path in paths if path in self.table_rows]
+        name = next((name for name in missing if self.policy[name].bounds.rows is None), self.query.table)
+        return f"Or ask the curator to add rows = 20, or another number, under [tables.{spell(name)}.bounds]."
+
+
+def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
+    """Return the totals of a column by its bounds, and by those of each of so many rows."""
+    most, least = (inf if bounds.max is None else bounds.max), (-inf if bounds.min is None else bounds.min)
+    low, high = bounds.each or (least, most)
+    count = inf if rows is None else Fraction(rows)
+    positive, negative = max(high, Fraction(0)), max(-low, Fraction(0))
+    return ColumnTotals(
+        min(most, positive * count if positive else positive),
+        min(-least, negative * count if negative else negative),
+        max(low, least),
+        min(high, most),
+    )
+
+
+def _apply_stated(measure: Measure) -> Measure:
+    """Return a measure with the bounds that the query states, which are then no part of it."""
+    stated = measure.stated
+    assert stated is not None  # noqa: S101 - of the caller
+    if measure.aggregate is Aggregate.ROWS:
+        return replace(measure, bounds=ContributionRange(0, int(stated.high)), stated=None)
+    least, most = min(stated.low, Fraction(0)), max(stated.high, Fraction(0))
+    type_ = None if measure.argument is None else measure.argument.type
+    return replace(
+        measure,
+        bounds=ContributionRange.of_values(least, most, type_=type_),
+        row_range=(stated.low, stated.high) if stated.of_mean else None,
+        stated=None,
+    )
+
+
+def _propose_stated(measure: Measure) -> str:
+    """Return a hint with the measure as the query has it, and with bounds."""
+    example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
+    words = example if measure.words is None else " ".join(measure.words.fragment.split())
+    is_count = words[:_NAME_LENGTH].lower() == "count"
+    is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
+    meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
+    meaning = "the mean of one unit" if is_mean else meaning
+    bounds = f"contribution_bounds_per_group => (0, {20 if is_count else 500})"
+    return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."

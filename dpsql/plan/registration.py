@@ -193,7 +193,8 @@ def _check_bounds(policy: Policy, key_path: str, *, name: str, bounds: ColumnBou
         reason = f'The column "{name}" has no numbers to add up, but the type {type_}.'
         raise PolicyError("policy-bounds", reason, hint="Leave its bounds out.", place=policy.where(key_path))
     finest = 10 ** type_.precision[1]
-    if type_.family is not Family.DOUBLE and any((end * finest).denominator > 1 for end in (bounds.min, bounds.max)):
+    ends = [end for end in (bounds.min, bounds.max, *(bounds.each or ())) if end is not None]
+    if type_.family is not Family.DOUBLE and any((end * finest).denominator > 1 for end in ends):
         digits = f"{type_.precision[1]} digits after the point" if finest > 1 else "whole numbers"
         reason = f'The column "{name}" has {digits}, and its bounds have more.'
         hint = "Round the bounds up to the digits of the column."

@@ -1,29 +1,47 @@
-"""Bounds of what one privacy unit adds to one group: its rows, and the sums of its values, by column."""
+"""Bounds of what one privacy unit adds to one group: its rows and, by column, the sums of its values and each value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, cast
 
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import check_count, check_name, fold, wrong_type
 from dpsql.quantities import Number, exact
 
-__all__ = ["Bounds", "ColumnBounds", "check_bounds", "read_bounds"]
+__all__ = ["Bounds", "ColumnBounds", "GivenBounds", "check_bounds", "read_bounds"]
 
 _LARGEST = 10**15
-_KEYS = ("min", "max")
+_EACH, _ENDS = "each", ("min", "max")
+_KEYS = (*_ENDS, _EACH)
 _HINT = "Write the least and the most that one unit's values add up to in one group, such as {max = 500}."
+_HINT_EACH = "Write the least and the greatest value of one row, such as each = {min = 1, max = 10}."
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Least and largest sum of one unit's values in one group."""
+    """Bounds of one unit's values in one group; at least `max` or `each` is set.
 
-    min: Fraction
-    max: Fraction
+    `max` bounds the sum of the positive values, and `-min` that of the negative ones: 0 without negative values, None
+    where `max` is not set. `each` is the range of the value of one row.
+    """
+
+    min: Fraction | None
+    max: Fraction | None
+    each: tuple[Fraction, Fraction] | None = None
+
+    def __str__(self) -> str:
+        """Return the bounds as a policy file writes them."""
+        parts = [] if self.max is None or self.min is None else [_write_ends(self.min, self.max)]
+        parts += [] if self.each is None else [f"each = {{{_write_ends(*self.each)}}}"]
+        return f"{{{', '.join(parts)}}}"
+
+
+def _write_ends(low: Fraction, high: Fraction) -> str:
+    return f"min = {float(low):.15g}, max = {float(high):.15g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +56,18 @@ class Bounds:
         if self.rows is not None:
             yield f"rows = {self.rows}"
         for name, found in self.columns:
-            yield f"{name} = {{min = {float(found.min):g}, max = {float(found.max):g}}}"
+            yield f"{name} = {found}"
 
     def find(self, column: str) -> ColumnBounds | None:
         """Return the bounds of a column, by its name without regard to ASCII case."""
         return next((found for name, found in self.columns if fold(name) == fold(column)), None)
 
 
-def check_bounds(values: Bounds | Mapping[str, int | Mapping[str, Number]]) -> Bounds:
-    """Return the bounds of a table: a number of rows under "rows", and of columns a mapping with max, and min if < 0.
+GivenBounds = Mapping[str, Number | Mapping[str, Number]]
+
+
+def check_bounds(values: Bounds | Mapping[str, int | GivenBounds]) -> Bounds:
+    """Return the bounds of a table: a number of rows under "rows", and of columns a mapping with max, min and each.
 
     Raises `PolicyError` for anything else.
     """
@@ -69,30 +90,66 @@ def check_bounds(values: Bounds | Mapping[str, int | Mapping[str, Number]]) -> B
     return Bounds(rows, tuple(columns.items()))
 
 
-def read_bounds(section: Section) -> dict[str, int | dict[str, int | float]]:
+def read_bounds(section: Section) -> dict[str, int | GivenBounds]:
     """Return the bounds that a policy file has for a table, as `check_bounds` takes them."""
-    found: dict[str, int | dict[str, int | float]] = {}
+    found: dict[str, int | GivenBounds] = {}
     for name, value in section.values.items():
         if name == "rows" and not isinstance(value, dict):
             found[name] = section.whole(name)
             continue
         inner = section.section(name)
         inner.only(*_KEYS)
-        inner.require("max")
-        found[name] = {key: inner.number(key) for key in _KEYS if key in inner.values}
+        if _EACH not in inner.values:
+            inner.require("max")
+        given: dict[str, Number | Mapping[str, Number]] = _read_ends(inner)
+        if _EACH in inner.values:
+            each = inner.section(_EACH)
+            each.only(*_ENDS)
+            each.require(*_ENDS)
+            given[_EACH] = _read_ends(each)
+        found[name] = given
     return found
 
 
-def _check_column(values: Mapping[str, Number], place: str) -> ColumnBounds:
+def _read_ends(section: Section) -> dict[str, Any]:
+    return {key: section.number(key) for key in _ENDS if key in section.values}
+
+
+def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
     unknown = next((key for key in values if key not in _KEYS), None)
-    if unknown is not None or "max" not in values:
-        reason = 'Bounds of a column are "max" and, below 0, "min".'
+    if unknown is not None or not {"max", _EACH} & values.keys():
+        reason = 'Bounds of a column are "max" and, below 0, "min", and "each" of one row\'s value.'
         raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
-    try:
-        low, high = (exact(values.get(key, 0), f"The {key}") for key in _KEYS)
-    except UsageError as error:
-        raise PolicyError("policy-number", error.reason, hint=_HINT, place=place) from None
+    each = None if _EACH not in values else _check_each(values[_EACH], f"{place}.{_EACH}")
+    if "max" not in values:
+        if "min" in values:
+            reason = "There is a min and no max."
+            raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
+        return ColumnBounds(None, None, each)
+    low, high = (_check_number(values.get(key, 0), key, place=place, hint=_HINT) for key in _ENDS)
     if not -_LARGEST <= low <= 0 or not low < high or not 0 <= high <= _LARGEST:
         reason = f"A max must be above 0 and at most {_LARGEST:,}, and a min at most 0."
         raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
-    return ColumnBounds(low, high)
+    if each is not None and not max(low, each[0]) < min(high, each[1]):
+        reason = "No value of each lies between min and max."
+        hint = "Raise max, or lower min, to what the values of one unit add up to in one group."
+        raise PolicyError("policy-bounds", reason, hint=hint, place=place)
+    return ColumnBounds(low, high, each)
+
+
+def _check_each(values: object, place: str) -> tuple[Fraction, Fraction]:
+    if not isinstance(values, Mapping) or set(values) != set(_ENDS):
+        reason = 'The range of one row\'s value has the keys "min" and "max".'
+        raise PolicyError("policy-bounds", reason, hint=_HINT_EACH, place=place)
+    low, high = (_check_number(values[key], key, place=place, hint=_HINT_EACH) for key in _ENDS)
+    if not -_LARGEST <= low < high <= _LARGEST:
+        reason = f"The min of each must be below its max, and both between -{_LARGEST:,} and {_LARGEST:,}."
+        raise PolicyError("policy-bounds", reason, hint=_HINT_EACH, place=place)
+    return low, high
+
+
+def _check_number(value: object, key: str, *, place: str, hint: str) -> Fraction:
+    try:
+        return exact(cast("Number", value), f"The {key}")
+    except UsageError as error:
+        raise PolicyError("policy-number", error.reason, hint=hint, place=place) from None

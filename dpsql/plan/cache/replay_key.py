@@ -246,4 +246,4 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
 
 def _is_new_default(name: str, content: object) -> bool:
     """Return whether a field has the value for which stored keys were made without it."""
-    return name == "sensitivity" and content == 1
+    return (name == "sensitivity" and content == 1) or (name in {"row_range", "stated"} and content is None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dpsql.dialects import write_name
-from dpsql.policy import PrivateTable
+from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.tables import Table as PolicyTable
 from dpsql.sql.ir.catalog import HOME, Table
 from dpsql.sql.ir.catalog import Catalog as Tables
@@ -100,8 +100,15 @@ def _describe_columns(table: Table, declared: PolicyTable | None) -> Iterator[tu
         if ascii_lower(column) == ascii_lower(unit):
             yield column, f"The privacy unit: COUNT(DISTINCT {write_name(column)}) counts it."
         elif isinstance(declared, PrivateTable) and (bounds := declared.bounds.find(column)) is not None:
-            least, most = float(bounds.min), float(bounds.max)
-            yield column, f"A measure for SUM and AVG: one unit adds {least:g} to {most:g} to a group."
+            yield column, f"A measure for SUM and AVG: {_describe_bounds(bounds)}."
+
+
+def _describe_bounds(bounds: ColumnBounds) -> str:
+    """Return in words what one unit and one row add to a group."""
+    added = bounds.min is not None and bounds.max is not None
+    parts = [f"one unit adds {float(bounds.min or 0):g} to {float(bounds.max or 0):g} to a group"] if added else []
+    parts += [] if bounds.each is None else [f"each row has {float(bounds.each[0]):g} to {float(bounds.each[1]):g}"]
+    return ", and ".join(parts)
 
 
 def sql_type(type_: Type) -> str:

@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.lineage import find_private_columns
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.stated_bounds import (
+    ONE_ROW,
+    check_holds_zero,
+    find_words,
+    read_bounds_of_rows,
+    split_stated_bounds,
+)
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
@@ -107,16 +114,21 @@ def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMe
     if not name:
         return _read_count(reader, node, condition=condition)
     only(reader.statement, node, "this", "expressions")
-    found = _read_summand(reader, node, name=name.upper())
-    total = Measure(Aggregate.SUM, found, condition)
+    arguments, stated = split_stated_bounds(reader, node.expressions)
+    found = _read_summand(reader, node, arguments, name=name.upper())
+    words = find_words(reader, node)
     if name == "sum":
-        return ReadMeasure(total)
-    return ReadMeasure(total, divisor=_count_present(found, condition))
+        check_holds_zero(reader, node, stated)
+        return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
+    divisor = replace(_count_present(found, condition), words=words)
+    if stated is not None:  # of the mean of one unit, which counts as one row
+        stated, divisor = replace(stated, of_mean=True), replace(divisor, stated=ONE_ROW)
+    return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
 
 
-def _read_summand(reader: Reader, node: Node, *, name: str) -> Expression:
+def _read_summand(reader: Reader, node: Node, arguments: Sequence[Node], *, name: str) -> Expression:
     """Return the one number that each row gives to a sum or average; refuse anything else."""
-    (argument, *more) = node.expressions or [None]
+    argument, more = (arguments[0] if arguments else None), arguments[1:]
     place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
     if argument is None or more:
         raise Refusal("aggregate", f"{name} has one argument.", hint=hint, place=place)
@@ -136,11 +148,14 @@ def _read_summand(reader: Reader, node: Node, *, name: str) -> Expression:
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
-    only(reader.statement, node, "this", "big_int")
-    counted = node.this
+    only(reader.statement, node, "this", "expressions", "big_int")
+    (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
+    rows = replace(_ROWS, stated=read_bounds_of_rows(reader, node, stated), words=find_words(reader, node))
+    if more:
+        raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=reader.place(node))
     if type(counted).__name__ == "Star":
         only(reader.statement, counted)
-        return ReadMeasure(replace(_ROWS, condition=condition))
+        return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
         return ReadMeasure(
             replace(DISTINCT_UNITS, condition=condition),
@@ -152,13 +167,13 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     if _is_unit(reader, found):
         hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or COUNT(*) for the number of rows."
         raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=reader.place(node))
-    return ReadMeasure(_count_present(found, condition))
+    return ReadMeasure(_count_present(found, condition, rows=rows))
 
 
-def _count_present(argument: Expression, condition: Expression | None) -> Measure:
+def _count_present(argument: Expression, condition: Expression | None, *, rows: Measure = _ROWS) -> Measure:
     """Return the number of rows where an argument is not NULL."""
     present = Call("not", (Call("is_null", (argument,), BOOLEAN),), BOOLEAN)
-    return replace(_ROWS, condition=join_conjuncts([present] if condition is None else [condition, present]))
+    return replace(rows, condition=join_conjuncts([present] if condition is None else [condition, present]))
 
 
 def _read_counted_unit(reader: Reader, node: Node, *, columns: Sequence[Node]) -> Expression:

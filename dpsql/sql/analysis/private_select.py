@@ -138,7 +138,7 @@ class _Analysis:
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
-            private_paths=self.sources.catalog.private_paths,
+            private_tables=self.sources.catalog.private_tables,
             measures=measures,
             key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
             cut=cut,

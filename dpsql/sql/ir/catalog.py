@@ -137,9 +137,10 @@ class Catalog:
         return self.find(name, ".".join(before))
 
     @property
-    def private_paths(self) -> frozenset[tuple[str, ...]]:
-        """Paths of the private tables."""
-        return frozenset(each.path for each in self.tables if each.privacy_unit is not None or each.link is not None)
+    def private_tables(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """Private tables, each by its path and its name."""
+        known = (each for each in self.tables if each.privacy_unit is not None or each.link is not None)
+        return tuple((each.path, each.name) for each in known)
 
     @property
     def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from typing import Self
 
+from dpsql.errors import Place
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
 
-__all__ = ["DISTINCT_UNITS", "MOST_STEPS", "Aggregate", "ContributionRange", "Measure"]
+__all__ = ["DISTINCT_UNITS", "MOST_STEPS", "Aggregate", "ContributionRange", "Measure", "StatedBounds"]
 
 MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 
@@ -57,12 +58,23 @@ class ContributionRange:
 
 
 @dataclass(frozen=True, slots=True)
+class StatedBounds:
+    """Bounds of what one unit adds to one group, as a query states them; those of AVG are of the unit's own mean."""
+
+    low: Fraction
+    high: Fraction
+    of_mean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     """Aggregate of the rows of a group where `condition` holds, every row without one.
 
     `argument` is what SUM adds up. `columns` are the stored columns of private tables that it is worked out from, as
-    (table, column), by which the policy bounds it. `bounds` are those of one unit in one group, None until the query
-    is planned.
+    (table, column). `stated` are the bounds that the query itself has for it. `bounds` are those of one unit in one
+    group, None until the query is planned. `row_range` is the public range of one row's value, to which every row is
+    clamped, where it is narrower than the bounds; None where nothing more is known. `words` are what the analyst wrote,
+    with their place.
     """
 
     aggregate: Aggregate
@@ -70,6 +82,9 @@ class Measure:
     condition: Expression | None = None
     columns: tuple[tuple[str, str], ...] = ()
     bounds: ContributionRange | None = None
+    row_range: tuple[Fraction, Fraction] | None = None
+    stated: StatedBounds | None = None
+    words: Place | None = field(default=None, compare=False, repr=False)
 
     @property
     def type(self) -> Type:

@@ -286,12 +286,12 @@ class PrivateQuery:
     unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the keys
     take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
-    table; the answer is the same without it. `private_paths` are those of all private tables. `reads_seconds` says that
-    the text means another query a second later, because it calls now(). `names` of the keys are known from earlier
-    answers. `key_column` is the one stored column of a private table that a sole key is worked out from, as (table,
-    column), or None. `cut` says in words which time buckets a bound in WHERE cuts. A query with `charged_values` counts
-    units of these values alone. With `reads_total` the number of units in any group is read with the groups, and with a
-    `group_cut` few of the groups below it.
+    table; the answer is the same without it. `private_tables` are all private tables, each by its path and its
+    name. `reads_seconds` says that the text means another query a second later, because it calls now(). `names` of the
+    keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is
+    worked out from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts. A query
+    with `charged_values` counts units of these values alone. With `reads_total` the number of units in any group is
+    read with the groups, and with a `group_cut` few of the groups below it.
     """
 
     text: str
@@ -313,7 +313,7 @@ class PrivateQuery:
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
-    private_paths: frozenset[tuple[str, ...]] = field(default=frozenset(), repr=False, compare=False)
+    private_tables: tuple[tuple[tuple[str, ...], str], ...] = field(default=(), repr=False, compare=False)
     reads_seconds: bool = field(default=False, compare=False)
     names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
@@ -321,6 +321,11 @@ class PrivateQuery:
     charged_values: ChargedValues | None = None
     reads_total: bool = field(default=False, compare=False)
     group_cut: GroupCut | None = field(default=None, compare=False)
+
+    @property
+    def private_paths(self) -> frozenset[tuple[str, ...]]:
+        """Paths of all private tables."""
+        return frozenset(path for path, _ in self.private_tables)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

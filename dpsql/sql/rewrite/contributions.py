@@ -40,6 +40,7 @@ from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.contribution_bounding import DRAW, GROUPS, RANK, UNIT, WEIGHT, Bound, rank_in_lists
 from dpsql.sql.rewrite.total import make_total
 from dpsql.sql.rewrite.use_materialized import Form
+from dpsql.sql.rewrite.wide_arithmetic import widen, widen_presence
 
 __all__ = [
     "bound_pairs",
@@ -59,14 +60,15 @@ _ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
 def build_row_steps(measure: Measure) -> Expression | None:
     """Return the steps of one row, a whole number that never fails; None where each row adds 1."""
     if measure.argument is None:
-        return None if measure.condition is None else Case(((measure.condition, _ONE),), _ZERO, BIGINT)
+        condition = widen_presence(measure.condition)
+        return None if condition is None else Case(((condition, _ONE),), _ZERO, BIGINT)
     steps = _count_steps(measure.argument, measure.bounds or ContributionRange(0, 1))
     return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
 
 
 def _count_steps(argument: Expression, bounds: ContributionRange) -> Expression:
     """Return a value in whole steps between bounds, rounded down; beyond a bound the bound, and 0 for NULL and NaN."""
-    value: Expression = argument if argument.type == DOUBLE else Cast(argument, DOUBLE)
+    value = widen(argument)
     scaled = Call("*", (value, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
     if argument.type.family is not Family.DOUBLE and bounds.step == Fraction(1, 10 ** argument.type.precision[1]):
         scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product

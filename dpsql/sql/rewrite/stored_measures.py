@@ -58,7 +58,7 @@ def find_stored_steps(
                 break
         if counted and measure.bounds != ContributionRange(0, stored.rows or 0):
             return None
-    elif measure.aggregate is Aggregate.SUM:
+    elif measure.aggregate is Aggregate.SUM and measure.row_range is None:
         for at, (column, bounds) in enumerate(sums):
             if _is_column(measure.argument, column, relation=relation) and measure.bounds == bounds:
                 name = name_sum(at)

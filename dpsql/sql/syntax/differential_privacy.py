@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -49,7 +48,6 @@ _STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
 }
 _OLD_AGGREGATES = frozenset("anon_avg anon_count anon_percentile_cont anon_quantiles anon_sum anon_var_pop".split())
 _RELEASED = frozenset("avg count sum".split())
-_BOUNDS = frozenset("contribution_bounds_per_group contribution_bounds_per_row".split())
 _PAIR = 2
 
 
@@ -95,10 +93,7 @@ def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statemen
         end = close + 1
     place = statement.place(tokens[start + 1], tokens[end - 1])
     found = _read_items(statement, items, parameter=parameter)
-    rest, rows = _extract_bounds(statement, tokens[end:])
     options: dict[str, Option] = {name: option for name, option in found.items() if name in _OWN_NAMES}
-    if rows is not None:
-        options["max_rows_contributed"] = rows
     header = PrivacyHeader(
         tokens[start],
         place,
@@ -112,7 +107,7 @@ def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statemen
         ),
         _read_strategy(found.get("group_selection_strategy")),
     )
-    return replace(statement, tokens=(*tokens[: start + 1], *rest)), header
+    return replace(statement, tokens=(*tokens[: start + 1], *tokens[end:])), header
 
 
 def _read_items(statement: Statement, items: list[list[Token]], *, parameter: Parameter) -> dict[str, Option]:
@@ -151,42 +146,6 @@ def _read_strategy(option: Option | None) -> Literal["", "public", "threshold"]:
         hint = "Write group_selection_strategy = LAPLACE_THRESHOLD, or PUBLIC_GROUPS where the groups are known."
         raise Refusal("option", "There is no such strategy.", hint=hint, place=option.place)
     return _STRATEGIES[value]
-
-
-def _extract_bounds(statement: Statement, tokens: list[Token]) -> tuple[list[Token], Option | None]:
-    """Take the bounds of COUNT(*, contribution_bounds_per_group => (0, 5)) off; refuse those of other aggregates."""
-    rows: Option | None = None
-    while True:
-        at = next((at for at in range(1, len(tokens)) if _is_bounds(tokens, at)), None)
-        if at is None:
-            return tokens, rows
-        close = _find_close(tokens, at + 2)
-        end = len(tokens) - 1 if close is None else close
-        place = statement.place(tokens[at], tokens[end])
-        kinds = [token.token_type.name for token in tokens[at : end + 1]]
-        calls = [token.token_type.name for token in tokens[max(0, at - 3) : at]]
-        is_rows = calls == ["L_PAREN", "STAR", "COMMA"] and _is(tokens, at - 4, word="count")
-        if not is_rows or not _is(tokens, at, word="contribution_bounds_per_group"):
-            hint = "Leave it out. To limit the values of rows, write SUM(LEAST(amount, 100))."
-            reason = "The bounds of a sum are the policy's."
-            raise Refusal("option", reason, hint=hint, place=place)
-        limit = tokens[end - 1].text
-        shape = ["VAR", "FARROW", "L_PAREN", "NUMBER", "COMMA", "NUMBER", "R_PAREN"]
-        if kinds != shape or tokens[at + 3].text != "0" or not (limit.isdecimal() and int(limit)):
-            hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
-            reason = "The bounds of a count of rows are 0 and a whole number of at least 1."
-            raise Refusal("option", reason, hint=hint, place=place)
-        if rows is not None and rows.value != Decimal(limit):
-            hint = "Write the same bounds at each COUNT(*)."
-            raise Refusal("option", "One query has one bound of the rows.", hint=hint, place=place)
-        rows = Option(Decimal(limit), place)
-        tokens = [*tokens[: at - 1], *tokens[end + 1 :]]
-
-
-def _is_bounds(tokens: list[Token], at: int) -> bool:
-    """Say whether tokens[at] begins the bounds of an aggregate."""
-    named = any(_is(tokens, at, word=name) for name in _BOUNDS)
-    return named and _kind(tokens, at - 1) == "COMMA" and _kind(tokens, at + 1) == "FARROW"
 
 
 def _refuse_old_words(statement: Statement, tokens: list[Token]) -> None:

@@ -17,6 +17,7 @@ from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
+from dpsql.sql.syntax.stated_bounds import STATED, normalize_stated_bounds
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -130,7 +131,8 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    tokens, settled = normalize_array_comparisons(normalize_misread_forms(statement, tokens)), list[Token]()
+    tokens = normalize_stated_bounds(statement, normalize_array_comparisons(normalize_misread_forms(statement, tokens)))
+    settled = list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]
@@ -212,6 +214,8 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
+    if token.text == STATED:
+        return "VAR", token.text
     known = word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS
     if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
