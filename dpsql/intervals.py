@@ -20,7 +20,7 @@ from dpsql.accounting import discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 
-__all__ = ["LEVEL", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
+__all__ = ["LEVEL", "AveragePlace", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
 
 LEVEL = 0.95  # of intervals, unless another is asked for
 _WIDE = 10**8  # a variance above which tails are bounded instead of summed
@@ -105,6 +105,22 @@ class ValueNoise:
 
     def _clip(self, end: float) -> float:
         return end if self.may_be_negative else max(0.0, end)
+
+
+@dataclass(frozen=True, slots=True)
+class AveragePlace:
+    """What a quotient is the distance of an average from, and the range in which averages lie, if it is known."""
+
+    centre: Fraction = Fraction(0)
+    range: tuple[Fraction, Fraction] | None = None
+
+    def put(self, distance: Fraction) -> Fraction:
+        """Return the average at a distance from the centre, or the end of the range that it is beyond."""
+        found = self.centre + distance
+        return found if self.range is None else min(max(found, self.range[0]), self.range[1])
+
+
+_ANYWHERE = AveragePlace()
 
 
 def check_level(level: float) -> None:
@@ -226,9 +242,15 @@ def widen_shares(
 
 
 def widen_quotients(
-    values: Sequence[tuple[int | Fraction, int | Fraction]], *, noises: tuple[ValueNoise, ValueNoise], level: float
+    values: Sequence[tuple[int | Fraction, int | Fraction]],
+    *,
+    noises: tuple[ValueNoise, ValueNoise],
+    level: float,
+    place: AveragePlace = _ANYWHERE,
 ) -> tuple[list[object], list[object]]:
     """Return the ends of the intervals of averages, each the quotient of a noisy sum and a noisy number of rows.
+
+    Both are in steps. The averages are those of the weighted rows, in which each unit has one weight.
 
     Conservative: the sum and the number of rows each leave their interval with at most half of the probability that
     the level leaves, so both are inside with at least that of the level, and the exact average is then between the
@@ -239,7 +261,7 @@ def widen_quotients(
     reaches = [_find_reach(noise, (1.0 - level) / 4.0) for noise in noises]
     low, high = list[object](), list[object]()
     for total, rows in values:
-        if rows < 1:
+        if rows * noises[1].step < 1:
             low.append(None)
             high.append(None)
             continue
@@ -248,8 +270,8 @@ def widen_quotients(
             for noise, steps, reach in zip(noises, (total, rows), reaches, strict=True)
         )
         fewest, many = max(Fraction(1), fewest), max(Fraction(1), many)
-        low.append(_round_outwards(least / (many if least > 0 else fewest), -1))
-        high.append(_round_outwards(most / (fewest if most > 0 else many), 1))
+        low.append(_round_outwards(place.put(least / (many if least > 0 else fewest)), -1))
+        high.append(_round_outwards(place.put(most / (fewest if most > 0 else many)), 1))
     return low, high
 
 

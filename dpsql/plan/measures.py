@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.coupled_bounds import refine_coupled
 from dpsql.plan.mechanisms.request import read_whole_number
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
@@ -35,7 +36,7 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
     bounded = tuple(_bound(measure, query, terms=terms, tables=tables) for measure in query.measures)
-    return replace(query, measures=bounded)
+    return refine_coupled(replace(query, measures=bounded))
 
 
 def _bound(measure: Measure, query: PrivateQuery, *, terms: Terms, tables: Sequence[PrivateTable]) -> Measure:
@@ -43,7 +44,8 @@ def _bound(measure: Measure, query: PrivateQuery, *, terms: Terms, tables: Seque
         case Aggregate.UNITS:
             return measure
         case Aggregate.ROWS:
-            return replace(measure, bounds=ContributionRange(0, _count_rows(query, tables)))
+            most = _count_rows(query, tables) if measure.max_rows is None else measure.max_rows
+            return replace(measure, bounds=ContributionRange(0, most))
         case Aggregate.SUM:
             return replace(measure, bounds=_find_range(measure, query, terms=terms))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from typing import Self
 
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import BIGINT, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
+from dpsql.sql.ir.tree import Call, Cast, Expression
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
 
-__all__ = ["DISTINCT_UNITS", "MOST_STEPS", "Aggregate", "ContributionRange", "Measure"]
+__all__ = ["DISTINCT_UNITS", "MOST_STEPS", "Aggregate", "ContributionRange", "Measure", "Weight", "is_present"]
 
 MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 
@@ -55,6 +55,29 @@ class ContributionRange:
         low = math.ceil(least / step)
         return cls(low, low + MOST_STEPS if least else MOST_STEPS, step)
 
+    def refine(self, shift: int) -> Self:
+        """Return the same range in steps that are finer by 2**shift."""
+        return replace(self, low=self.low << shift, high=self.high << shift, step=self.step / 2**shift)
+
+    def coarsen(self, shift: int) -> Self:
+        """Return the range from which `refine` made this one."""
+        return replace(self, low=self.low >> shift, high=self.high >> shift, step=self.step * 2**shift)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Set of measures for which each unit has one weight in each group, so that they can be divided by each other.
+
+    The sets of a query are numbered from 1, in `number`. Steps of a released measure are finer than those of its rows,
+    by 2**shift. A `centre` is subtracted from each row of a sum that is bounded by the number of its `rows` alone: it
+    then has the weight of the count of these, at most `rows`, which is a measure of its own.
+    """
+
+    number: int
+    shift: int = 0
+    centre: Fraction | None = None
+    rows: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -62,7 +85,8 @@ class Measure:
 
     `argument` is what SUM adds up. `columns` are the stored columns of private tables that it is worked out from, as
     (table, column), by which the policy bounds it. `bounds` are those of one unit in one group, None until the query
-    is planned.
+    is planned. The value of one row lies in its `row_range`, where there is one. With `max_rows` the statement itself
+    says how many rows of one unit count. Measures of one `weight` count each unit alike.
     """
 
     aggregate: Aggregate
@@ -70,6 +94,9 @@ class Measure:
     condition: Expression | None = None
     columns: tuple[tuple[str, str], ...] = ()
     bounds: ContributionRange | None = None
+    row_range: tuple[Fraction, Fraction] | None = None
+    max_rows: int | None = None
+    weight: Weight | None = None
 
     @property
     def type(self) -> Type:
@@ -78,6 +105,12 @@ class Measure:
         if self.argument is not None and family is Family.DECIMAL:
             return decimal(WIDEST_DECIMAL, self.argument.type.precision[1])
         return BIGINT if family is Family.INTEGER else DOUBLE
+
+    @property
+    def row_bounds(self) -> ContributionRange:
+        """Return the bounds of one unit in the steps of its rows."""
+        bounds = self.bounds or ContributionRange(0, 1)
+        return bounds if self.weight is None else bounds.coarsen(self.weight.shift)
 
     @property
     def sensitivity(self) -> int:
@@ -91,3 +124,16 @@ class Measure:
 
 
 DISTINCT_UNITS = Measure(Aggregate.UNITS)
+
+
+def is_present(argument: Expression) -> tuple[Expression, ...]:
+    """Return the conditions of a row that has a value: neither NULL nor, of DOUBLE, NaN."""
+    found = _negate(Call("is_null", (argument,), BOOLEAN))
+    if argument.type.family is not Family.DOUBLE:
+        return (found,)
+    number = argument if argument.type == DOUBLE else Cast(argument, DOUBLE)
+    return (found, _negate(Call("isnan", (number,), BOOLEAN)))
+
+
+def _negate(condition: Expression) -> Expression:
+    return Call("not", (condition,), BOOLEAN)

@@ -42,8 +42,11 @@ def find_stored_steps(
     """Return the expression over pairs that has the steps of a measure, or None if they are not stored.
 
     With `counted` it is over the counts, which have measures without a condition, and only under the policy's bounds.
-    A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set.
+    A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set. What a
+    unit adds to coupled measures is found from all of its rows, before the bounds of any measure.
     """
+    if not _is_stored(measure, counted=counted):
+        return None
     sums = () if stored is None else stored.sums
     conditions = split_conjuncts(measure.condition)
     name = ""
@@ -60,7 +63,7 @@ def find_stored_steps(
             return None
     elif measure.aggregate is Aggregate.SUM:
         for at, (column, bounds) in enumerate(sums):
-            if _is_column(measure.argument, column, relation=relation) and measure.bounds == bounds:
+            if _is_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds:
                 name = name_sum(at)
     if not name or (counted and conditions):
         return None
@@ -68,6 +71,12 @@ def find_stored_steps(
     steps: Expression = Literal(1, BIGINT) if one_unit else Column(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
+
+
+def _is_stored(measure: Measure, *, counted: bool) -> bool:
+    """Say whether rows are stored with the values that they have in a measure, added up as far as it adds them up."""
+    weight = measure.weight
+    return measure.row_range is None and (weight is None or not (counted or weight.centre is not None))
 
 
 def _is_present(condition: Expression, column: str, *, relation: int) -> bool:
