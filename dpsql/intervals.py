@@ -139,8 +139,10 @@ def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
         return Fraction(find_offset(noise.parts, outside) - 1, 2)
     if noise.scale is not None:
         return Fraction(laplace_offset(noise.scale, Fraction(outside)) - 1)
-    if noise.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
-        return Fraction(math.ceil(math.sqrt(-2.0 * float(noise.variance) * math.log(outside))))
+    if noise.variance > _WIDE:  # as of the sum of two noises, of which one is 0 (`maths.md` 10.3)
+        spread, share = float(noise.variance), outside * (1.0 - _SLACK)
+        deviations = -NormalDist().inv_cdf(share * (1.0 - 1.0 / (24.0 * spread))) * (1.0 + _SLACK)
+        return Fraction(math.ceil(0.5 + deviations * math.sqrt(spread)) - 1)
     return Fraction(discrete_gaussian_offset(noise.variance, outside) - 1)
 
 

@@ -8,6 +8,8 @@ units of a group, each clamped to the bounds of the policy; without a bound of r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.tree import Call, Case, Cast, Column, Expression, Literal
@@ -62,15 +64,23 @@ def find_stored_steps(
         if counted and measure.bounds != ContributionRange(0, stored.rows or 0):
             return None
     elif measure.aggregate is Aggregate.SUM:
-        for at, (column, bounds) in enumerate(sums):
-            if _is_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds:
-                name = name_sum(at)
+        name = _find_sum(measure, sums, relation=relation)
     if not name or (counted and conditions):
         return None
     one_unit = name == UNITS and not counted
     steps: Expression = Literal(1, BIGINT) if one_unit else Column(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
+
+
+def _find_sum(measure: Measure, sums: Sequence[tuple[str, ContributionRange]], *, relation: int) -> str:
+    """Return the column of a sum, "" if it is not stored."""
+    found = [
+        name_sum(at)
+        for at, (column, bounds) in enumerate(sums)
+        if _is_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds
+    ]
+    return next(iter(found), "")
 
 
 def _is_stored(measure: Measure, *, counted: bool) -> bool:
