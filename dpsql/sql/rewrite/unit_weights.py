@@ -58,7 +58,7 @@ class UnitWeights:
         is_within = both(*(self._is_within(each) for each in others))
         size = self._size(at) if scale == 1 else multiply(self._size(at), scale)
         shares = [self._share(size, self._bound(each), of=self._size(each, least=1)) for each in others if each != at]
-        most = self._bound(at) if scale == 1 else multiply(self._bound(at), scale)
+        most = self._bound(at, scale=scale)
         whole = column if scale == 1 else multiply(column, scale)
         return bigint(choose(is_within, whole, otherwise=self._sign(at, least(most, *shares) if shares else most)))
 
@@ -80,12 +80,13 @@ class UnitWeights:
         sides = [column] * (bounds.high > 0) + [f"-{column}"] * (bounds.low < 0) + [f"{least:d}"] * (least > 0)
         return greatest(*sides) if len(sides) > 1 else sides[0]
 
-    def _bound(self, at: int) -> str:
-        """Return the bound on the side of a sum, in the steps of rows."""
+    def _bound(self, at: int, *, scale: int = 1) -> str:
+        """Return the bound on the side of a sum, in steps of which `scale` are one of the rows."""
         bounds = self.measures[at].row_bounds
+        low, high = f"{-bounds.low * scale:d}", f"{bounds.high * scale:d}"
         if bounds.low < 0 < bounds.high:
-            return choose(less_than(self.sums[at], "0"), f"{-bounds.low:d}", otherwise=f"{bounds.high:d}")
-        return f"{bounds.sensitivity:d}"
+            return choose(less_than(self.sums[at], "0"), low, otherwise=high)
+        return low if bounds.low < 0 else high
 
     def _sign(self, at: int, size: str) -> str:
         """Return a size on the side of a sum."""
