@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
@@ -20,7 +20,7 @@ import numpy as np
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
 from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
 from dpsql.errors import UsageError
-from dpsql.intervals import LEVEL, SharedNoise, ValueNoise, widen_quotients, widen_shares
+from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date an
 class AverageColumns:
     """Positions of the columns of a released average, and the noisy `sums` and numbers of `rows` it is computed from.
 
-    These are in steps, one for each row of the answer, and their noises are known. Those of which one was `adjusted`
+    These are in steps, one for each row of the answer, and their noises are known. Averages are distances from the
+    centre of their `place`. Those of which one was `adjusted`
     after the release have no intervals. The other averages of the query are in `others`, and the positions of further
     columns that are no keys in `computed`.
     """
@@ -50,13 +51,15 @@ class AverageColumns:
     sums: tuple[int | Fraction, ...]
     rows: tuple[int | Fraction, ...]
     noises: tuple[ValueNoise, ValueNoise]
+    place: AveragePlace = field(default_factory=AveragePlace)
     adjusted: bool = False
     others: tuple[AverageColumns, ...] = ()
     computed: tuple[int, ...] = ()
 
     def widen(self, level: float) -> tuple[list[object], list[object]]:
         """Return the ends of the intervals of all rows; None for NULL."""
-        return widen_quotients(list(zip(self.sums, self.rows, strict=True)), noises=self.noises, level=level)
+        pairs = list(zip(self.sums, self.rows, strict=True))
+        return widen_quotients(pairs, noises=self.noises, level=level, place=self.place)
 
 
 @dataclass(frozen=True, slots=True)

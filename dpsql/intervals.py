@@ -20,7 +20,7 @@ from dpsql.accounting import discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 
-__all__ = ["LEVEL", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
+__all__ = ["LEVEL", "AveragePlace", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
 
 LEVEL = 0.95  # of intervals, unless another is asked for
 _WIDE = 10**8  # a variance above which tails are bounded instead of summed
@@ -107,6 +107,22 @@ class ValueNoise:
         return end if self.may_be_negative else max(0.0, end)
 
 
+@dataclass(frozen=True, slots=True)
+class AveragePlace:
+    """What a quotient is the distance of an average from, and the range in which averages lie, if it is known."""
+
+    centre: Fraction = Fraction(0)
+    range: tuple[Fraction, Fraction] | None = None
+
+    def put(self, distance: Fraction) -> Fraction:
+        """Return the average at a distance from the centre, or the end of the range that it is beyond."""
+        found = self.centre + distance
+        return found if self.range is None else min(max(found, self.range[0]), self.range[1])
+
+
+_ANYWHERE = AveragePlace()
+
+
 def check_level(level: float) -> None:
     """Raise UsageError unless a level is a probability strictly between 0 and 1."""
     if not isinstance(level, int | float) or not 0 < level < 1:
@@ -123,8 +139,10 @@ def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
         return Fraction(find_offset(noise.parts, outside) - 1, 2)
     if noise.scale is not None:
         return Fraction(laplace_offset(noise.scale, Fraction(outside)) - 1)
-    if noise.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
-        return Fraction(math.ceil(math.sqrt(-2.0 * float(noise.variance) * math.log(outside))))
+    if noise.variance > _WIDE:  # as of the sum of two noises, of which one is 0 (`maths.md` 10.3)
+        spread, share = float(noise.variance), outside * (1.0 - _SLACK)
+        deviations = -NormalDist().inv_cdf(share * (1.0 - 1.0 / (24.0 * spread))) * (1.0 + _SLACK)
+        return Fraction(math.ceil(0.5 + deviations * math.sqrt(spread)) - 1)
     return Fraction(discrete_gaussian_offset(noise.variance, outside) - 1)
 
 
@@ -226,9 +244,15 @@ def widen_shares(
 
 
 def widen_quotients(
-    values: Sequence[tuple[int | Fraction, int | Fraction]], *, noises: tuple[ValueNoise, ValueNoise], level: float
+    values: Sequence[tuple[int | Fraction, int | Fraction]],
+    *,
+    noises: tuple[ValueNoise, ValueNoise],
+    level: float,
+    place: AveragePlace = _ANYWHERE,
 ) -> tuple[list[object], list[object]]:
     """Return the ends of the intervals of averages, each the quotient of a noisy sum and a noisy number of rows.
+
+    Both are in steps. The averages are those of the weighted rows, in which each unit has one weight.
 
     Conservative: the sum and the number of rows each leave their interval with at most half of the probability that
     the level leaves, so both are inside with at least that of the level, and the exact average is then between the
@@ -239,7 +263,7 @@ def widen_quotients(
     reaches = [_find_reach(noise, (1.0 - level) / 4.0) for noise in noises]
     low, high = list[object](), list[object]()
     for total, rows in values:
-        if rows < 1:
+        if rows * noises[1].step < 1:
             low.append(None)
             high.append(None)
             continue
@@ -248,8 +272,8 @@ def widen_quotients(
             for noise, steps, reach in zip(noises, (total, rows), reaches, strict=True)
         )
         fewest, many = max(Fraction(1), fewest), max(Fraction(1), many)
-        low.append(_round_outwards(least / (many if least > 0 else fewest), -1))
-        high.append(_round_outwards(most / (fewest if most > 0 else many), 1))
+        low.append(_round_outwards(place.put(least / (many if least > 0 else fewest)), -1))
+        high.append(_round_outwards(place.put(most / (fewest if most > 0 else many)), 1))
     return low, high
 
 

@@ -637,7 +637,8 @@ def _describe_averages(
             for at in (dividend, divisor)
         )
         both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))
-        yield AverageColumns(columns, sums, rows, (both[0], both[1]), plan.monotone and 0 in {dividend, divisor})
+        place, is_adjusted = planning.find_place(measures[dividend]), plan.monotone and 0 in {dividend, divisor}
+        yield AverageColumns(columns, sums, rows, (both[0], both[1]), place, is_adjusted)
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

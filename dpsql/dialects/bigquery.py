@@ -130,6 +130,7 @@ BIGQUERY = Dialect(
             "cast DATE TIMESTAMP": _DATETIME.format("{0}"),
             "cast TIMESTAMP DATE": _DAY,
             "cast DATE TEXT": "CAST({0} AS STRING)",
+            "divide_wide": "DIV({0}, {1})",
             "lookup": "[{1*}][SAFE_ORDINAL({0})]",
             **{f"in_query {family}": "({0} IN {1})" for family in _PLAIN},
         }
@@ -150,5 +151,5 @@ BIGQUERY = Dialect(
         ]
         + [f"{kind} unequal" for kind in ("LEFT", "RIGHT", "FULL")]
     ),
-    types=MappingProxyType({"TIMESTAMP": "DATETIME"}),
+    types=MappingProxyType({"TIMESTAMP": "DATETIME", "DECIMAL(38, 0)": "NUMERIC"}),
 )

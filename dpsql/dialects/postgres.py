@@ -75,6 +75,7 @@ POSTGRES = Dialect(
             "keyed_hash UUID": "uuid_hash_extended({0}, {1})",
             "mix": "hashint8extended({0}, hashint8extended({0} >> 32, {1}))",
             "lookup": "(ARRAY[{1*}])[{0}]",
+            "divide_wide": "DIV({0}, {1})",
         }
     ),
     types=MappingProxyType({"UTINYINT": "smallint", "USMALLINT": "integer", "UINTEGER": "bigint"}),

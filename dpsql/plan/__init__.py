@@ -1,5 +1,6 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
+from dpsql.plan.bound_notes import describe_bounds
 from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
 from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
@@ -9,7 +10,7 @@ from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
 from dpsql.plan.measure_intervals import describe_noise
-from dpsql.plan.measure_values import describe_bounds
+from dpsql.plan.measure_values import find_place
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
@@ -56,6 +57,7 @@ __all__ = [
     "draw_places",
     "explain_short_answer",
     "explain_shortfall",
+    "find_place",
     "find_waste",
     "forecast",
     "free_plan_table",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.intervals import ValueNoise, widen_quotients
 from dpsql.plan.arrow_schema import arrow_type
+from dpsql.plan.measure_values import find_place
 from dpsql.plan.mechanisms import CountNoise
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.types import DOUBLE
@@ -58,5 +59,6 @@ def compute_average_interval(
     import pyarrow as pa
 
     first, second = (describe_noise(*each) for each in zip(noises, measures, strict=True))
-    low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level)
+    place = find_place(measures[0])
+    low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level, place=place)
     return pa.array(low, arrow_type(DOUBLE)), pa.array(high, arrow_type(DOUBLE))

@@ -9,6 +9,7 @@ from math import inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.coupled_bounds import refine_coupled
 from dpsql.plan.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.mechanisms.request import read_whole_number
 from dpsql.plan.row_counts import Rows, TableRows, count_rows, list_scans_of_rows
@@ -47,7 +48,7 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     bounding = _Bounding(query, terms.tables)
     measures = tuple(map(bounding.bound, query.measures))
     _check_ranking(query, measures[0])
-    return replace(query, measures=measures)
+    return refine_coupled(replace(query, measures=measures))
 
 
 def _check_ranking(query: PrivateQuery, measure: Measure) -> None:

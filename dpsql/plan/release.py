@@ -340,9 +340,9 @@ def _show_measure(
         return compute_interval(values, measure, noise=noise, level=end.level)[end.is_high]
     sums, of_rows = noise.read(column.to_pylist()), terms.noises[output.divisor]
     rows = of_rows.read(canonical.column(name_measure(output.divisor)).to_pylist())
-    if end is None:
-        return divide_steps(sums, rows, measure=measure)
     measures = (measure, query.measures[output.divisor])
+    if end is None:
+        return divide_steps(sums, rows, measures=measures)
     return compute_average_interval(sums, rows, measures=measures, noises=(noise, of_rows), level=end.level)[
         end.is_high
     ]

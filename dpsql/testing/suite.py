@@ -37,9 +37,9 @@ __all__ = [
 
 _GENERATED = 25  # random queries beside those of the suite
 _NOT_EXPRESSIONS = frozenset(
-    "avg avg_sorted canonical count count_distinct count_star cume_dist dense_rank digested draw first_value gather "
-    "in_query keyed_hash lag lead list list_field list_length list_positions list_rows lookup max md5 min mix ntile "
-    "order percent_rank rank row_number signbit sum sum_sorted".split()
+    "avg avg_sorted canonical count count_distinct count_star cume_dist dense_rank divide_wide digested draw "
+    "first_value gather in_query keyed_hash lag lead list list_field list_length list_positions list_rows lookup max "
+    "md5 min mix ntile order percent_rank rank row_number signbit sum sum_sorted".split()
 )  # forms of aggregates, windows and of the rewriter, used by statements
 COVERAGE = "coverage"
 _MAY_BE_MISSING = {"DECIMAL", "TIMESTAMP", "DATE", "BOOLEAN"}  # types that not every engine has

@@ -51,6 +51,7 @@ _RECORDED: dict[
     TableDomain: "Stored",
     FromWhere: "Body",
 }
+_NEW_FIELDS = frozenset(["row_range", "stated", "weight"])  # of measures: None in what stored keys were made of
 _NUMBER: dict[type, str] = {
     Column: "relation",
     Scan: "number",
@@ -246,4 +247,4 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
 
 def _is_new_default(name: str, content: object) -> bool:
     """Return whether a field has the value for which stored keys were made without it."""
-    return (name == "sensitivity" and content == 1) or (name in {"row_range", "stated"} and content is None)
+    return (name == "sensitivity" and content == 1) or (name in _NEW_FIELDS and content is None)

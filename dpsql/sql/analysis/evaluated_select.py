@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.deterministic import is_deterministic
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
+from dpsql.sql.analysis.evaluated_meetings import couple_evaluated
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
@@ -95,6 +96,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     measures = tuple(_find_measures(node, inners))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
+    inners = _couple(node, inners, place=place)
     for select in [each for each in _iterate(node) if _kind(each) == "SELECT_NODE"]:
         ctes = _map_ctes(select)
         inners = add_interval_ends(
@@ -116,6 +118,16 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
         explained=explained,
         is_deterministic=is_deterministic(_iterate(node)),
     )
+
+
+def _couple(node: Tree, inners: tuple[PrivateQuery, ...], *, place: Place | None) -> tuple[PrivateQuery, ...]:
+    """Return the private queries with their sets of measures; refuse a SELECT that nests too deeply."""
+    found: tuple[PrivateQuery, ...] | None = None
+    with suppress(RecursionError):
+        found = couple_evaluated(node, inners)
+    if found is None:
+        raise _refuse_depth(place)
+    return found
 
 
 def find_ungrouped(

@@ -24,10 +24,10 @@ from dpsql.sql.analysis.stated_bounds import (
 )
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, is_present
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Expression
-from dpsql.sql.ir.types import BOOLEAN, DOUBLE
+from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.types import DOUBLE
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.unit_equality import join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
@@ -171,9 +171,9 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
 
 
 def _count_present(argument: Expression, condition: Expression | None, *, rows: Measure = _ROWS) -> Measure:
-    """Return the number of rows where an argument is not NULL."""
-    present = Call("not", (Call("is_null", (argument,), BOOLEAN),), BOOLEAN)
-    return replace(rows, condition=join_conjuncts([present] if condition is None else [condition, present]))
+    """Return the number of rows where an argument is neither NULL nor NaN."""
+    present = is_present(argument)
+    return replace(rows, condition=join_conjuncts(present if condition is None else [condition, *present]))
 
 
 def _read_counted_unit(reader: Reader, node: Node, *, columns: Sequence[Node]) -> Expression:

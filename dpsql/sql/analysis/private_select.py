@@ -10,6 +10,7 @@ from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
 from dpsql.sql.analysis.charged_values import find_charged_values
+from dpsql.sql.analysis.coupled_measures import couple_measures
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.group_domains import needs_bounds, read_group_domain
@@ -144,7 +145,7 @@ class _Analysis:
             cut=cut,
             charged_values=find_charged_values(body, self._find_unit(items) or unit, catalog=self.sources.catalog),
         )
-        query = set_columns(query, catalog=self.sources.catalog)
+        query = couple_measures(set_columns(query, catalog=self.sources.catalog))
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
     def _check_unit_column(self, unit: str) -> None:

@@ -13,6 +13,7 @@ from dpsql.sql.analysis.implied_query import check_implied
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
 )
+from dpsql.sql.analysis.meeting_outputs import couple_outputs
 from dpsql.sql.analysis.outer_select import answer_table, wrap_query
 from dpsql.sql.analysis.private_select import read_private_select
 from dpsql.sql.analysis.public_query import read_public
@@ -126,4 +127,4 @@ def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> 
     outside = Sources(catalog, reader, answer_table(private))
     select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
     query = read_public(outside, select, tokens=tokens)
-    return wrap_query(private, query, catalog=catalog, place=private.clause.place)
+    return couple_outputs(wrap_query(private, query, catalog=catalog, place=private.clause.place))

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from typing import Self
 
 from dpsql.errors import Place
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import BIGINT, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
+from dpsql.sql.ir.tree import Call, Cast, Expression
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
 
-__all__ = ["DISTINCT_UNITS", "MOST_STEPS", "Aggregate", "ContributionRange", "Measure", "StatedBounds"]
+__all__ = [
+    "DISTINCT_UNITS",
+    "MOST_STEPS",
+    "Aggregate",
+    "ContributionRange",
+    "Measure",
+    "StatedBounds",
+    "Weight",
+    "is_present",
+]
 
 MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 
@@ -56,6 +65,29 @@ class ContributionRange:
         low = math.ceil(least / step)
         return cls(low, low + MOST_STEPS if least else MOST_STEPS, step)
 
+    def refine(self, shift: int) -> Self:
+        """Return the same range in steps that are finer by 2**shift."""
+        return replace(self, low=self.low << shift, high=self.high << shift, step=self.step / 2**shift)
+
+    def coarsen(self, shift: int) -> Self:
+        """Return the range from which `refine` made this one."""
+        return replace(self, low=self.low >> shift, high=self.high >> shift, step=self.step * 2**shift)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Set of measures for which each unit has one weight in each group, so that they can be divided by each other.
+
+    The sets of a query are numbered from 1, in `number`. Steps of a released measure are finer than those of its rows,
+    by 2**shift. A `centre` is subtracted from each row of a sum that is bounded by the number of its `rows` alone: it
+    then has the weight of the count of these, at most `rows`, which is a measure of its own.
+    """
+
+    number: int
+    shift: int = 0
+    centre: Fraction | None = None
+    rows: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class StatedBounds:
@@ -73,8 +105,8 @@ class Measure:
     `argument` is what SUM adds up. `columns` are the stored columns of private tables that it is worked out from, as
     (table, column). `stated` are the bounds that the query itself has for it. `bounds` are those of one unit in one
     group, None until the query is planned. `row_range` is the public range of one row's value, to which every row is
-    clamped, where it is narrower than the bounds; None where nothing more is known. `words` are what the analyst wrote,
-    with their place.
+    clamped, where it is narrower than the bounds; None where nothing more is known. Measures of one `weight` count each
+    unit alike. `words` are what the analyst wrote, with their place.
     """
 
     aggregate: Aggregate
@@ -84,6 +116,7 @@ class Measure:
     bounds: ContributionRange | None = None
     row_range: tuple[Fraction, Fraction] | None = None
     stated: StatedBounds | None = None
+    weight: Weight | None = None
     words: Place | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -93,6 +126,12 @@ class Measure:
         if self.argument is not None and family is Family.DECIMAL:
             return decimal(WIDEST_DECIMAL, self.argument.type.precision[1])
         return BIGINT if family is Family.INTEGER else DOUBLE
+
+    @property
+    def row_bounds(self) -> ContributionRange:
+        """Return the bounds of one unit in the steps of its rows."""
+        bounds = self.bounds or ContributionRange(0, 1)
+        return bounds if self.weight is None else bounds.coarsen(self.weight.shift)
 
     @property
     def sensitivity(self) -> int:
@@ -106,3 +145,16 @@ class Measure:
 
 
 DISTINCT_UNITS = Measure(Aggregate.UNITS)
+
+
+def is_present(argument: Expression) -> tuple[Expression, ...]:
+    """Return the conditions of a row that has a value: neither NULL nor, of DOUBLE, NaN."""
+    found = _negate(Call("is_null", (argument,), BOOLEAN))
+    if argument.type.family is not Family.DOUBLE:
+        return (found,)
+    number = argument if argument.type == DOUBLE else Cast(argument, DOUBLE)
+    return (found, _negate(Call("isnan", (number,), BOOLEAN)))
+
+
+def _negate(condition: Expression) -> Expression:
+    return Call("not", (condition,), BOOLEAN)

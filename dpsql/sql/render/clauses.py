@@ -22,6 +22,7 @@ __all__ = [
     "at_most",
     "bigint",
     "both",
+    "choose",
     "clamp",
     "combine",
     "count",
@@ -34,6 +35,7 @@ __all__ = [
     "divide",
     "either",
     "equal",
+    "greatest",
     "hash_values",
     "in_query",
     "insert",
@@ -46,6 +48,7 @@ __all__ = [
     "list_parts",
     "maximum",
     "more_than",
+    "multiply",
     "negate",
     "not_distinct",
     "not_equal",
@@ -279,6 +282,16 @@ def zero_unless(condition: str, expression: str) -> str:
     return f"CASE WHEN {condition} THEN {expression} ELSE 0 END"
 
 
+def choose(condition: str, expression: str, *, otherwise: str) -> str:
+    """Return an expression where a condition holds, else another one."""
+    return f"CASE WHEN {condition} THEN {expression} ELSE {otherwise} END"
+
+
+def multiply(left: str, right: str | int) -> str:
+    """Return the product of two numbers, in parentheses."""
+    return f"({left} * {right})"
+
+
 def one_if(condition: str) -> str:
     """Return 1 where a condition holds, else 0."""
     return zero_unless(condition, "1")
@@ -297,6 +310,11 @@ def count(what: str = "", *, partition_by: str = "") -> str:
 def least(*expressions: str) -> str:
     """Return the least of several numbers."""
     return f"system.main.least({list_parts(expressions)})"
+
+
+def greatest(*expressions: str) -> str:
+    """Return the greatest of several numbers."""
+    return f"system.main.greatest({list_parts(expressions)})"
 
 
 def clamp(expression: str, low: int, *, high: int) -> str:

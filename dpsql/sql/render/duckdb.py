@@ -112,6 +112,14 @@ class Writer:
         )
         return f"system.main.hash(system.main.xor({mixed}))"
 
+    def wide(self, number: str) -> str:
+        """Return a whole number in a type in which products of sums fit."""
+        return f"CAST({number} AS HUGEINT)"
+
+    def divide_wide(self, left: str, right: str) -> str:
+        """Return the quotient of two `wide` numbers, not negative and above 0, exactly and rounded down."""
+        return f"({left} // {right})"
+
     def gather(self, rows: str, names: Sequence[str], *, unit: str) -> str:  # noqa: ARG002 - for other engines
         """Return a SELECT of unit and `names` as it is: DuckDB brings the rows of a unit together by itself."""
         return rows

@@ -233,6 +233,14 @@ class PortableWriter(Writer):
         hashes = [f"COALESCE({self._keyed_hash(name, of_keys)}, {of_null})" for name in names]
         return reduce(self._mix, [*hashes, self._keyed_hash(unit, of_unit)])
 
+    def wide(self, number: str) -> str:
+        """Return a whole number in a type in which products of sums fit."""
+        return f"CAST({number} AS DECIMAL(38, 0))"
+
+    def divide_wide(self, left: str, right: str) -> str:
+        """Return the quotient of two `wide` numbers, not negative and above 0, exactly and rounded down."""
+        return self._marked(self._found("divide_wide", ()), (left, right))
+
     def gather(self, rows: str, names: Sequence[str], *, unit: str) -> str:
         """Return a SELECT of unit and `names` so that the engine brings the rows of each unit together."""
         form = self.dialect.forms.get("gather")

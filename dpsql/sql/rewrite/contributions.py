@@ -9,6 +9,7 @@ group by at most the sensitivity of the measure, and the contribution of no othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -39,6 +40,7 @@ from dpsql.sql.render.clauses import (
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.contribution_bounding import DRAW, GROUPS, RANK, UNIT, WEIGHT, Bound, rank_in_lists
 from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.rewrite.unit_weights import UnitWeights
 from dpsql.sql.rewrite.use_materialized import Form
 from dpsql.sql.rewrite.wide_arithmetic import widen, widen_presence
 
@@ -62,26 +64,49 @@ def build_row_steps(measure: Measure) -> Expression | None:
     if measure.argument is None:
         condition = widen_presence(measure.condition)
         return None if condition is None else Case(((condition, _ONE),), _ZERO, BIGINT)
-    steps = _count_steps(measure.argument, measure.bounds or ContributionRange(0, 1))
+    steps = _count_steps(measure.argument, measure)
     return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
 
 
-def _count_steps(argument: Expression, bounds: ContributionRange) -> Expression:
-    """Return a value in whole steps between bounds, rounded down; beyond a bound the bound, and 0 for NULL and NaN."""
+def _count_steps(argument: Expression, measure: Measure) -> Expression:
+    """Return a value in whole steps between bounds, rounded down; beyond a bound the bound, and 0 for NULL and NaN.
+
+    With a centre it is the distance from that, rounded to the nearest step.
+    """
+    bounds, ends = measure.row_bounds, _find_ends(measure)
     value = widen(argument)
-    scaled = Call("*", (value, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
-    if argument.type.family is not Family.DOUBLE and bounds.step == Fraction(1, 10 ** argument.type.precision[1]):
+    number, centre = value, None if measure.weight is None else measure.weight.centre
+    if centre is not None:
+        number = Call("-", (value, Literal(float(centre), DOUBLE)), DOUBLE)
+    scaled = Call("*", (number, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
+    is_exact = argument.type.family is not Family.DOUBLE and bounds.step == Fraction(
+        1, 10 ** argument.type.precision[1]
+    )
+    if is_exact or centre is not None:
         scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product
     steps: Expression = Cast(Call("floor", (scaled,), DOUBLE), BIGINT)
-    low, high = bounds.low * bounds.step, bounds.high * bounds.step
+    (low, least), (high, most) = ends
     within = Call("and", (_compare(value, ">", bound=low), _compare(value, "<", bound=high)), BOOLEAN)
     branches = [
         (within, steps),  # most rows, so that an engine looks no further; NaN is below no bound, or above each
         (Call("isnan", (value,), BOOLEAN), _ZERO),
-        (_compare(value, ">=", bound=high), Literal(bounds.high, BIGINT)),
-        (_compare(value, "<=", bound=low), Literal(bounds.low, BIGINT)),
+        (_compare(value, ">=", bound=high), Literal(most, BIGINT)),
+        (_compare(value, "<=", bound=low), Literal(least, BIGINT)),
     ]
     return Case(tuple[tuple[Expression, Expression], ...](branches), _ZERO, BIGINT)
+
+
+def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, int]]:
+    """Return the least and the greatest value that a row counts with, each with its steps."""
+    bounds, weight = measure.row_bounds, measure.weight
+    low, high = bounds.low * bounds.step, bounds.high * bounds.step
+    if measure.row_range is None:
+        return (low, bounds.low), (high, bounds.high)
+    if weight is not None and weight.centre is not None:
+        least, most = measure.row_range
+        return (least, bounds.low // weight.rows), (most, bounds.high // weight.rows)
+    least, most = (min(max(each, low), high) for each in measure.row_range)
+    return (least, math.floor(least / bounds.step)), (most, math.floor(most / bounds.step))
 
 
 def _compare(value: Expression, operator: str, *, bound: Fraction) -> Expression:
@@ -110,12 +135,37 @@ def build_contributions(
     ranks = [RANK, GROUPS] if form is Form.RANKS else []
     body = writer.adapt_joins(query.body)
     base = writer.select([*keys, alias(unit, UNIT), *ranks, *rows], body, where=subquery(not_null(unit)))
+    is_alone, parts = form is not Form.ROWS, name_parts(query)
     added = [
-        alias(_add_rows(measure, "" if steps[at] is None else _name_row(at), alone=form is not Form.ROWS), name)
-        for at, (measure, name) in enumerate(zip(query.measures, name_parts(query), strict=True))
+        alias(_add_rows(measure, "" if steps[at] is None else _name_row(at), alone=is_alone), parts[at])
+        for at, measure in enumerate(query.measures)
+        if measure.weight is None
     ]
+    weights = _open_weights(writer, query)
+    for at, name in [*weights.sums.items(), *((_find_number(query, at), name) for at, name in weights.numbers.items())]:
+        added.append(alias(writer.wide(_sum_rows("" if steps[at] is None else _name_row(at), alone=is_alone)), name))
     group_by = list_parts([*names, UNIT]) if form is Form.ROWS else ""
-    return select([*names, UNIT, *ranks, *added], subquery(base), group_by=group_by)
+    found = select([*names, UNIT, *ranks, *added], subquery(base), group_by=group_by)
+    if not weights.sums:
+        return found
+    weighed = [
+        name if measure.weight is None else alias(weights.build_part(at), name)
+        for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
+    ]
+    return select([*names, UNIT, *ranks, *weighed], subquery(found))
+
+
+def _open_weights(writer: Writer, query: PrivateQuery) -> UnitWeights:
+    """Return the names of the sums from which the coupled measures of a query are worked out."""
+    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
+    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
+    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
+    return UnitWeights(writer, query.measures, sums, numbers)
+
+
+def _find_number(query: PrivateQuery, at: int) -> int:
+    """Return the place of the measure that counts the rows of an average around the middle of a range."""
+    return next(output.divisor for output in query.outputs if output.measure == at and output.divisor is not None)
 
 
 def build_stored_sums(
@@ -149,8 +199,12 @@ def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
     if measure.aggregate is Aggregate.UNITS:
         return bigint((row if alone else maximum(row)) if row else "1")
     bounds = measure.bounds or ContributionRange(0, 1)
-    added = row if alone else sum_column(row) if row else count()
-    return bigint(clamp(added, bounds.low, high=bounds.high))
+    return bigint(clamp(_sum_rows(row, alone=alone), bounds.low, high=bounds.high))
+
+
+def _sum_rows(row: str, *, alone: bool) -> str:
+    """Return the steps of the rows of a unit, added up."""
+    return row if alone else sum_column(row) if row else count()
 
 
 def bound_pairs(

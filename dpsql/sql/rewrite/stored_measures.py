@@ -8,6 +8,8 @@ units of a group, each clamped to the bounds of the policy; without a bound of r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.tree import Call, Case, Cast, Column, Expression, Literal
@@ -42,8 +44,11 @@ def find_stored_steps(
     """Return the expression over pairs that has the steps of a measure, or None if they are not stored.
 
     With `counted` it is over the counts, which have measures without a condition, and only under the policy's bounds.
-    A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set.
+    A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set. What a
+    unit adds to coupled measures is found from all of its rows, before the bounds of any measure.
     """
+    if not _is_stored(measure, counted=counted):
+        return None
     sums = () if stored is None else stored.sums
     conditions = split_conjuncts(measure.condition)
     name = ""
@@ -58,16 +63,30 @@ def find_stored_steps(
                 break
         if counted and measure.bounds != ContributionRange(0, stored.rows or 0):
             return None
-    elif measure.aggregate is Aggregate.SUM and measure.row_range is None:
-        for at, (column, bounds) in enumerate(sums):
-            if _is_column(measure.argument, column, relation=relation) and measure.bounds == bounds:
-                name = name_sum(at)
+    elif measure.aggregate is Aggregate.SUM:
+        name = _find_sum(measure, sums, relation=relation)
     if not name or (counted and conditions):
         return None
     one_unit = name == UNITS and not counted
     steps: Expression = Literal(1, BIGINT) if one_unit else Column(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
+
+
+def _find_sum(measure: Measure, sums: Sequence[tuple[str, ContributionRange]], *, relation: int) -> str:
+    """Return the column of a sum, "" if it is not stored."""
+    found = [
+        name_sum(at)
+        for at, (column, bounds) in enumerate(sums)
+        if _is_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds
+    ]
+    return next(iter(found), "")
+
+
+def _is_stored(measure: Measure, *, counted: bool) -> bool:
+    """Say whether rows are stored with the values that they have in a measure, added up as far as it adds them up."""
+    weight = measure.weight
+    return measure.row_range is None and (weight is None or not (counted or weight.centre is not None))
 
 
 def _is_present(condition: Expression, column: str, *, relation: int) -> bool:

@@ -45,8 +45,9 @@ def widen_presence(condition: Expression | None) -> Expression | None:
 
 def _widen_presence(condition: Expression) -> Expression:
     match condition:
-        case Call(function="not", arguments=(Call(function="is_null", arguments=(argument,)) as is_null,)) if (
-            isinstance(argument, Call | Case) and argument.type.is_number
-        ):
-            return replace(condition, arguments=(replace(is_null, arguments=(widen(argument),)),))
+        case Call(
+            function="not",
+            arguments=(Call(function="is_null" | "isnan" as function, arguments=(argument,)) as is_absent,),
+        ) if argument.type.is_number and (function == "isnan" or isinstance(argument, Call | Case)):
+            return replace(condition, arguments=(replace(is_absent, arguments=(widen(argument),)),))
     return condition

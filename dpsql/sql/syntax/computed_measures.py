@@ -5,6 +5,9 @@
     SELECT article, COUNT(*) AS "dpsql measure 1" FROM reads GROUP BY article ORDER BY "dpsql measure 1" DESC LIMIT 3
     SELECT released.article, released."dpsql measure 1" * 1.5 AS m FROM <the answer> AS released ORDER BY m DESC LIMIT 3
 
+A measure that is computed with others is a column of its own beside the same measure alone: whether both are one
+release is for `coupled_measures.py` to say.
+
 The private query consists of tokens of the statement, so that errors point into its text. It has the group keys and the
 measures, the one that ranks before the others. All else, with HAVING, ORDER BY and LIMIT, is copied into the SELECT
 around it, in which a qualified column is in place of each measure and each key.
@@ -89,6 +92,14 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True)
+class _Measure:
+    """A measure: its words, and those of all measures in its expression, if there are others."""
+
+    words: tuple[Spelling, ...]
+    together: frozenset[tuple[Spelling, ...]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ComputedSelect:
     """A private query and the SELECT around it.
 
@@ -162,7 +173,8 @@ class _Block:
     select: int
     sections: dict[str, tuple[int, int]]
     items: list[_Item]
-    measures: list[tuple[Spelling, ...]] = field(default_factory=list)  # by their words
+    measures: list[_Measure] = field(default_factory=list)
+    found: dict[int, _Measure] = field(default_factory=dict)  # by the token at which each of their calls starts
     calls: list[Call] = field(default_factory=list)  # where they stand
     keys: list[_Key] = field(default_factory=list)
     hidden: list[tuple[int, int]] = field(default_factory=list)  # keys that are not selected
@@ -172,9 +184,9 @@ class _Block:
         if every is None or not self._find_keys():
             return None
         for call in every:
-            words = self._spell(call.start, call.end)
-            if words not in self.measures:
-                self.measures.append(words)
+            measure = self.found[call.start]
+            if measure not in self.measures:
+                self.measures.append(measure)
                 self.calls.append(call)
         outside = [item for item in self.items if not item.is_key and not self._is_measure(item)]
         terms = self._split("ORDER_BY")
@@ -214,9 +226,13 @@ class _Block:
     def _list_calls(self) -> list[Call] | None:
         """Return the measures of all clauses, in their order; None where an aggregate is no measure."""
         found: list[Call] = []
-        for start, end in [(item.start, item.end) for item in self.items] + [
-            self._section(name) for name in ("HAVING", "WINDOW", "QUALIFY", "ORDER_BY")
+        for start, end in [
+            *((item.start, item.end) for item in self.items),
+            *split_at(self.tokens, self._section("HAVING"), kinds={"AND"}),
+            *(self._section(name) for name in ("WINDOW", "QUALIFY")),
+            *self._split("ORDER_BY"),
         ]:
+            first = len(found)
             for call in find_calls(self.tokens, (start, end)):
                 token = self.tokens[call.start]
                 inside = range(call.start + 2, call.end)
@@ -228,7 +244,22 @@ class _Block:
                 if nested or not is_plain or kind_of(self.tokens, call.start - 1) == "DOT":
                     return None
                 found.append(call)
+            self._note(found[first:])
         return found
+
+    def _note(self, calls: Sequence[Call]) -> None:
+        """Note the measures of one expression, each with those that it is computed with."""
+        words = [self._spell(call.start, call.end) for call in calls]
+        others = frozenset(words) if len(set(words)) > 1 else frozenset[tuple[Spelling, ...]]()
+        self.found |= {call.start: _Measure(each, others) for call, each in zip(calls, words, strict=True)}
+
+    def _find_number(self, start: int, end: int) -> int:
+        """Return the number, from 0, of the measure that a call is, or of the same one beside it."""
+        words = self._spell(start, end)
+        measure = self.found.get(start, _Measure(words))
+        if measure in self.measures:
+            return self.measures.index(measure)
+        return [each.words for each in self.measures].index(words)
 
     def _is_measure(self, item: _Item) -> bool:
         return [(call.start, call.end) for call in item.calls] == [(item.start, item.end)]
@@ -289,7 +320,7 @@ class _Block:
         if found is None:
             return None, falls
         call, rises = found
-        measure = self.measures.index(self._spell(call.start, call.end))
+        measure = self._find_number(call.start, call.end)
         return -1 - measure, falls == rises
 
     def _find_ordered(self, start: int, end: int) -> _Item | None:
@@ -400,7 +431,7 @@ class _Block:
         """Say whether an expression, or what an alias stands for, rises with the measure that ranks."""
         item = None if self._is_number(start, end) else self._find_ordered(start, end)
         found = find_direction(self.tokens, (start, end) if item is None else (item.start, item.end))
-        return found is not None and found[1] and self._spell(found[0].start, found[0].end) == self.measures[0]
+        return found is not None and found[1] and self._spell(found[0].start, found[0].end) == self.measures[0].words
 
     def _has_key(self, part: Slice) -> bool:
         return any(int(column) < len(self.keys) for _, _, column in part.replaced)
@@ -441,10 +472,10 @@ class _Block:
         """Return how many tokens from `at` on are a measure or key, and the column that it is; 0 tokens for none."""
         ended = self._find_ended(at)
         if ended is not None:
-            return 1, len(self.keys) + self.measures.index(self._spell(ended.start, ended.end))
+            return 1, len(self.keys) + self._find_number(ended.start, ended.end)
         for call in find_calls(self.tokens, (at, at + 1), limit=end):
             if call.start == at:
-                return call.end - at, len(self.keys) + self.measures.index(self._spell(call.start, call.end))
+                return call.end - at, len(self.keys) + self._find_number(call.start, call.end)
         before = kind_of(self.tokens, at - 1) if at > start else ""
         found = [(width, key.at) for key in self.keys if (width := self._match_key(key, at, start=start, end=end))]
         longest = max((width for width, _ in found), default=0)

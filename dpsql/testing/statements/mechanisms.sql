@@ -119,6 +119,19 @@ SELECT SUM(n) AS n, SUM(tiny) AS tiny, SUM(price) AS price, AVG(price) AS mean, 
 # measure_decimals: total
 SELECT SUM(amount) AS amount, SUM(wide) AS wide, SUM(big) AS big, SUM(ratio) AS ratio FROM reads PRIVATE;
 
+# measure_averages: total
+SELECT AVG(price) AS p, AVG(n) AS n, AVG(tiny) FILTER (WHERE flag) AS t, COUNT(price) AS rows, SUM(price) AS s FROM reads PRIVATE;
+
+# measure_averages_of_decimals: total
+SELECT AVG(amount) AS a, AVG(wide) AS w, AVG(big) AS b, AVG(ratio) AS r FROM reads PRIVATE;
+
+# measure_averages_of_groups: all
+SELECT country, AVG(n) AS n, AVG(price) AS p FROM reads GROUP BY country
+ALL PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
+
+# measure_ranked_with_average
+SELECT article, COUNT(*) AS rows, AVG(price) AS p FROM reads GROUP BY article TOP 5 PRIVATE;
+
 # measure_ranked
 SELECT country, COUNT(*) AS rows, SUM(n) AS n FROM reads GROUP BY country TOP 5 PRIVATE;
 

@@ -1,0 +1,181 @@
+"""Outputs of private queries that meet in one expression of the SELECT around them, in DuckDB's syntax tree.
+
+As in `meeting_outputs.py`. A column is known by its name: what a subquery calls n is taken for every output that is
+called n somewhere in the statement, so that measures are rather in one set than apart where both may be meant.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import cast
+
+from dpsql.sql.analysis.coupled_measures import couple_measures
+from dpsql.sql.analysis.meeting_outputs import APART, is_share
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.lexer import ascii_lower
+
+__all__ = ["couple_evaluated"]
+
+Tree = dict[str, object]
+_Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
+_NONE: _Outputs = frozenset()
+_TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
+_MAX_PASSES = 10  # aliases of aliases
+
+
+def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery]) -> tuple[PrivateQuery, ...]:
+    """Return the private queries with the sets of the outputs that meet in the SELECT; its shares are clipped."""
+    if not any(sum(_is_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
+        return tuple(inners)
+    walk = _Walk(defaultdict(lambda: _NONE))
+    for number, inner in enumerate(inners):
+        for at, output in enumerate(inner.outputs):
+            if _is_number(inner, at):
+                walk.names[ascii_lower(output.name)] |= {(number, at)}
+    for _ in range(_MAX_PASSES):
+        before = dict(walk.names)
+        walk.find(node)
+        if before == walk.names:
+            break
+    found = list[PrivateQuery]()
+    for number, inner in enumerate(inners):
+        meetings = [{at for owner, at in each if owner == number} for each in walk.meetings]
+        found.append(couple_measures(inner, [each for each in meetings if len(each) > 1]))
+    _clip_shares(walk, node, found)
+    return tuple(found)
+
+
+def _is_number(inner: PrivateQuery, at: int) -> bool:
+    """Say whether an output is a measure as it is released."""
+    output = inner.outputs[at]
+    return output.key is None and output.divisor is None and output.end is None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk through a syntax tree; `names` are the outputs that a column of a name may be computed from."""
+
+    names: dict[str, _Outputs]
+    meetings: set[_Outputs] = field(default_factory=set)
+
+    def find(self, value: object) -> _Outputs:
+        """Return the outputs that a part of the tree is computed from, and note those that meet in it."""
+        if isinstance(value, list):
+            return self._unite(value)
+        if not isinstance(value, dict):
+            return _NONE
+        found = self._find(value)
+        if found and (alias := value.get("alias")):
+            self.names[ascii_lower(str(alias))] |= found
+        return found
+
+    def _unite(self, values: Iterable[object]) -> _Outputs:
+        return _NONE.union(*map(self.find, values))
+
+    def _find(self, node: Tree) -> _Outputs:
+        kind, type_ = str(node.get("class", "")), str(node.get("type", ""))
+        if kind == "COLUMN_REF":
+            return self.names.get(ascii_lower(cast("list[str]", node["column_names"])[-1]), _NONE)
+        if kind == "CASE":
+            checks = cast("list[Tree]", node["case_checks"])
+            self._unite(check["when_expr"] for check in checks)
+            return self._unite([*(check["then_expr"] for check in checks), node["else_expr"]])
+        if kind in {"FUNCTION", "WINDOW"}:
+            arguments = map(_unwrap, _list_arguments(node))
+            self._unite(each for part, each in node.items() if part not in {"arguments", "children"})
+            return self._meet(self._unite(arguments), str(node["function_name"]))
+        found = self._unite(node.values())
+        if kind == "SUBQUERY":
+            return self._find_first(node) if node.get("subquery_type") == "SCALAR" else _NONE
+        if kind in _TRUTHS or type_.startswith("COMPARE_"):
+            self._meet(found, "and" if kind == "CONJUNCTION" else type_)
+            return _NONE
+        if "class" in node:
+            return _NONE if type_ in {"OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"} else found
+        self._name_columns(node)
+        return _NONE if "select_list" in node or "from_table" in node or "sample" in node else found
+
+    def _meet(self, found: _Outputs, function: str) -> _Outputs:
+        if len(found) > 1 and ascii_lower(function) not in APART:
+            self.meetings.add(found)
+        return found
+
+    def _find_first(self, node: Tree) -> _Outputs:
+        """Return what the value of a scalar subquery is computed from."""
+        inner = cast("Tree", cast("Tree", node["subquery"])["node"])
+        return self._unite(cast("list[object]", inner.get("select_list") or [])[:1])
+
+    def _name_columns(self, node: Tree) -> None:
+        """Note the names that a relation or CTE gives to its columns."""
+        names = cast("list[str]", node.get("column_name_alias") or node.get("aliases") or [])
+        inner = node.get("subquery") or node.get("query_node")
+        query = cast("Tree", inner.get("node", inner)) if names and isinstance(inner, dict) else {}
+        for name, item in zip(names, cast("list[object]", query.get("select_list") or []), strict=False):
+            self.names[ascii_lower(name)] |= self.find(item)
+
+
+def _list_arguments(node: Tree) -> list[object]:
+    return cast("list[object]", node.get("arguments") or node.get("children") or [])
+
+
+def _clip_shares(walk: _Walk, value: object, inners: Sequence[PrivateQuery]) -> None:
+    """Let the count of a part be at least 0 and at most that of the whole that divides it."""
+    if isinstance(value, list):
+        for each in value:
+            _clip_shares(walk, each, inners)
+    if not isinstance(value, dict):
+        return
+    for each in value.values():
+        _clip_shares(walk, each, inners)
+    sides = [_unwrap(each) for each in _list_arguments(value)] if value.get("function_name") == "/" else []
+    counts = [_list_released(walk, each) for each in sides]
+    if [len(each) for each in counts] != [1, 1] or not _is_product(sides[0]):
+        return
+    (part,), (whole,) = counts
+    (number, at), (other, of) = (*walk.find(part), *walk.find(whole))
+    if number == other and is_share(inners[number], at, of):
+        zero: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER", "text": "0"}}
+        least = _call(value, "greatest", deepcopy(part), zero)
+        most = _call(value, "greatest", deepcopy(whole), zero)
+        part.clear()
+        part.update(_call(value, "least", least, most))
+
+
+def _call(like: Tree, function: str, *arguments: Tree) -> Tree:
+    """Return the call of a function, in the form that another one has in the tree."""
+    changed = {"function_name": function, "alias": "", "is_operator": False, "qualified_name": {"path": [function]}}
+    call = {**like, **{name: value for name, value in changed.items() if name in like}}
+    listed = "arguments" if "arguments" in like else "children"
+    first = cast("list[Tree]", like[listed])[0]
+    call[listed] = [{**first, "expression": each} if "class" not in first else each for each in arguments]
+    return call
+
+
+def _unwrap(argument: object) -> Tree:
+    """Return an argument of a function, which newer trees have a node around."""
+    node = cast("Tree", argument)
+    return cast("Tree", node["expression"]) if "class" not in node and "expression" in node else node
+
+
+def _list_released(walk: _Walk, node: object) -> list[Tree]:
+    """Return the columns in an expression that are one output of a private query each."""
+    if isinstance(node, list):
+        return [found for each in node for found in _list_released(walk, each)]
+    if not isinstance(node, dict):
+        return []
+    if node.get("class") == "COLUMN_REF":
+        return [node] if walk.find(node) else []
+    return [found for each in node.values() for found in _list_released(walk, each)]
+
+
+def _is_product(node: Tree) -> bool:
+    """Say whether an expression is a column times constants."""
+    kind = node.get("class")
+    if kind == "CAST":
+        return _is_product(cast("Tree", node["child"]))
+    if kind == "FUNCTION" and node.get("function_name") == "*":
+        return all(_is_product(_unwrap(each)) for each in _list_arguments(node))
+    return kind in {"COLUMN_REF", "CONSTANT"}
