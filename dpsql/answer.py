@@ -6,19 +6,20 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
-from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
+from dpsql.display import MAX_ROWS, Column, Cost, Ends, Released, format_value, released_html, replace_unprintable
+from dpsql.engines.arrow_types import is_huge_integer
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
@@ -57,6 +58,12 @@ class AverageColumns:
     def widen(self, level: float) -> tuple[list[object], list[object]]:
         """Return the ends of the intervals of all rows; None for NULL."""
         return widen_quotients(list(zip(self.sums, self.rows, strict=True)), noises=self.noises, level=level)
+
+    def surround(self, values: Sequence[object]) -> list[Ends]:
+        """Return the ends of the 95 % intervals of the first rows, whose values are given; None for NULL."""
+        most = len(values)
+        low, high = replace(self, sums=self.sums[:most], rows=self.rows[:most]).widen(LEVEL)
+        return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,12 @@ class CountColumns:
     def reach(self, level: float) -> int:
         """Return the half width in whole steps of an interval that holds the exact value with probability `level`."""
         return self.noise.reach(level)
+
+    def surround(self, values: Sequence[object]) -> list[Ends]:
+        """Return the ends of the 95 % intervals of values, also below 0, where no exact value is; None for NULL."""
+        half = self.reach(LEVEL) * self.step
+        numbers = [Fraction(each) if isinstance(each, int | float | Decimal) else None for each in values]
+        return [None if each is None else (each - half, each + half) for each in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +305,7 @@ class Answer:
         """
         _require("pandas")
         table = self._with_intervals(level) if intervals else self._table
-        return table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
+        return _narrow_integers(table).to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
     def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
@@ -409,9 +422,7 @@ class Answer:
         keys = intervals.columns[:-2]
         low, high = (_to_numbers(column) for column in intervals.columns[-2:])
         values = zip(*(_to_python(column) for column in keys), strict=True)
-        labels = [
-            ", ".join("NULL" if cell is None else replace_unprintable(str(cell)) for cell in key) for key in values
-        ]
+        labels = [", ".join(map(format_value, key)) for key in values]
         times: list[object] = []
         if (
             len(keys) == 1
@@ -496,8 +507,9 @@ class Answer:
         return Group(terminal_table(self._release_rows(len(self))), notes)
 
     def __repr__(self) -> str:
-        rows = [self._table.column_names, *self.fetchall()[:_SHOWN]]
-        lines = [" | ".join(replace_unprintable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
+        released = self._release_rows(_SHOWN)
+        names = [replace_unprintable(column.name) for column in released.headings]
+        lines = [" | ".join(row) for row in [names, *released.format_rows(grouped=False)]]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
         return "\n".join([*lines, *self.notes()])
@@ -516,18 +528,18 @@ class Answer:
 
     def _release_rows(self, most: int) -> Released:
         """Return the first rows, at most so many, with 95 % intervals."""
-        first, counts = self._table.slice(0, most), self.counts
+        first, measures = self._table.slice(0, most), self._list_measures()
+        values = [_to_python(column) for column in first.columns]
         return Released(
             columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
-            values=[_to_python(column) for column in first.columns],
+            values=values,
             total=len(self),
-            counts=() if counts is None else self._find_measured(counts),
-            reach=None if counts is None or counts.adjusted else counts.half_width(LEVEL),
+            measured=()
+            if self._counts is None
+            else (*self._counts.computed, *(at for each in measures for at in each.columns)),
+            ends={at: each.surround(values[at]) for each in measures if not each.adjusted for at in each.columns},
+            barred=None if self.counts is None else self.counts.columns[0],
         )
-
-    def _find_measured(self, counts: CountColumns) -> tuple[int, ...]:
-        """Return the positions of the columns that are no keys, those of the first measure first."""
-        return (*(position for each in self._list_measures() for position in each.columns), *counts.computed)
 
 
 def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
@@ -535,14 +547,21 @@ def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
     return [value if isinstance(value, int) else float(value) for value in column.to_pylist()]
 
 
-def _to_label(cell: object) -> str:
-    return "NULL" if cell is None else replace_unprintable(str(cell))
-
-
 def _is_number(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _narrow_integers(table: pa.Table) -> pa.Table:
+    """Return the table with each HUGEINT as a BIGINT or, where a value is too large for that, as a DOUBLE."""
+    import pyarrow as pa
+
+    for at, column in enumerate(table.columns):
+        if is_huge_integer(column.type):
+            fits = all(value is None or -(2**63) <= value < 2**63 for value in column.to_pylist())
+            table = table.set_column(at, table.column_names[at], column.cast(pa.int64() if fits else pa.float64()))
+    return table
 
 
 def _spell_beyond_calendar(table: pa.Table) -> pa.Table:
@@ -559,6 +578,8 @@ def _spell_beyond_calendar(table: pa.Table) -> pa.Table:
 
 def _to_python(column: pa.ChunkedArray) -> list[object]:
     """Return Python values, or text where Python's calendar ends before Arrow's."""
+    if is_huge_integer(column.type):
+        return [None if value is None else int(value) for value in column.to_pylist()]
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
