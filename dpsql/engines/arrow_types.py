@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["conformed", "find_arrow_type", "is_huge_integer"]
+__all__ = ["conformed", "find_arrow_type"]
 
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
@@ -35,11 +35,6 @@ def find_arrow_type(type_: str) -> pa.DataType | None:
         "TIMESTAMP": pa.timestamp("us"),
     }
     return names.get(type_)
-
-
-def is_huge_integer(type_: pa.DataType) -> bool:
-    """Say whether a type is that of HUGEINT: sums of whole numbers."""
-    return str(type_) == "decimal128(38, 0)"
 
 
 def conformed(table: pa.Table, types: Sequence[str]) -> pa.Table:
