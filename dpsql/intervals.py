@@ -23,6 +23,7 @@ from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 __all__ = ["LEVEL", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
 
 LEVEL = 0.95  # of intervals, unless another is asked for
+_WIDE = 10**8  # a variance above which tails are bounded instead of summed
 _CONVOLVED = 10**6  # variances up to which tails, and the sum of two noises, are added up
 _SLACK = 1e-9  # relative, far above the rounding error of sums of doubles
 _LARGEST, _WIDEST = 2**63 - 1, 38  # BIGINT, and digits of a DECIMAL
@@ -122,6 +123,8 @@ def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
         return Fraction(find_offset(noise.parts, outside) - 1, 2)
     if noise.scale is not None:
         return Fraction(laplace_offset(noise.scale, Fraction(outside)) - 1)
+    if noise.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
+        return Fraction(math.ceil(math.sqrt(-2.0 * float(noise.variance) * math.log(outside))))
     if noise.variance > _CONVOLVED:  # rounded up from a Gaussian, as in `_find_wide_offset`
         variance = float(noise.variance)
         share = outside * (1.0 - 1.0 / (24.0 * variance)) * (1.0 - _SLACK)

@@ -14,6 +14,7 @@ Number = int | float | Decimal | Fraction
 Ends = tuple[Number, Number] | None  # of the interval of a released value; None for NULL
 _SIGNIFICANT = 2  # digits of half an interval
 _SKEW = Fraction(5, 4)  # of the longer side of an interval to the shorter one, up to which one number stands for both
+_NOISE = Fraction(1, 10**6)  # of the last digit: what a DOUBLE is beyond a decimal number makes no further one
 _MOST_DIGITS = 6  # of a DOUBLE without an interval
 
 
@@ -56,7 +57,7 @@ def format_released(value: object, ends: Ends, *, grouped: bool = False) -> str:
     digits = max(0, digits if isinstance(value, float) else min(digits, _count_decimals(value)))
     unit = Fraction(1, 10**digits)
     shown = round(exact / unit) * unit
-    sides = [math.ceil(side / unit) * unit for side in (shown - low, high - shown)]
+    sides = [math.ceil(side / unit - _NOISE) * unit for side in (shown - low, high - shown)]
     text = _write(shown, digits, grouped=grouped)
     if max(sides) <= max(_SKEW * min(sides), min(sides) + unit):
         return f"{text} ± {_write(max(sides), digits, grouped=grouped)}"

@@ -36,9 +36,10 @@ class Released:
 
     @property
     def headings(self) -> list[Column]:
-        """The columns, with what is said of the values of those that have intervals."""
+        """The columns; the first whose values have intervals says at which level, for all."""
+        first = min(self.ends, default=None) if self.total else None
         return [
-            replace(column, name=f"{column.name} (± 95 %)") if at in self.ends else column
+            replace(column, name=f"{column.name} (± 95 %)") if at == first else column
             for at, column in enumerate(self.columns)
         ]
 
