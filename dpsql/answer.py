@@ -173,7 +173,8 @@ class Answer:
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
 
-        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative.
+        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative, as may sums of
+        whole numbers (decimal128(38, 0), which are `int` in Python).
 
         >>> answer.arrow().column_names
         ['article', 'n']
