@@ -42,15 +42,15 @@ def format_number(value: object, *, grouped: bool) -> str:
     return _write(Fraction(value), max(0, digits), grouped=True)
 
 
-def format_released(value: object, ends: Ends, *, grouped: bool = False) -> str:
-    """Return a released number with half of the width of its interval, such as 828 ± 41 or 25.13 ± 0.16.
+def format_released(value: object, ends: Ends, *, grouped: bool = False) -> tuple[str, str]:
+    """Return a released number and half of the width of its interval, such as 828, ± 41 or 25.13, ± 0.16.
 
     It has as many decimals as two digits of that half have, and no digit before the point is left out. Half the width
     is rounded up, so that the interval is always within what is shown. Where one side is much longer than the other
-    the ends are shown: 3.1 (0.0 to 9.4).
+    the ends are shown: 3.1, (0.0 to 9.4). Without an interval nothing is behind it.
     """
     if ends is None or not isinstance(value, int | float | Decimal) or not all(map(math.isfinite, (value, *ends))):
-        return format_number(value, grouped=grouped)
+        return format_number(value, grouped=grouped), ""
     exact, low, high = (Fraction(each) for each in (value, *ends))
     half = max(high - exact, exact - low)
     digits = _SIGNIFICANT - 1 - math.floor(math.log10(half)) if half > 0 else _SIGNIFICANT
@@ -60,9 +60,9 @@ def format_released(value: object, ends: Ends, *, grouped: bool = False) -> str:
     sides = [math.ceil(side / unit - _NOISE) * unit for side in (shown - low, high - shown)]
     text = _write(shown, digits, grouped=grouped)
     if max(sides) <= max(_SKEW * min(sides), min(sides) + unit):
-        return f"{text} ± {_write(max(sides), digits, grouped=grouped)}"
+        return text, f"± {_write(max(sides), digits, grouped=grouped)}"
     least, most = (_write(end, digits, grouped=grouped) for end in (shown - sides[0], shown + sides[1]))
-    return f"{text} ({least} to {most})"
+    return text, f"({least} to {most})"
 
 
 def _count_decimals(value: int | Decimal) -> int:

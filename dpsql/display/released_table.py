@@ -44,19 +44,21 @@ class Released:
         ]
 
     def format_rows(self, *, grouped: bool = True) -> list[list[str]]:
-        """Return all cells as text; where they are `grouped`, numbers that are no keys have separators of thousands.
+        """Return all cells as text, with what is behind released values, and numbers as in `format_column`."""
+        columns = [self.format_column(at, grouped=grouped) for at in range(len(self.columns))]
+        return [[" ".join(filter(None, cell)) for cell in row] for row in zip(*columns, strict=True)]
 
-        The digits of a key have none, because it may be a year or a code.
+    def format_column(self, at: int, *, grouped: bool = True) -> list[tuple[str, str]]:
+        """Return the cells of a column as text, each with what is behind a released value: its interval.
+
+        Where they are `grouped`, numbers that are no keys have separators of thousands. The digits of a key have none,
+        because it may be a year or a code.
         """
-        columns = [self._format_column(at, grouped=grouped) for at in range(len(self.columns))]
-        return [list(row) for row in zip(*columns, strict=True)]
-
-    def _format_column(self, at: int, *, grouped: bool) -> list[str]:
         values, ends = self.values[at], self.ends.get(at)
         if ends is not None:
             return [format_released(each, its, grouped=grouped) for each, its in zip(values, ends, strict=True)]
         grouped = grouped and at in self.measured
-        return [format_number(each, grouped=grouped) for each in values]
+        return [(format_number(each, grouped=grouped), "") for each in values]
 
     def list_bars(self) -> list[Bar | None]:
         """Return the bar of each row, in whole numbers, None where there is no value; empty where none are drawn."""

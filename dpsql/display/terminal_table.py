@@ -23,16 +23,23 @@ def terminal_table(released: Released) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right", style="dim")
-    for column in released.headings:
+    columns: list[list[str]] = []
+    level = "± at 95%"  # once, for all
+    for at, column in enumerate(released.columns):
+        cells = released.format_column(at)
         table.add_column(_escape(column.name), overflow="fold", justify="right" if column.is_number else "left")
+        columns.append([cell for cell, _ in cells])
+        if at in released.ends and cells:
+            table.add_column(level, justify="right")
+            columns.append([behind for _, behind in cells])
+            level = "±"
     bars = released.list_bars()
     if bars:
         table.add_column("", no_wrap=True)
     longest = max((_find_ends(bar)[1] for bar in bars if bar is not None), default=1)
-    for rank, row in enumerate(released.format_rows(), start=1):
-        cells: list[str | Text] = [str(rank), *map(_escape, row)]
+    for rank, row in enumerate(zip(*columns, strict=True), start=1):
         bar = bars[rank - 1] if bars else None
-        table.add_row(*cells, *([] if bar is None else [_draw_bar(bar, longest=longest)]))
+        table.add_row(str(rank), *map(_escape, row), *([] if bar is None else [_draw_bar(bar, longest=longest)]))
     return table
 
 

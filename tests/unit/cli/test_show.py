@@ -46,7 +46,7 @@ def test_values_have_as_many_digits_as_half_of_a_width() -> None:
     counts = CountColumns((1,), Fraction(400), step=Fraction(600, 2**20))
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(Answer(table, Receipt.free(BudgetVector(0, 0), sealed=True), counts=counts))
-    assert "1,234.568 ± 0.023 " in console.export_text()  # 39 steps are 0.0223
+    assert "1,234.568   ± 0.023  " in console.export_text()  # 39 steps are 0.0223
 
 
 @pytest.mark.parametrize("counts", [[0], [-5000], [-1, -2], [1], [2**53]])
