@@ -6,19 +6,18 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, cast, overload
 
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
-from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
+from dpsql.display import MAX_ROWS, Column, Cost, Ends, Released, format_value, released_html, replace_unprintable
+from dpsql.engines.arrow_values import narrow_integers, read_values, spell_beyond_calendar
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
@@ -34,7 +33,6 @@ __all__ = ["Advice", "Answer", "AverageColumns", "CountColumns", "Promise", "Rec
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
-_LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date and timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,12 @@ class AverageColumns:
         """Return the ends of the intervals of all rows; None for NULL."""
         pairs = list(zip(self.sums, self.rows, strict=True))
         return widen_quotients(pairs, noises=self.noises, level=level, place=self.place)
+
+    def surround(self, values: Sequence[object]) -> list[Ends]:
+        """Return the ends of the 95 % intervals of the first rows, whose values are given; None for NULL."""
+        most = len(values)
+        low, high = replace(self, sums=self.sums[:most], rows=self.rows[:most]).widen(LEVEL)
+        return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,12 @@ class CountColumns:
     def reach(self, level: float) -> int:
         """Return the half width in whole steps of an interval that holds the exact value with probability `level`."""
         return self.noise.reach(level)
+
+    def surround(self, values: Sequence[object]) -> list[Ends]:
+        """Return the ends of the 95 % intervals of values, also below 0, where no exact value is; None for NULL."""
+        half = self.reach(LEVEL) * self.step
+        numbers = [Fraction(each) if isinstance(each, int | float | Decimal) else None for each in values]
+        return [None if each is None else (each - half, each + half) for each in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +176,8 @@ class Answer:
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
 
-        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative.
+        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative, as may sums of
+        whole numbers (decimal128(38, 0), which are `int` in Python).
 
         >>> answer.arrow().column_names
         ['article', 'n']
@@ -183,7 +194,7 @@ class Answer:
         >>> [article for article, _ in answer.fetchall()]
         ['moon', 'sun']
         """
-        columns = [_to_python(column) for column in self._table.columns]
+        columns = [read_values(column) for column in self._table.columns]
         return list(zip(*columns, strict=True))
 
     @property
@@ -295,7 +306,7 @@ class Answer:
         """
         _require("pandas")
         table = self._with_intervals(level) if intervals else self._table
-        return table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
+        return narrow_integers(table).to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
     def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
@@ -309,7 +320,7 @@ class Answer:
         import pyarrow as pa
         from pyarrow import csv
 
-        table = _spell_beyond_calendar(self._with_intervals(level) if intervals else self._table)
+        table = spell_beyond_calendar(self._with_intervals(level) if intervals else self._table)
         sink = pa.BufferOutputStream()
         csv.write_csv(table, sink)
         text = bytes(sink.getvalue())
@@ -355,6 +366,18 @@ class Answer:
         keys = [position for position in range(self._table.num_columns) if position not in measured]
         return self._table.select(keys).append_column("low", low).append_column("high", high)
 
+    def column_intervals(self, level: float = 0.95) -> dict[int, tuple[pa.Array, pa.Array]]:
+        """Return the ends of the intervals of every released column that has them, by the position of the column.
+
+        They are those of `intervals`, for each row. Columns of keys, and of what is computed from released values, have
+        none, and neither have counts that were made monotone.
+
+        >>> [answer.columns[position] for position in answer.column_intervals()]
+        ['n']
+        """
+        measures = {position: each for each in self._list_measures() if not each.adjusted for position in each.columns}
+        return {position: self._find_bounds(position, each, level=level) for position, each in measures.items()}
+
     def _list_measures(self) -> list[CountColumns | AverageColumns]:
         """Return the measures that are shown; averages after counts and sums."""
         first = self._counts
@@ -379,13 +402,9 @@ class Answer:
         """Return the table in which each released count is followed by its interval, unless the query selects that."""
         self.intervals(level)  # raises where there are none
         table, shown = self._table, dict(zip(self._table.column_names, self._table.columns, strict=True))
-        measures = {position: each for each in self._list_measures() if not each.adjusted for position in each.columns}
-        for position in sorted(measures, reverse=True):
+        for position, ends in sorted(self.column_intervals(level).items(), reverse=True):
             name = table.column_names[position]
-            ends = zip(
-                ("high", "low"), reversed(self._find_bounds(position, measures[position], level=level)), strict=True
-            )
-            for end, column in ends:
+            for end, column in zip(("high", "low"), reversed(ends), strict=True):
                 beside = f"{name}_{end}"
                 if beside not in shown or shown[beside].to_pylist() != column.to_pylist():
                     table = table.add_column(position + 1, beside, column)
@@ -411,17 +430,15 @@ class Answer:
         table, intervals = self._table.filter(present), intervals.filter(present)
         keys = intervals.columns[:-2]
         low, high = (_to_numbers(column) for column in intervals.columns[-2:])
-        values = zip(*(_to_python(column) for column in keys), strict=True)
-        labels = [
-            ", ".join("NULL" if cell is None else replace_unprintable(str(cell)) for cell in key) for key in values
-        ]
+        values = zip(*(read_values(column) for column in keys), strict=True)
+        labels = [", ".join(map(format_value, key)) for key in values]
         times: list[object] = []
         if (
             len(keys) == 1
             and len(table) > 1
             and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type))
         ):
-            times = _to_python(keys[0])
+            times = read_values(keys[0])
             if any(time is None or isinstance(time, str) for time in times):
                 times = []  # NULL, or beyond the calendar: no point on an axis
         measure = replace_unprintable(table.column_names[counts])
@@ -499,8 +516,9 @@ class Answer:
         return Group(terminal_table(self._release_rows(len(self))), notes)
 
     def __repr__(self) -> str:
-        rows = [self._table.column_names, *self.fetchall()[:_SHOWN]]
-        lines = [" | ".join(replace_unprintable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
+        released = self._release_rows(_SHOWN)
+        names = [replace_unprintable(column.name) for column in released.headings]
+        lines = [" | ".join(row) for row in [names, *released.format_rows(grouped=False)]]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
         return "\n".join([*lines, *self.notes()])
@@ -519,18 +537,18 @@ class Answer:
 
     def _release_rows(self, most: int) -> Released:
         """Return the first rows, at most so many, with 95 % intervals."""
-        first, counts = self._table.slice(0, most), self.counts
+        first, measures = self._table.slice(0, most), self._list_measures()
+        values = [read_values(column) for column in first.columns]
         return Released(
             columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
-            values=[_to_python(column) for column in first.columns],
+            values=values,
             total=len(self),
-            counts=() if counts is None else self._find_measured(counts),
-            reach=None if counts is None or counts.adjusted else counts.half_width(LEVEL),
+            measured=()
+            if self._counts is None
+            else (*self._counts.computed, *(at for each in measures for at in each.columns)),
+            ends={at: each.surround(values[at]) for each in measures if not each.adjusted for at in each.columns},
+            barred=None if self.counts is None else self.counts.columns[0],
         )
-
-    def _find_measured(self, counts: CountColumns) -> tuple[int, ...]:
-        """Return the positions of the columns that are no keys, those of the first measure first."""
-        return (*(position for each in self._list_measures() for position in each.columns), *counts.computed)
 
 
 def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
@@ -538,52 +556,10 @@ def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
     return [value if isinstance(value, int) else float(value) for value in column.to_pylist()]
 
 
-def _to_label(cell: object) -> str:
-    return "NULL" if cell is None else replace_unprintable(str(cell))
-
-
 def _is_number(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
-def _spell_beyond_calendar(table: pa.Table) -> pa.Table:
-    """Return the table with dates outside Python's calendar as text, because Arrow cannot write them as CSV."""
-    import pyarrow as pa
-
-    for position, column in enumerate(table.columns):
-        values = _to_python(column) if pa.types.is_temporal(column.type) else []
-        if any(isinstance(value, str) for value in values):
-            texts = [None if value is None else str(value) for value in values]
-            table = table.set_column(position, table.column_names[position], pa.array(texts, pa.string()))
-    return table
-
-
-def _to_python(column: pa.ChunkedArray) -> list[object]:
-    """Return Python values, or text where Python's calendar ends before Arrow's."""
-    try:
-        return list(column.to_pylist())
-    except (OverflowError, ValueError):
-        return [_scalar(value) for value in column]
-
-
-def _scalar(value: pa.Scalar) -> object:
-    try:
-        return value.as_py()
-    except (OverflowError, ValueError):
-        return _beyond_calendar(value)
-
-
-def _beyond_calendar(value: pa.Scalar) -> str:
-    """Return a date or timestamp as numpy spells it, ISO 8601 with as many digits of a year as it takes."""
-    import pyarrow as pa
-
-    is_date = pa.types.is_date32(value.type)
-    ticks = int(value.value)
-    if abs(ticks) == (_LAST_DAY if is_date else _LAST_MICROSECOND):
-        return "infinity" if ticks > 0 else "-infinity"
-    return str(np.datetime64(ticks, "D" if is_date else "us")).replace("T", " ")
 
 
 def _require(package: str, *, extra: str | None = None) -> None:

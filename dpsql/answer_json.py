@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
 from dpsql.answer import Answer
+from dpsql.engines.arrow_values import read_values
 from dpsql.intervals import LEVEL
 from dpsql.plan.report.tables import describe_outcome
 from dpsql.receipt import Receipt, Total
@@ -23,6 +24,7 @@ __all__ = [
     "encode_answer",
     "encode_balance",
     "encode_interval",
+    "encode_intervals",
     "encode_notes",
     "encode_receipt",
     "encode_spending",
@@ -34,10 +36,11 @@ _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
 
 def encode_answer(answer: Answer) -> dict[str, object]:
-    """Return the columns, the rows and the receipt of an answer."""
+    """Return the columns, the rows, the intervals and the receipt of an answer."""
     return {
         "columns": answer.arrow().column_names,
         "rows": [list(map(encode_value, row)) for row in answer.fetchall()],
+        "intervals": encode_intervals(answer),
         **_encode_notes(answer),
         "receipt": encode_receipt(answer.receipt),
     }
@@ -46,6 +49,20 @@ def encode_answer(answer: Answer) -> dict[str, object]:
 def encode_notes(answer: Answer) -> dict[str, object]:
     """Return the receipt of an answer and its notes, for the metadata of a table."""
     return {**encode_receipt(answer.receipt), **_encode_notes(answer)}
+
+
+def encode_intervals(answer: Answer, *, most: int | None = None) -> list[dict[str, object]]:
+    """Return the ends of the 95 % intervals of the rows, or of the first so many, of each released column."""
+    return [
+        {
+            "column": at,
+            **{
+                name: list(map(encode_value, read_values(end[:most])))
+                for name, end in zip(("low", "high"), ends, strict=True)
+            },
+        }
+        for at, ends in sorted(answer.column_intervals(LEVEL).items())
+    ]
 
 
 def encode_interval(answer: Answer, level: float = LEVEL) -> dict[str, object] | None:

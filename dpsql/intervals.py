@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -23,10 +23,9 @@ from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 __all__ = ["LEVEL", "AveragePlace", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
 
 LEVEL = 0.95  # of intervals, unless another is asked for
-_WIDE = 10**8  # a variance above which tails are bounded instead of summed
-_CONVOLVED = 10**6  # variances up to which the sum of two noises is added up
+_CONVOLVED = 10**6  # variances up to which tails, and the sum of two noises, are added up
 _SLACK = 1e-9  # relative, far above the rounding error of sums of doubles
-_LARGEST, _WIDEST = 2**63 - 1, 18  # BIGINT, and digits of a DECIMAL
+_LARGEST, _WIDEST = 2**63 - 1, 38  # BIGINT, and digits of a DECIMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class ValueNoise:
         most = _LARGEST if isinstance(value, int) else 10**_WIDEST - 1
         whole = min(max(math.floor(end) if by < 0 else math.ceil(end), -most), most)
         whole = whole if self.may_be_negative else max(0, whole)
-        return whole if isinstance(value, int) else Decimal(whole).scaleb(-scale)
+        return whole if isinstance(value, int) else Decimal(whole).scaleb(-scale, Context(prec=_WIDEST))
 
     def _clip(self, end: float) -> float:
         return end if self.may_be_negative else max(0.0, end)
@@ -139,10 +138,10 @@ def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
         return Fraction(find_offset(noise.parts, outside) - 1, 2)
     if noise.scale is not None:
         return Fraction(laplace_offset(noise.scale, Fraction(outside)) - 1)
-    if noise.variance > _WIDE:  # as of the sum of two noises, of which one is 0 (`maths.md` 10.3)
+    if noise.variance > _CONVOLVED:  # as of the sum of two noises, of which one is 0 (`maths.md` 10.3)
         spread, share = float(noise.variance), outside * (1.0 - _SLACK)
         deviations = -NormalDist().inv_cdf(share * (1.0 - 1.0 / (24.0 * spread))) * (1.0 + _SLACK)
-        return Fraction(math.ceil(0.5 + deviations * math.sqrt(spread)) - 1)
+        return Fraction(max(1, math.ceil(0.5 + deviations * math.sqrt(spread))) - 1)
     return Fraction(discrete_gaussian_offset(noise.variance, outside) - 1)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpsql.display import replace_unprintable
 from dpsql.errors import UsageError
 from dpsql.plan.report.tables import describe_plans
 
@@ -55,7 +56,8 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False) -> None
         return
     if layout == "csv":
         sys.stdout.flush()
-        sys.stdout.buffer.write((answer.to_csv() or "").encode())
+        text = answer.to_csv() or ""
+        sys.stdout.buffer.write((_hide_controls(text) if sys.stdout.isatty() else text).encode())
         sys.stdout.buffer.flush()
     else:
         _write_table(answer.arrow(), layout)
@@ -98,8 +100,15 @@ def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...],
 def write_json(body: object) -> None:
     """Write JSON in UTF-8, as its standard requires, independently of the locale."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n")
+    text = json.dumps(body, ensure_ascii=False, indent=2)
+    text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    sys.stdout.buffer.write(text.encode() + b"\n")
     sys.stdout.buffer.flush()
+
+
+def _hide_controls(text: str) -> str:
+    """Return text for a terminal without what it would obey; a file has the text as it is."""
+    return "\n".join(map(replace_unprintable, text.split("\n")))
 
 
 def _write_table(table: pa.Table, layout: str) -> None:

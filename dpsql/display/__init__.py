@@ -1,5 +1,6 @@
 """Released answers, plans, budgets and errors as HTML for notebooks: text in, safe markup out, no script."""
 
+from dpsql.display.cells import Ends, format_value
 from dpsql.display.element import replace_unprintable
 from dpsql.display.error_box import Message, box_html
 from dpsql.display.meter import Meter, Part, budget_html
@@ -14,6 +15,7 @@ __all__ = [
     "Bar",
     "Column",
     "Cost",
+    "Ends",
     "Facts",
     "Message",
     "Meter",
@@ -26,6 +28,7 @@ __all__ += [
     "box_html",
     "budget_html",
     "facts_html",
+    "format_value",
     "key_noun",
     "plural",
     "released_html",

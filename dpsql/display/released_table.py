@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
+from dpsql.display.cells import Ends, format_number, format_released
 from dpsql.display.meter import Meter, Part
 from dpsql.display.sheet import Bar, Column, Sheet, sheet_html
 
@@ -21,15 +22,50 @@ _PRIVATE, _PUBLIC = 200, 2000  # characters of a cell
 class Released:
     """First rows of an answer of `total` rows, column by column.
 
-    `counts` are the positions of the columns of released counts, and `reach` is half the width of their 95 % intervals,
-    of the first of them; None if they have no intervals.
+    `measured` are the positions of the columns that are no keys. Those of released values have the ends of the 95 %
+    intervals of their rows in `ends`, unless they have none. A bar is drawn for each value of column number `barred`,
+    if there is one.
     """
 
     columns: Sequence[Column]
     values: Sequence[Sequence[object]]
     total: int
-    counts: Sequence[int]
-    reach: int | float | None
+    measured: Sequence[int] = ()
+    ends: Mapping[int, Sequence[Ends]] = field(default_factory=dict)
+    barred: int | None = None
+
+    @property
+    def headings(self) -> list[Column]:
+        """The columns; the first whose values have intervals says at which level, for all."""
+        first = min(self.ends, default=None) if self.total else None
+        return [
+            replace(column, name=f"{column.name} (± 95 %)") if at == first else column
+            for at, column in enumerate(self.columns)
+        ]
+
+    def format_rows(self, *, grouped: bool = True) -> list[list[str]]:
+        """Return all cells as text, with what is behind released values, and numbers as in `format_column`."""
+        columns = [self.format_column(at, grouped=grouped) for at in range(len(self.columns))]
+        return [[" ".join(filter(None, cell)) for cell in row] for row in zip(*columns, strict=True)]
+
+    def format_column(self, at: int, *, grouped: bool = True) -> list[tuple[str, str]]:
+        """Return the cells of a column as text, each with what is behind a released value: its interval.
+
+        Where they are `grouped`, numbers that are no keys have separators of thousands. The digits of a key have none,
+        because it may be a year or a code.
+        """
+        values, ends = self.values[at], self.ends.get(at)
+        if ends is not None:
+            return [format_released(each, its, grouped=grouped) for each, its in zip(values, ends, strict=True)]
+        grouped = grouped and at in self.measured
+        return [(format_number(each, grouped=grouped), "") for each in values]
+
+    def list_bars(self) -> list[Bar | None]:
+        """Return the bar of each row, in whole numbers, None where there is no value; empty where none are drawn."""
+        if self.barred is None:
+            return []
+        values = self.values[self.barred]
+        return list(map(_make_bar, values, self.ends.get(self.barred, [None] * len(values))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +86,14 @@ class Cost:
 
 def released_html(released: Released, cost: Cost) -> str:
     """Return the answer as HTML."""
-    rows = [
-        [_format_value(value, grouped=at in released.counts) for at, value in enumerate(row)]
-        for row in zip(*released.values, strict=True)
-    ]
     return sheet_html(
         Sheet(
             caption="Answer" if cost.loss is None else "Private answer",
-            columns=released.columns,
-            rows=rows,
+            columns=released.headings,
+            rows=released.format_rows(),
             total=released.total,
             longest=_PUBLIC if cost.loss is None else _PRIVATE,
-            bars=[_make_bar(count, released.reach) for count in released.values[released.counts[0]]]
-            if released.counts
-            else (),
+            bars=released.list_bars(),
             meters=_make_meters(cost),
             notes=cost.notes,
             details=cost.details,
@@ -71,22 +101,12 @@ def released_html(released: Released, cost: Cost) -> str:
     )
 
 
-def _make_bar(count: object, reach: float | None) -> Bar | None:
+def _make_bar(count: object, ends: Ends) -> Bar | None:
     """Return the bar of a released count, in whole numbers; None for a row that an outer SELECT added."""
     if not isinstance(count, int | float | Decimal):
         return None
-    value = round(count)
-    if reach is None:
-        return Bar(value, None, None)
-    return Bar(value, max(0, value - math.ceil(reach)), max(0, value + math.ceil(reach)))
-
-
-def _format_value(value: object, *, grouped: bool) -> str:
-    if value is None:
-        return "NULL"
-    if grouped and isinstance(value, int | Decimal):
-        return f"{value:,}"
-    return f"{value:,.2f}" if grouped and isinstance(value, float) else str(value)
+    low, high = (None, None) if ends is None else (max(0, math.floor(ends[0])), max(0, math.ceil(ends[1])))
+    return Bar(round(count), low, high)
 
 
 def _make_meters(cost: Cost) -> list[Meter]:

@@ -37,8 +37,8 @@ class Column:
 class Sheet:
     """Content of a table, all of it released or public: `rows` are the first of `total`, as text.
 
-    `bars` has one bar for each row, or is empty; `level` is the probability of their intervals. The meters and
-    `details` are shown on demand. A cell has at most `longest` characters.
+    `bars` has one bar for each row, or is empty. The meters and `details` are shown on demand. A cell has at most
+    `longest` characters.
     """
 
     caption: str
@@ -46,7 +46,6 @@ class Sheet:
     rows: Sequence[Sequence[str]]
     total: int
     bars: Sequence[Bar | None] = ()
-    level: float = 0.95
     longest: int = 200
     meters: Sequence[Meter] = ()
     notes: Sequence[str] = ()
@@ -121,8 +120,6 @@ def _make_heads(sheet: Sheet, columns: Sequence[Column]) -> Iterator[Html]:
         aligned = {"class": "dpsql-number"} if column.is_number else {}
         yield element("th", {"scope": "col", **aligned}, _isolate(column.name))
     if sheet.bars:
-        if _has_intervals(sheet):
-            yield element("th", {"scope": "col", "class": "dpsql-number"}, text(f"{100 * sheet.level:g} % interval"))
         yield element("td", {"aria-hidden": "true"})
 
 
@@ -133,9 +130,6 @@ def _make_row(sheet: Sheet, at: int) -> Html:
     ]
     if sheet.bars:
         bar = sheet.bars[at]
-        if _has_intervals(sheet):
-            span = "" if bar is None or bar.low is None else f"{bar.low:,} \N{EN DASH} {bar.high:,}"
-            cells.append(element("td", {"class": "dpsql-number"}, text(span)))
         drawn = Html("") if bar is None else _draw_bar(bar, _find_longest(sheet))
         cells.append(element("td", {"class": "dpsql-bar", "aria-hidden": "true"}, drawn))
     return element("tr", {}, element("th", {"scope": "row", "class": "dpsql-number"}, text(str(at + 1))), *cells)
@@ -144,10 +138,6 @@ def _make_row(sheet: Sheet, at: int) -> Html:
 def _isolate(value: str, longest: int = 60) -> Html:
     """Return text whose direction of writing does not affect its neighbours."""
     return element("bdi", {}, text(value, longest))
-
-
-def _has_intervals(sheet: Sheet) -> bool:
-    return any(bar is not None and bar.high is not None for bar in sheet.bars)
 
 
 def _find_longest(sheet: Sheet) -> int:

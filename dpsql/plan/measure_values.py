@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_steps", "divide_steps", "find_place"]
 
-_LARGEST = 2**63 - 1
+_LARGEST = 2**63 - 1  # which the rows of 2**33 units are far below
 
 
 def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
-    """Return noisy steps as values in the type of the measure: if exact, rounded half to even, and within it."""
+    """Return noisy steps as values in the type of the measure, which holds all sums: if exact, rounded half to even."""
     import pyarrow as pa
 
     step = _find_step(measure)
@@ -31,9 +31,9 @@ def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
     if measure.type.family is Family.DOUBLE:
         return pa.array(list(map(float, values)), pa.float64())
     width, scale = measure.type.precision
-    most = 10**width - 1
-    whole = (min(max(round(value * 10**scale), -most), most) for value in values)
-    return pa.array([Decimal(each).scaleb(-scale) for each in whole], arrow_type(measure.type))
+    most, digits = 10**width - 1, Context(prec=width)
+    whole = (min(max(round(value * 10**scale), -most), most) for value in values)  # beyond it is noise alone
+    return pa.array([Decimal(each).scaleb(-scale, digits) for each in whole], arrow_type(measure.type))
 
 
 def divide_steps(

@@ -11,6 +11,7 @@ import pytest
 from support.laws import SeededNoise
 
 import dpsql
+from dpsql.accounting import discrete_gaussian_offset
 from dpsql.intervals import ValueNoise, widen_quotients
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.plan.measure_intervals import compute_interval
@@ -50,7 +51,22 @@ def test_ends_do_not_leave_their_type() -> None:
     assert WHOLE.widen([most, -most], 0.9)[1][0] == most
     assert ValueNoise(Fraction(16), may_be_negative=True).widen([-most], 0.9)[0] == [-most]
     cents = ValueNoise(Fraction(16), step=Fraction(1, 100))
-    assert cents.widen([Decimal("9999999999999999.99")], 0.9)[1] == [Decimal("9999999999999999.99")]
+    assert cents.widen([Decimal("9" * 36 + ".99")], 0.9)[1] == [Decimal("9" * 36 + ".99")]
+
+
+@pytest.mark.parametrize("value", ["9999999999999999.99", "123456789012345678901234567890.12", "-9999999999999999.99"])
+def test_ends_of_sums_beyond_18_digits_are_exact(value: str) -> None:
+    cents = ValueNoise(Fraction(16), step=Fraction(1, 100), may_be_negative=True)
+    reach = cents.reach(0.9) * cents.step
+    (low,), (high,) = cents.widen([Decimal(value)], 0.9)
+    assert [Fraction(low), Fraction(high)] == [Fraction(value) - reach, Fraction(value) + reach]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("variance", [10**6 + 1, 10**7, 10**8])
+@pytest.mark.parametrize("level", [0.01, 0.5, 0.95, 0.9999999])
+def test_wide_intervals_are_those_of_all_masses_added_up(variance: int, level: float) -> None:
+    added = discrete_gaussian_offset(Fraction(variance), (1 - level) / 2) - 1
+    assert added <= ValueNoise(Fraction(variance)).reach(level) <= added + 1
 
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, -1, math.nan, "0.95"])

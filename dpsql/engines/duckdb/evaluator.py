@@ -183,9 +183,24 @@ def _selected(
 
 
 def _lay(instance: duckdb.DuckDBPyConnection, table: pa.Table, *, path: Path) -> None:
-    """Copy the rows into a table at `path`: DuckDB would filter an Arrow table by other rules than its own."""
-    home, schema, name = ('"' + part.replace('"', '""') + '"' for part in path)
+    """Copy the rows into a table at `path`: DuckDB would filter an Arrow table by other rules than its own.
+
+    A HUGEINT, as sums of whole numbers are, is one there, too: Arrow has a DECIMAL(38, 0) for it.
+    """
+    import pyarrow as pa
+
+    home, schema, name = map(_quote, path)
     instance.execute(f"CREATE SCHEMA IF NOT EXISTS {home}.{schema}")
     instance.register(_ROWS, table)
     instance.execute(f"CREATE TABLE {home}.{schema}.{name} AS FROM temp.main.{_ROWS}")
     instance.unregister(_ROWS)
+    if pa.decimal128(38, 0) in table.schema.types:
+        found = instance.table(f"{home}.{schema}.{name}")
+        for column in (
+            each for each, type_ in zip(found.columns, found.types, strict=True) if type_ == "DECIMAL(38,0)"
+        ):
+            instance.execute(f"ALTER TABLE {home}.{schema}.{name} ALTER {_quote(column)} TYPE HUGEINT")
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from dpsql.accounting.budget import BudgetVector
-from dpsql.answer_json import encode_balance, encode_interval, encode_notes, encode_receipt, encode_value
+from dpsql.answer_json import (
+    encode_balance,
+    encode_interval,
+    encode_intervals,
+    encode_notes,
+    encode_receipt,
+    encode_value,
+)
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.shortfall import describe_together
 from dpsql.plan.report.tables import columns_table, describe_plans, tables_table
@@ -147,21 +154,20 @@ def _describe_cost(plans: Sequence[Plan], balance: Balance) -> ToolAnswer:
 async def _query(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
     answer = await caller.ask(_read_statement(arguments))
     shown = answer.fetchall()[:MAX_ROWS]
-    interval, is_cut = encode_interval(answer), len(answer) > len(shown)
+    is_cut = len(answer) > len(shown)
     notes = encode_notes(answer)
     values = {
         "columns": answer.arrow().column_names,
         "rows": [list(map(encode_value, row)) for row in shown],
         "row_count": len(answer),
         "truncated": is_cut,
-        "interval": interval,
+        "interval": encode_interval(answer),
+        "intervals": encode_intervals(answer, most=MAX_ROWS),
         **{name: notes[name] for name in ("total", "note", "explanation", "warnings")},
         "receipt": encode_receipt(answer.receipt),
         "citation": answer.statement(),
     }
     lines = [repr(answer)]
-    if interval is not None and shown:
-        lines.append(f"95 % interval: each exact count is within {interval['reach']} of the released one")
     if is_cut:
         lines.append(f"only the first {MAX_ROWS} rows are returned; aggregate or LIMIT in a SELECT around the query")
     return ToolAnswer("\n".join(lines), values)
@@ -238,6 +244,7 @@ _ALL = (
             "row_count": {"type": "integer"},
             "truncated": _BOOLEAN,
             "interval": _OBJECT_OR_NULL,
+            "intervals": _OBJECTS,
             "total": _OBJECT_OR_NULL,
             "note": _TEXT,
             "explanation": _TEXT,

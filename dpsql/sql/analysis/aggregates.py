@@ -28,7 +28,7 @@ from dpsql.sql.ir.tree import (
     is_aggregate,
     walk,
 )
-from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, find_read_type
+from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, find_read_type, sum_type
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
 __all__ = ["EXACT", "LOCAL", "cast_sum", "has_aggregate", "is_grouped", "read_argument"]
+
+_NARROW, _FEW = 12, 10  # digits of a DECIMAL, and of a sum of wider ones before the point, that are too few
 
 
 def has_aggregate(expression: Expression) -> bool:
@@ -106,10 +108,10 @@ def _exact(reader: Reader, node: Node) -> Expression:
     type_ = argument.type
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
-    if name == "sum" and type_.family is Family.INTEGER:
-        return cast_sum(Call(name, (argument,), decimal(38, 0)), argument)
-    if name == "sum" and type_.family is Family.DECIMAL:
-        return Call(name, (argument,), decimal(38, type_.precision[1]))
+    if name == "sum" and type_.family is Family.INTEGER and type_ != BIGINT:
+        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
+    if name == "sum":
+        return Call(name, (argument,), sum_type(type_))
     stored = _find_stored_column(argument)
     if stored is not None and name != "sum":
         return Cast(Call(name, (stored,), stored.type), type_)
@@ -128,7 +130,7 @@ def _local(reader: Reader, node: Node) -> Expression:
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
     if name == "sum":
-        return cast_sum(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
+        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)
     return Call(name, (canonicalize(argument),), type_, argument.longest)
 
 
@@ -158,10 +160,16 @@ def _only_where(expression: Expression, condition: Expression) -> Expression:
 
 
 def cast_sum(total: Expression, argument: Expression) -> Expression:
-    """Return an exact sum in a type that is computed with, and NULL where it does not fit."""
+    """Return an exact sum in a type that is computed with, and NULL where it does not fit.
+
+    A sum of DECIMAL of many decimals has few digits left before the point, and becomes a DOUBLE.
+    """
+    width, scale = argument.type.precision
     if argument.type.family is Family.INTEGER:
         return Cast(total, BIGINT)
-    return Cast(total, decimal(WIDEST_DECIMAL, argument.type.precision[1]))
+    if width > _NARROW and WIDEST_DECIMAL - scale < _FEW:
+        return Cast(total, DOUBLE)
+    return Cast(total, decimal(WIDEST_DECIMAL, scale))
 
 
 def _find_stored_column(argument: Expression) -> Column | None:

@@ -20,7 +20,7 @@ from dpsql.sql.analysis.select_block import make_sort_term, read_output
 from dpsql.sql.functions.signatures import MAX_POSITION
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.tree import Call, Column, Expression, Literal, Sorted, Window, stored_column, walk
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, decimal, has_one_form
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, has_one_form, sum_type
 from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.sqlglot_nodes import only
@@ -97,7 +97,7 @@ def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expres
         hint = f"Cast it to DECIMAL, or compute {name}(x) with GROUP BY in a subquery."
         raise Unsupported("window", f"{name} OVER adds DOUBLE up in no certain order.", hint=hint, place=place)
     if name == "sum" and len(arguments) == 1 and type_.is_number:
-        return cast_sum(Window(name, arguments, (), (), decimal(38, type_.precision[1])), arguments[0])
+        return cast_sum(Window(name, arguments, (), (), sum_type(type_)), arguments[0])
     if name == "avg" and len(arguments) == 1 and type_.is_number:
         return Window(name, arguments, (), (), DOUBLE)
     if name in {"min", "max", "first_value"} and len(arguments) == 1 and type_.family is not Family.NULL:

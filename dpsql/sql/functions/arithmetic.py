@@ -8,7 +8,19 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions.coercion import convert, unify_types
 from dpsql.sql.ir.clock import add_interval
 from dpsql.sql.ir.tree import Call, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, DATE, DOUBLE, INTEGER, NULL, TIMESTAMP, WIDEST_DECIMAL, Family, Type, decimal
+from dpsql.sql.ir.types import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    MOST_DIGITS,
+    NULL,
+    TIMESTAMP,
+    WIDEST_DECIMAL,
+    Family,
+    Type,
+    decimal,
+)
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 
 __all__ = ["arithmetic", "combine_integers", "shift_date"]
@@ -45,7 +57,10 @@ def _filled(side: Expression, other: Type) -> Expression:
 
 
 def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
-    """Type decimals as DuckDB: a digit more for + and -, those of both for *, at most 18 if both have at most 18."""
+    """Type decimals as DuckDB: a digit more for + and -, those of both for *, at most 18 if both have at most 18.
+
+    Sums of public and of released rows are wider, and have at most 38.
+    """
     (width, scale), (other_width, other_scale) = left.type.precision, right.type.precision
     digits, whole = max(scale, other_scale), max(width - scale, other_width - other_scale)
     wanted = {
@@ -56,6 +71,8 @@ def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, w
     }.get(operator)
     if wanted and operator == "*" and max(width, other_width) <= WIDEST_DECIMAL and wanted[1] < WIDEST_DECIMAL:
         wanted = min(wanted[0], WIDEST_DECIMAL), wanted[1]
+    if wanted and max(width, other_width) == MOST_DIGITS and wanted[1] <= MOST_DIGITS:
+        return Call(operator, (left, right), decimal(min(wanted[0], MOST_DIGITS), wanted[1]))
     if wanted is None or wanted[0] > WIDEST_DECIMAL or NULL in {left.type, right.type}:
         hint = "Cast to DOUBLE or to a narrower DECIMAL, or write the literal with an exponent, such as 1.5e0."
         raise Unsupported("decimal", "This arithmetic on DECIMAL is not read.", hint=hint, place=where)

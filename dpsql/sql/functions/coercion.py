@@ -20,6 +20,7 @@ from dpsql.sql.ir.types import (
     BIGINT,
     DATE,
     DOUBLE,
+    MOST_DIGITS,
     NULL,
     TEXT,
     TIMESTAMP,
@@ -35,7 +36,6 @@ from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
 
 __all__ = ["convert", "convert_to_text", "number", "to_type", "unify_for_comparison", "unify_types"]
 
-_WIDEST_STORED = 38
 _MAX_DIGITS = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
 _SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
@@ -245,7 +245,7 @@ def _meet(first: Type, second: Type, *, place: Place) -> Type:
     if families <= {Family.INTEGER, Family.DECIMAL}:
         scale = max(first.precision[1], second.precision[1])
         whole = max(first.precision[0] - first.precision[1], second.precision[0] - second.precision[1])
-        return decimal(min(whole + scale, _WIDEST_STORED), scale)  # only a SUM, with digits to spare, is cut
+        return decimal(min(whole + scale, MOST_DIGITS), scale)  # only a SUM, with digits to spare, is cut
     if Family.DOUBLE in families and first.is_number and second.is_number:
         return DOUBLE
     if families == {Family.DATE, Family.TIMESTAMP}:

@@ -10,7 +10,7 @@ from typing import Self
 
 from dpsql.errors import Place
 from dpsql.sql.ir.tree import Call, Cast, Expression
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, WIDEST_DECIMAL, Family, Type, decimal
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, Type, sum_type
 
 __all__ = [
     "DISTINCT_UNITS",
@@ -121,11 +121,8 @@ class Measure:
 
     @property
     def type(self) -> Type:
-        """Return the type of the released value: that of SUM follows its argument."""
-        family = Family.INTEGER if self.argument is None else self.argument.type.family
-        if self.argument is not None and family is Family.DECIMAL:
-            return decimal(WIDEST_DECIMAL, self.argument.type.precision[1])
-        return BIGINT if family is Family.INTEGER else DOUBLE
+        """Return the type of the released value: a count is a BIGINT, and that of SUM follows its argument."""
+        return BIGINT if self.argument is None else sum_type(self.argument.type)
 
     @property
     def row_bounds(self) -> ContributionRange:

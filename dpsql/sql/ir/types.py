@@ -8,9 +8,23 @@ from enum import Enum
 
 from dpsql.dialects import ENUM, strip_type_details
 
-__all__ = ["BIGINT", "BOOLEAN", "DATE", "DOUBLE", "INTERVAL", "NULL", "TEXT", "TIMESTAMP", "Family", "Type", "decimal"]
+__all__ = [
+    "BIGINT",
+    "BOOLEAN",
+    "DATE",
+    "DOUBLE",
+    "INTERVAL",
+    "NULL",
+    "TEXT",
+    "TIMESTAMP",
+    "Family",
+    "Type",
+    "decimal",
+    "sum_type",
+]
 
-WIDEST_DECIMAL = 18
+WIDEST_DECIMAL = 18  # digits of those that are computed with
+MOST_DIGITS = 38  # of a DECIMAL
 _INTEGER_BITS = {
     "TINYINT": (-7, 7),
     "SMALLINT": (-15, 15),
@@ -94,6 +108,14 @@ _PLAIN = {type_.name: type_ for type_ in (BOOLEAN, DOUBLE, TEXT, DATE, TIMESTAMP
 def decimal(width: int, scale: int) -> Type:
     """Return DECIMAL(width, scale)."""
     return Type(Family.DECIMAL, f"DECIMAL({width},{scale})")
+
+
+def sum_type(added: Type) -> Type:
+    """Return the type of a sum of values of a type, as wide as DuckDB's: whole numbers are DECIMAL(38, 0), its HUGEINT.
+
+    None of the sums of 2**33 units leaves it.
+    """
+    return DOUBLE if added.family is Family.DOUBLE else decimal(MOST_DIGITS, added.precision[1])
 
 
 def parse_type(name: str, collation: str = "") -> Type:
