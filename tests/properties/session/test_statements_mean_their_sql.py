@@ -296,7 +296,7 @@ def expect(measure: Measure, source: Source, bounds: Bounds, *, group: str | Non
             if value is None or math.isnan(value):
                 continue
             plain[at] += value
-            least, most = part.rows(bounds) if part.rows is not None else (min(ends[at][0], 0), max(ends[at][1], 0))
+            least, most = part.bounds(bounds) if part.rows is None else part.rows(bounds)
             users[user][at].append(min(max(value, least), most))
     sums = [0.0] * len(measure.parts)
     for lists in users.values():
