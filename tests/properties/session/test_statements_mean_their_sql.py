@@ -32,9 +32,9 @@ TABLES = (
     (((user * 37 + nth * 11) % 200 - 60) / 10)::DECIMAL(9, 2) AS amount,
     (1 + (user * 5 + nth * 3) % 10)::INTEGER AS qty, (user * 3 + nth) % 4 = 0 AS flag
     FROM range(600) u(user), range(60) s(nth) WHERE nth < 1 + 60 // (1 + user % 23)""",
-    "CREATE TABLE users AS SELECT user AS id, CASE WHEN user % 3 = 0 THEN 'F' ELSE 'M' END AS gender FROM range(600) u(user)",
-    "CREATE TABLE carts AS SELECT user AS id, nth AS cart FROM range(600) u(user), range(2) s(nth) WHERE nth <= user % 2",
-    "CREATE TABLE labels AS SELECT * FROM (VALUES ('a', 'one'), ('b', 'two'), ('c', 'one'), ('a', 'three')) v(k, label)",
+    "CREATE TABLE users AS SELECT user AS id, ['F', 'M', 'M'][1 + user % 3] AS gender FROM range(600) u(user)",
+    "CREATE TABLE carts AS SELECT id, nth AS cart FROM range(600) u(id), range(2) s(nth) WHERE nth <= id % 2",
+    "CREATE TABLE labels AS SELECT * FROM (VALUES ('a', 'one'), ('b', 'two'), ('c', 'one')) v(k, label)",
 )
 
 
@@ -188,7 +188,7 @@ MEASURES = (
     average("AVG(-dwell)", "-dwell", lambda _: 0, lambda b: -b.dwell),
     average("AVG(amount * qty)", "amount * qty", lambda b: 10 * b.most, lambda b: 10 * b.least),
     average("AVG(CASE WHEN flag THEN dwell END)", "CASE WHEN flag THEN dwell END", lambda b: b.dwell),
-    Measure("AVG(qty)", (total("qty", lambda b: math.inf), count(value="qty")), has_one_weight=True, centre=(1, 10)),
+    Measure("AVG(qty)", (total("qty", lambda _: math.inf), count(value="qty")), has_one_weight=True, centre=(1, 10)),
     Measure(
         "AVG(dwell, contribution_bounds_per_group => (0, 60))",
         (
@@ -231,6 +231,7 @@ JOINS = (
     Source("visits WHERE id IN (SELECT id FROM users WHERE gender = 'F')"),
     Source("visits v WHERE EXISTS (SELECT 1 FROM carts c WHERE c.id = v.id)", unit="v.id"),
     Source("visits WHERE id NOT IN (SELECT id FROM carts WHERE cart = 1)"),
+    Source("visits JOIN labels USING (k)"),
     Source("(SELECT id, k, dwell, d, amount, qty, flag FROM visits WHERE dwell > 10) AS late"),
 )
 JOINED = ("COUNT(*)", "SUM(dwell)", "AVG(dwell)", "SUM(amount)", "SUM(dwell) / COUNT(*)", "AVG(qty)")
@@ -265,13 +266,14 @@ def write(measure: Measure, source: Source, *, is_grouped: bool) -> str:
     sql = measure.sql.replace("DISTINCT id", f"DISTINCT {source.unit}")
     if is_grouped:
         known = ", ".join(f"'{each}'" for each in DOMAIN)
-        return f"SELECT k, {sql} AS v FROM {source.body} GROUP BY k ALL PRIVATE WITH (domain = [{known}], epsilon = {EPSILON})"
+        clause = f"ALL PRIVATE WITH (domain = [{known}], epsilon = {EPSILON})"
+        return f"SELECT k, {sql} AS v FROM {source.body} GROUP BY k {clause}"
     return f"SELECT {sql} AS v FROM {source.body} PRIVATE WITH (epsilon = {EPSILON})"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The value of the weighted rows, that of plain SQL, and the standard deviation of the noise with what rounding adds."""
+    """Value of the weighted rows, that of plain SQL, the standard deviation of the noise, and what rounding adds."""
 
     weighted: float
     plain: float
@@ -292,11 +294,11 @@ def expect(measure: Measure, source: Source, bounds: Bounds, *, group: str | Non
     plain = [0.0] * len(measure.parts)
     for user, *found in rows:
         for at, (value, part) in enumerate(zip(found, measure.parts, strict=True)):
-            users[user]  # noqa: B018 - a user whose rows all leave is counted all the same
+            users[user]
             if value is None or math.isnan(value):
                 continue
             plain[at] += value
-            least, most = part.rows(bounds) if part.rows is not None else (min(ends[at][0], 0), max(ends[at][1], 0))
+            least, most = part.bounds(bounds) if part.rows is None else part.rows(bounds)
             users[user][at].append(min(max(value, least), most))
     sums = [0.0] * len(measure.parts)
     for lists in users.values():
