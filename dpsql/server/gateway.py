@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 class Gateway:
     """Entry to the service for all surfaces; threads may share it.
 
-    `implicit` reads standard SQL as private, or not; None leaves it to the policy. With `postgres`, statements mean what
-    they mean in PostgreSQL.
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy. With `postgres`, statements mean
+    what they mean in PostgreSQL.
     """
 
     service: Service

@@ -122,9 +122,7 @@ class Service:
             if not is_open or not has_turn or self.is_closed:
                 return None
             session = resources.find_session(analyst)
-            return None if session is None else session.peek(
-                text, parameters, implicit=implicit, postgres=postgres
-            )
+            return None if session is None else session.peek(text, parameters, implicit=implicit, postgres=postgres)
 
     def _answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None) -> Answer:
         def should_stop() -> bool:

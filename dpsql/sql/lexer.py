@@ -144,6 +144,11 @@ def scan(text: str, *, lenient: bool = False, postgres: bool = False) -> Stateme
         raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
     if tokens and tokens[0].token_type == TokenType.COMMAND:  # such as CALL: sqlglot takes the rest for one string
         return Statement(text, (tokens[0],), (), postgres)
+    similar = next((token for token in tokens if token.token_type == TokenType.SIMILAR_TO), None) if postgres else None
+    if similar is not None:  # which DuckDB takes for a regular expression
+        reason, hint = "SIMILAR TO is not read.", "Write LIKE, or ~ with a regular expression: name ~ '^(ab|cd)$'."
+        where = make_place(text, similar.start, end=similar.end + 1)
+        raise Unsupported("pattern", reason, hint=hint, place=where)
     return replace(_with_stand_ins(text, tokens, spans=spans), postgres=postgres)
 
 
@@ -192,7 +197,9 @@ def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
     text = list(re.sub(r"[^\n]", " ", statement.text))
     for token in tokens:
         text[token.start : token.end + 1] = statement.text[token.start : token.end + 1]
-    strict = [(token.token_type, token.start, token.end) for token in scan("".join(text), postgres=statement.postgres).tokens]
+    strict = [
+        (token.token_type, token.start, token.end) for token in scan("".join(text), postgres=statement.postgres).tokens
+    ]
     if strict != sorted({(token.token_type, token.start, token.end) for token in tokens}, key=itemgetter(1)):
         where = make_place(statement.text, tokens[0].start, end=tokens[-1].end + 1)
         reason = "This fragment can be read in two ways."
@@ -265,7 +272,11 @@ def _check_code(text: str, at: int, *, postgres: bool = False) -> int:
         cuts = [cut for cut in (text.find("--", at, end), text.find("/*", at, end + 1)) if cut > at]
         end = min([end, *cuts])
         operator = text[at:end]
-        if operator in _OPERATORS or (postgres and operator in _OF_POSTGRES) or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS):
+        if (
+            operator in _OPERATORS
+            or (postgres and operator in _OF_POSTGRES)
+            or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS)
+        ):
             return end
         hint = _OTHER_OPERATORS.get(
             operator, f"Put spaces between operators, which are {' '.join(sorted(_OPERATORS))}."

@@ -368,7 +368,9 @@ class QueryRouter:
     def _prepare(self, text: str, types: Sequence[str], *, context: RequestContext) -> Prepared:
         """Return the parameters and columns of a statement of the session."""
         return self._gateway.look(
-            self.user, lambda session: session.prepare(text, types, implicit=context.implicit, postgres=True), role=context.analyst
+            self.user,
+            lambda session: session.prepare(text, types, implicit=context.implicit, postgres=True),
+            role=context.analyst,
         )
 
     def _decode_values(self, text: str, bound: BoundValues, *, context: RequestContext) -> list[object]:

@@ -52,9 +52,7 @@ class AnalysisCache:
         self._parser = parser
         self._kept: dict[Hashable, Asked] = {}
 
-    def read(
-        self, text: str, parameters: ParameterValues, *, implicit: bool = False, postgres: bool = False
-    ) -> Asked:
+    def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False, postgres: bool = False) -> Asked:
         """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private.
 
         With `postgres`, the text means what it means in PostgreSQL.

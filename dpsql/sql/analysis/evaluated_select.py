@@ -114,7 +114,9 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             place=place,
         )
     if divides:
-        paths = {released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)}
+        paths = {
+            released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
+        }
         for table in [each for each in _iterate(node) if _kind(each) == "BASE_TABLE"]:
             path = cast("tuple[str, str, str]", tuple(table[part] for part in _PATH))
             if path in paths:

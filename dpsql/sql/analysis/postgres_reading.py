@@ -1,17 +1,26 @@
-"""Differences of meaning between PostgreSQL and DuckDB in expressions of private and public queries.
+r"""Differences of meaning between PostgreSQL and DuckDB in expressions of private and public queries.
 
-A statement of the PostgreSQL port is analysed into the same typed nodes as any other: `LIKE 'a\\_b'` becomes LIKE with
-the escape that another surface writes as ESCAPE '\\', and `/` of whole numbers the operator that is written // there.
+A statement of the PostgreSQL port is analysed into the same typed nodes as any other: `LIKE 'a\_b'` becomes LIKE with
+the escape that another surface writes as ESCAPE '\', and `/` of whole numbers the operator that is written // there.
 So both have one identity, and one stored answer.
 """
 
 from __future__ import annotations
 
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal, Scalar
 from dpsql.sql.ir.types import BIGINT, TEXT, Family
 from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
 
-__all__ = ["BACKSLASH", "adapt_arguments", "divide_whole", "escape_by_backslash", "flag_pattern", "move_start"]
+__all__ = [
+    "BACKSLASH",
+    "adapt_arguments",
+    "divide_whole",
+    "escape_by_backslash",
+    "find_numeric_sums",
+    "flag_pattern",
+    "move_start",
+]
 
 BACKSLASH = Literal("\\", TEXT, 1)
 _NUMERIC = frozenset(["date_part", "round", "trunc", "sign"])  # these return no integer there
@@ -59,6 +68,17 @@ def _is_whole(expression: Expression) -> bool:
 def _has_whole_sum(total: Call) -> bool:
     """Return whether a sum is a BIGINT in PostgreSQL: that of integers narrower than that."""
     return total.function in _SUMS and total.arguments[0].type.name in _SMALLER
+
+
+def find_numeric_sums(query: PrivateQuery) -> list[str]:
+    """Return the outputs of a private query that are sums of a BIGINT, which are NUMERIC in PostgreSQL."""
+    found = list[str]()
+    for output in query.outputs:
+        argument = query.measures[output.measure].argument
+        is_released = output.key is None and output.divisor is None and output.end is None
+        if is_released and argument is not None and argument.type.family is Family.INTEGER:
+            found += [] if argument.type.name in _SMALLER else [output.name]
+    return found
 
 
 def flag_pattern(pattern: str) -> str:

@@ -1,6 +1,6 @@
-"""Differences of meaning between PostgreSQL and DuckDB in the SELECT around private queries, in DuckDB's syntax tree.
+r"""Differences of meaning between PostgreSQL and DuckDB in the SELECT around private queries, in DuckDB's syntax tree.
 
-    a LIKE b               a LIKE b ESCAPE '\\'
+    a LIKE b               a LIKE b ESCAPE '\'
     a / b                  a // nullif(b, 0), whole for whole numbers; DuckDB's // of other numbers is its /
     sum(a)                 sum(a) + 0 as DECIMAL, where there is a division: the sum of a BIGINT is NUMERIC there
     EXTRACT(hour FROM ts)  as DOUBLE, where there is a division; so are round(a), trunc(a) and sign(a)
@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.postgres_reading import flag_pattern, move_start
-from dpsql.sql.ir.measures import Aggregate
+from dpsql.sql.analysis.postgres_reading import find_numeric_sums, flag_pattern, move_start
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["read_as_postgres", "read_sums_as_numeric"]
@@ -30,7 +28,6 @@ _LIKES = {"~~": "like_escape", "!~~": "not_like_escape", "~~*": "ilike_escape", 
 _UNFINISHED = r"(?s)^((?:[^\\]|\\.)*)\\$"  # a pattern that ends in an escape
 _PATTERN_AND_OPTIONS = 3
 _NUMERIC = frozenset(["round", "trunc", "sign"])
-_SMALLER = frozenset(["TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"])
 
 
 def read_as_postgres(
@@ -203,27 +200,49 @@ def _cast(child: Tree, type_: str, *sizes: int) -> Tree:
         "children": [_constant("INTEGER", str(size)) for size in sizes],
         "qualified_name": {"path": [type_]},
     }
-    return {"class": "CAST", "type": "OPERATOR_CAST", "alias": "", "child": child, "try_cast": False, "type_expr": wanted}
+    return {
+        "class": "CAST",
+        "type": "OPERATOR_CAST",
+        "alias": "",
+        "child": child,
+        "try_cast": False,
+        "type_expr": wanted,
+    }
 
 
 def read_sums_as_numeric(table: Tree, inner: PrivateQuery) -> None:
     """Let FROM read the sums of a released table as NUMERIC where they are that in PostgreSQL: those of a BIGINT."""
-    names = [
-        output.name
-        for output in inner.outputs
-        if output.key is None and output.divisor is None and output.end is None and _is_numeric(inner, output.measure)
-    ]
+    names = find_numeric_sums(inner)
     if not names or table.get("column_name_alias"):
         return
     source = dict(table)
     table.clear()
     replaced = [
-        {"key": name, "value": _cast({"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}, "DECIMAL", 38, 0)}
+        {
+            "key": name,
+            "value": _cast(
+                {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}, "DECIMAL", 38, 0
+            ),
+        }
         for name in names
     ]
-    star = {"class": "STAR", "type": "STAR", "alias": "", "relation_name": "", "replace_list": replaced, "columns": False, "expr": None}
+    star: Tree = {
+        "class": "STAR",
+        "type": "STAR",
+        "alias": "",
+        "relation_name": "",
+        "replace_list": replaced,
+        "columns": False,
+        "expr": None,
+    }
     star |= {"exclude_list": [], "qualified_exclude_list": [], "rename_list": []}
-    select = {"type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "select_list": [star], "from_table": source}
+    select: Tree = {
+        "type": "SELECT_NODE",
+        "modifiers": [],
+        "cte_map": {"map": []},
+        "select_list": [star],
+        "from_table": source,
+    }
     select |= {"where_clause": None, "group_expressions": [], "group_sets": [], "having": None, "sample": None}
     select |= {"aggregate_handling": "STANDARD_HANDLING", "qualify": None}
     table.update(
@@ -232,15 +251,4 @@ def read_sums_as_numeric(table: Tree, inner: PrivateQuery) -> None:
         sample=None,
         subquery={"node": select, "named_param_map": []},
         column_name_alias=[],
-    )
-
-
-def _is_numeric(inner: PrivateQuery, number: int) -> bool:
-    measure = inner.measures[number]
-    argument = measure.argument
-    return (
-        measure.aggregate is Aggregate.SUM
-        and argument is not None
-        and argument.type.family is Family.INTEGER
-        and argument.type.name not in _SMALLER
     )
