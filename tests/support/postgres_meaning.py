@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 
 __all__ = ["ALIKE", "COLUMNS", "CONDITIONS", "KEYS", "POLICY", "ROWS", "UNITS"]
@@ -13,14 +13,14 @@ COLUMNS = (
     "z VARCHAR, f BOOLEAN"
 )
 ROWS = [
-    (1, "a_b", 7, 7, 2.5, Decimal("2.50"), date(2026, 1, 1), datetime(2026, 1, 1, 23, 59, 59), None, True),
-    (2, "axb", -7, -7, -2.5, Decimal("-2.50"), date(2024, 12, 30), datetime(2024, 12, 30), "x", False),
-    (3, "100%", 3, 3, 3.5, Decimal("3.45"), date(2024, 2, 29), datetime(2024, 2, 29, 12, 30, 15), "", True),
-    (4, "a\\b", 0, 0, 0.0, Decimal("0.00"), date(1970, 1, 1), datetime(1970, 1, 1), "\\\\", None),
-    (5, "Ärger", 100, 10**12, 1e10, Decimal("99999.99"), date(2000, 2, 29), datetime(2000, 2, 29, 5, 5, 5), "é", False),
+    (1, "a_b", 7, 7, 2.5, Decimal("2.50"), date(2026, 1, 1), "2026-01-01 23:59:59", None, True),
+    (2, "axb", -7, -7, -2.5, Decimal("-2.50"), date(2024, 12, 30), "2024-12-30 00:00:00", "x", False),
+    (3, "100%", 3, 3, 3.5, Decimal("3.45"), date(2024, 2, 29), "2024-02-29 12:30:15", "", True),
+    (4, "a\\b", 0, 0, 0.0, Decimal("0.00"), date(1970, 1, 1), "1970-01-01 00:00:00", "\\\\", None),
+    (5, "Ärger", 100, 10**12, 1e10, Decimal("99999.99"), date(2000, 2, 29), "2000-02-29 05:05:05", "é", False),
     (6, " x y ", None, None, None, None, None, None, "a.b", None),
-    (7, "l1\nl2", -1, 2**31, 0.5, Decimal("0.55"), date(1999, 12, 31), datetime(1999, 12, 31, 23), "1e3", True),
-    (8, "", 12, 9, 1.5, Decimal("1.05"), date(2026, 11, 27), datetime(2026, 11, 27, 17), "t", False),
+    (7, "l1\nl2", -1, 2**31, 0.5, Decimal("0.55"), date(1999, 12, 31), "1999-12-31 23:00:00", "1e3", True),
+    (8, "", 12, 9, 1.5, Decimal("1.05"), date(2026, 11, 27), "2026-11-27 17:00:00", "t", False),
 ]
 POLICY = """
 ledger = "ledger.sqlite"
@@ -367,7 +367,7 @@ i % 3
 extract(dow from day)
 t LIKE '%\_%'
 case when i > 0 then i else 0 end / 2
-cast(d as int)
+cast(m as int)
 round(m, 1)
 split_part(t, '_', -1)
 """.strip().split("\n")

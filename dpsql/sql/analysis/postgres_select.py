@@ -89,8 +89,9 @@ def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> Non
         start, *lengths = (_read_value(cast("Tree", each["expression"]), values) for each in arguments[1:])
         numbers = [each for each in (start, *lengths) if isinstance(each, int)]
         if len(numbers) == len(arguments) - 1:
-            for argument, moved in zip(arguments[1:], move_start(*numbers), strict=False):
-                argument["expression"] = _constant("INTEGER", str(moved))
+            for argument, number, moved in zip(arguments[1:], numbers, move_start(*numbers), strict=False):
+                written = cast("Tree", argument["expression"])  # a parameter, too, which must stay in the text
+                argument["expression"] = _call("+", written, _constant("INTEGER", str(moved - number)))
     elif name == "regexp_matches":
         options = "".join(str(_read_value(cast("Tree", each["expression"]), values)) for each in arguments[2:])
         arguments[2:] = [_argument(_constant("STRING", f"{options}s"))]
