@@ -98,13 +98,15 @@ class Session:
         *,
         stop: engines.Stop | None = None,
         implicit: bool | None = None,
+        postgres: bool = False,
     ) -> Answer:
         """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
         A SELECT around a private query is computed from its released rows and costs what the private query does. Where
         LIMIT 0 or WHERE 1 = 0 selects no row, nothing is released or charged. `parameters` are the values of ? and $1
         in order, or a mapping with those of :name. `implicit` says for this statement whether standard SQL over private
-        tables is read as private; by default it is as the session was opened.
+        tables is read as private; by default it is as the session was opened. With `postgres`, the text means what it
+        means in PostgreSQL, as on the PostgreSQL port: a backslash escapes in LIKE, and `/` of integers is whole.
 
         A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
         free of charge, unless WITH (fresh = true) asks for new noise. A query whose charge is likely wasted issues a
@@ -120,7 +122,7 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        found = self._answer_free(text, parameters, stop=stop, implicit=implicit)
+        found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
         if isinstance(found, Answer):
             return found
         view, parts = found
@@ -163,7 +165,14 @@ class Session:
         hint = "Run the query: it is charged. EXPLAIN says how much."
         raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
 
-    def peek(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> Answer | None:
+    def peek(
+        self,
+        text: str,
+        parameters: ParameterValues = (),
+        *,
+        implicit: bool | None = None,
+        postgres: bool = False,
+    ) -> Answer | None:
         """Return the answer of `sql` at once if it was returned before, is free and is still right, else None.
 
         It never waits, neither for another thread nor for a server.
@@ -175,21 +184,29 @@ class Session:
         [('moon',)]
         """
         self._check_open()
-        return self._answers.peek(find_key(text, parameters, implicit=self._is_implicit(implicit)))
+        key = find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        return self._answers.peek(key)
 
     def _answer_free(
-        self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None, implicit: bool | None
+        self,
+        text: str,
+        parameters: ParameterValues,
+        *,
+        stop: engines.Stop | None,
+        implicit: bool | None,
+        postgres: bool = False,
     ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
         """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
         self._check_open()
-        key = find_key(text, parameters, implicit=self._is_implicit(implicit))
+        key = find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
         if key is None:
-            return self._answer_analyzed(self._analyze(text, parameters, implicit=implicit), stop)
+            statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
+            return self._answer_analyzed(statement, stop)
         known = self._answers.find(key)
         if known is not None:
             return known
         stamp = self._dependencies.ledger.stamp()
-        statement = self._analyze(text, parameters, implicit=implicit)
+        statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
         found = self._answer_analyzed(statement, stop)
         is_known = self._analyses.has(key)  # it reads no clock
         if isinstance(found, Answer) and is_known and planning.is_repeatable(statement):
@@ -345,7 +362,9 @@ class Session:
         """
         return self._schema(self._analyze(text, parameters, implicit=implicit))
 
-    def prepare(self, text: str, types: Sequence[str] = (), *, implicit: bool | None = None) -> planning.Prepared:
+    def prepare(
+        self, text: str, types: Sequence[str] = (), *, implicit: bool | None = None, postgres: bool = False
+    ) -> planning.Prepared:
         """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
 
         `types` are the known types, as SQL names them, in the order of the parameters; UNKNOWN is a type that is not
@@ -355,7 +374,9 @@ class Session:
         ('VARCHAR',)
         """
         found, statement, is_open = prepare_statement(
-            text, types, read=lambda values: self._analyze(text, values, implicit=implicit)
+            text,
+            types,
+            read=lambda values: self._analyze(text, values, implicit=implicit, postgres=postgres),
         )
         return planning.Prepared(found, self._schema(statement, is_open=is_open))
 
@@ -424,9 +445,11 @@ class Session:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    def _analyze(self, text: str, parameters: ParameterValues, *, implicit: bool | None = None) -> statements.Statement:
+    def _analyze(
+        self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
+    ) -> statements.Statement:
         self._check_open()
-        return self._analyses.read(text, parameters, implicit=self._is_implicit(implicit))
+        return self._analyses.read(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
 
     def _is_implicit(self, implicit: bool | None) -> bool:  # noqa: FBT001 - as the analyst said it
         return self._dependencies.implicit if implicit is None else implicit

@@ -36,7 +36,8 @@ Result = TypeVar("Result")
 class Gateway:
     """Entry to the service for all surfaces; threads may share it.
 
-    `implicit` reads standard SQL as private, or not; None leaves it to the policy.
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy. With `postgres`, statements mean
+    what they mean in PostgreSQL.
     """
 
     service: Service
@@ -45,6 +46,7 @@ class Gateway:
     throttle: Throttle
     implicit: bool | None = None
     tokens: Tokens = field(default_factory=Tokens)
+    postgres: bool = False
 
     def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
         """Return the same entry for a connection with a setting of its own."""
@@ -153,7 +155,7 @@ class Gateway:
             user,
             role=role,
             act=lambda analyst: self.service.ask(
-                analyst, text, parameters=parameters, stop=stop, implicit=self.implicit
+                analyst, text, parameters=parameters, stop=stop, implicit=self.implicit, postgres=self.postgres
             ),
         )
 
@@ -167,7 +169,9 @@ class Gateway:
         """
         try:
             analyst = self.check_role(user, user.name if role is None else role)
-            known = self.service.peek(analyst, text, parameters=parameters, implicit=self.implicit)
+            known = self.service.peek(
+                analyst, text, parameters=parameters, implicit=self.implicit, postgres=self.postgres
+            )
         except Error:
             return None  # `ask` raises it
         return None if known is None else self._answer(surface, user, role=role, act=lambda _: known)

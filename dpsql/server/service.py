@@ -88,13 +88,16 @@ class Service:
         parameters: ParameterValues = (),
         stop: Stop | None = None,
         implicit: bool | None = None,
+        postgres: bool = False,
     ) -> Answer:
         """Answer an analyst's statement, charged as `dpsql.Session.sql` documents; raise as that does.
 
         A free statement is interrupted when the service stops, or soon after `stop` returns True.
         """
         return self._answer(
-            analyst, lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit), stop=stop
+            analyst,
+            lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit, postgres=postgres),
+            stop=stop,
         )
 
     def replay(self, analyst: str, text: str, *, stop: Stop | None = None) -> Answer:
@@ -102,7 +105,13 @@ class Service:
         return self._answer(analyst, lambda session, stop: session.replay(text, stop=stop), stop=stop)
 
     def peek(
-        self, analyst: str, text: str, *, parameters: ParameterValues = (), implicit: bool | None = None
+        self,
+        analyst: str,
+        text: str,
+        *,
+        parameters: ParameterValues = (),
+        implicit: bool | None = None,
+        postgres: bool = False,
     ) -> Answer | None:
         """Return the answer to a repeated statement at once, as `dpsql.Session.peek` documents, else None.
 
@@ -113,7 +122,7 @@ class Service:
             if not is_open or not has_turn or self.is_closed:
                 return None
             session = resources.find_session(analyst)
-            return None if session is None else session.peek(text, parameters, implicit=implicit)
+            return None if session is None else session.peek(text, parameters, implicit=implicit, postgres=postgres)
 
     def _answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None) -> Answer:
         def should_stop() -> bool:

@@ -14,7 +14,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter, not_
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ _OPERATOR = re.compile(r"[-+*/<>=!%|&@~]+")
 _OPERATORS = frozenset(
     ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>", "&", "|", "~", "@"]
 )
+_OF_POSTGRES = frozenset(["~~", "!~~", "~~*", "!~~*", "~*", "!~", "!~*"])
 _OTHER_OPERATORS = {
     "==": "Write = in its place.",
     "!": "Write NOT in its place.",
@@ -79,11 +80,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The analyst's text, the tokens of sqlglot with values replaced by stand-ins, and those values."""
+    """The analyst's text, the tokens of sqlglot with values replaced by stand-ins, and those values.
+
+    With `postgres`, the text means what it means in PostgreSQL; every reader of it looks here.
+    """
 
     text: str
     tokens: tuple[Token, ...]
     values: tuple[Value, ...]
+    postgres: bool = False
 
     def place(self, first: Token, last: Token | None = None) -> Place:
         """Return the place of the fragment from `first` to `last`."""
@@ -107,14 +112,15 @@ def _lines(text: str) -> tuple[int, ...]:
     return (0, *(found.end() for found in re.finditer("\n", text)))
 
 
-def scan(text: str, *, lenient: bool = False) -> Statement:
+def scan(text: str, *, lenient: bool = False, postgres: bool = False) -> Statement:
     """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place.
 
     If it is `lenient`, characters and operators that dpsql does not know pass: what has them is DuckDB's to read, over
-    rows that are public. `check_tokens` keeps them out of a private query.
+    rows that are public. `check_tokens` keeps them out of a private query. With `postgres`, the operators of PostgreSQL
+    for patterns are known too.
     """
     _check_size(text)
-    spans = _find_spans(text, lenient=lenient)
+    spans = _find_spans(text, lenient=lenient, postgres=postgres)
     from sqlglot import Token, TokenType, tokenize
     from sqlglot.errors import SqlglotError
 
@@ -137,8 +143,13 @@ def scan(text: str, *, lenient: bool = False) -> Statement:
     if words > MAX_TOKENS or len(tokens) > 2 * MAX_TOKENS:
         raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
     if tokens and tokens[0].token_type == TokenType.COMMAND:  # such as CALL: sqlglot takes the rest for one string
-        return Statement(text, (tokens[0],), ())
-    return _with_stand_ins(text, tokens, spans=spans)
+        return Statement(text, (tokens[0],), (), postgres)
+    similar = next((token for token in tokens if token.token_type == TokenType.SIMILAR_TO), None) if postgres else None
+    if similar is not None:  # which DuckDB takes for a regular expression
+        reason, hint = "SIMILAR TO is not read.", "Write LIKE, or ~ with a regular expression: name ~ '^(ab|cd)$'."
+        where = make_place(text, similar.start, end=similar.end + 1)
+        raise Unsupported("pattern", reason, hint=hint, place=where)
+    return replace(_with_stand_ins(text, tokens, spans=spans), postgres=postgres)
 
 
 def _is_mark(text: str, start: int) -> bool:
@@ -186,7 +197,9 @@ def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
     text = list(re.sub(r"[^\n]", " ", statement.text))
     for token in tokens:
         text[token.start : token.end + 1] = statement.text[token.start : token.end + 1]
-    strict = [(token.token_type, token.start, token.end) for token in scan("".join(text)).tokens]
+    strict = [
+        (token.token_type, token.start, token.end) for token in scan("".join(text), postgres=statement.postgres).tokens
+    ]
     if strict != sorted({(token.token_type, token.start, token.end) for token in tokens}, key=itemgetter(1)):
         where = make_place(statement.text, tokens[0].start, end=tokens[-1].end + 1)
         reason = "This fragment can be read in two ways."
@@ -194,7 +207,7 @@ def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
         raise Refusal("syntax", reason, hint=hint, place=where)
 
 
-def _find_spans(text: str, *, lenient: bool = False) -> list[tuple[int, int, str]]:
+def _find_spans(text: str, *, lenient: bool, postgres: bool) -> list[tuple[int, int, str]]:
     """Return (start, end, kind) of comments, strings, quoted names and parameters, having checked all else."""
     spans: list[tuple[int, int, str]] = []
     at = 0
@@ -209,7 +222,7 @@ def _find_spans(text: str, *, lenient: bool = False) -> list[tuple[int, int, str
             spans.append((at, found.end(), kind))
             at = found.end()
         else:
-            at = _skip_code(text, at) if lenient else _check_code(text, at)
+            at = _skip_code(text, at) if lenient else _check_code(text, at, postgres=postgres)
     return spans
 
 
@@ -251,7 +264,7 @@ def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
         )
 
 
-def _check_code(text: str, at: int) -> int:
+def _check_code(text: str, at: int, *, postgres: bool = False) -> int:
     """Check one character, or one run of operator characters, of plain code; return where to go on."""
     char = text[at]
     if run := _OPERATOR.match(text, at):
@@ -259,7 +272,11 @@ def _check_code(text: str, at: int) -> int:
         cuts = [cut for cut in (text.find("--", at, end), text.find("/*", at, end + 1)) if cut > at]
         end = min([end, *cuts])
         operator = text[at:end]
-        if operator in _OPERATORS or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS):
+        if (
+            operator in _OPERATORS
+            or (postgres and operator in _OF_POSTGRES)
+            or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS)
+        ):
             return end
         hint = _OTHER_OPERATORS.get(
             operator, f"Put spaces between operators, which are {' '.join(sorted(_OPERATORS))}."

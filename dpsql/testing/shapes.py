@@ -122,7 +122,13 @@ TEXTS = [
     *_of("split_part", *(f"{{t}}, '{cut}', {at}" for cut, at in product(["b", ",", "", " "], [0, 1, 2, -1, 9]))),
     *("{t} LIKE 'a%'", "{t} LIKE '%b%'", "{t} LIKE '_'", "{t} LIKE '%\\%'", "{t} LIKE ''", "{t} LIKE '%'"),
     *("{t} LIKE 'a_'", "{t} LIKE '%\n%'", "{t} NOT LIKE '%a%b'", "{t} LIKE '%b#%c#_d' ESCAPE '#'", "{t} LIKE '\\'"),
-    *("{t} LIKE 'a\\b'", "{t} LIKE '!%%' ESCAPE '!'", "{t} LIKE '%\\_%' ESCAPE '\\'", "{t} LIKE '\U0001f642%'"),
+    *(
+        "{t} LIKE 'a\\b'",
+        "{t} LIKE '!%%' ESCAPE '!'",
+        "{t} LIKE '%\\_%' ESCAPE '\\'",
+        "{t} LIKE 'a\\b%' ESCAPE '\\'",
+        "{t} LIKE '\U0001f642%'",
+    ),
     *("{t} ILIKE 'A%'", "{t} ILIKE 'stra\u00dfe'", "{t} ILIKE '\u00c9'", "{t} ILIKE '%\u01c5%'", "{t} ILIKE '%i%'"),
     *("{t} ILIKE '\u03bf%\u03c2'", "{t} ILIKE '#A%' ESCAPE '#'", "{t} ILIKE '\uff41'", "{t} ILIKE '_'"),
     *_of(

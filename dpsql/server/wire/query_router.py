@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -176,7 +176,7 @@ class QueryRouter:
     """The queries of one user, each sent to the session or to the catalog."""
 
     def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
-        self._gateway, self._catalog, self._runner = gateway, catalog, runner
+        self._gateway, self._catalog, self._runner = replace(gateway, postgres=True), catalog, runner
         self._tables, self._shapes = gateway.service.catalog, dict[_ShapeKey, Shape]()
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
@@ -368,7 +368,9 @@ class QueryRouter:
     def _prepare(self, text: str, types: Sequence[str], *, context: RequestContext) -> Prepared:
         """Return the parameters and columns of a statement of the session."""
         return self._gateway.look(
-            self.user, lambda session: session.prepare(text, types, implicit=context.implicit), role=context.analyst
+            self.user,
+            lambda session: session.prepare(text, types, implicit=context.implicit, postgres=True),
+            role=context.analyst,
         )
 
     def _decode_values(self, text: str, bound: BoundValues, *, context: RequestContext) -> list[object]:

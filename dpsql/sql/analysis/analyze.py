@@ -62,15 +62,16 @@ def analyze(  # noqa: PLR0913 - what a session has
     clock: Clock | None = None,
     standard: StandardSQL = EXPLICIT,
     parser: SelectParser | None = None,
+    postgres: bool = False,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
     expression, without any data. `clock` gives the time, and is read once, if the statement uses it. `standard` says
     whether standard SQL over private tables is read as private. With a `parser`, the SELECT around private queries may
-    be of DuckDB's SQL.
+    be of DuckDB's SQL. With `postgres`, the text means what it means in PostgreSQL, where DuckDB means another thing.
     """
-    statement, refused = _scan(text, is_lenient=parser is not None)
+    statement, refused = _scan(text, is_lenient=parser is not None, postgres=postgres)
     bound = bind(statement, parameters)
     command = None if refused else read_command(statement, catalog)
     if command is not None:
@@ -89,15 +90,15 @@ def analyze(  # noqa: PLR0913 - what a session has
     return found
 
 
-def _scan(text: str, *, is_lenient: bool) -> tuple[Statement, Refusal | Unsupported | None]:
+def _scan(text: str, *, is_lenient: bool, postgres: bool) -> tuple[Statement, Refusal | Unsupported | None]:
     """Return the tokens of a text, and why dpsql cannot read all of it, where it is left to DuckDB."""
     try:
-        return scan(text), None
+        return scan(text, postgres=postgres), None
     except (Refusal, Unsupported) as error:
         refused = error
     if is_lenient:
         with suppress(Refusal, Unsupported):
-            return scan(text, lenient=True), refused
+            return scan(text, lenient=True, postgres=postgres), refused
     raise refused
 
 

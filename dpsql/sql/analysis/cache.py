@@ -52,18 +52,21 @@ class AnalysisCache:
         self._parser = parser
         self._kept: dict[Hashable, Asked] = {}
 
-    def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False) -> Asked:
-        """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private."""
-        key = find_key(text, parameters, implicit=implicit)
+    def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False, postgres: bool = False) -> Asked:
+        """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private.
+
+        With `postgres`, the text means what it means in PostgreSQL.
+        """
+        key = find_key(text, parameters, implicit=implicit, postgres=postgres)
         known = None if key is None else self._kept.get(key)
         if known is not None:
             return known
         clock = _TrackedClock(self._clock)
-        asked = self._analyze(text, parameters, clock=clock, implicit=implicit)
+        asked = self._analyze(text, parameters, clock=clock, implicit=implicit, postgres=postgres)
         if clock.moment is not None:
             moment = clock.moment
             tick: Clock = lambda: moment.replace(second=(moment.second + 1) % 60)  # noqa: E731 - used once
-            later = self._analyze(text, parameters, clock=tick, implicit=implicit)
+            later = self._analyze(text, parameters, clock=tick, implicit=implicit, postgres=postgres)
             asked = asked if asked == later else _mark_seconds(asked)
         if key is not None and clock.moment is None:
             if len(self._kept) >= MAX_STATEMENTS:
@@ -75,7 +78,9 @@ class AnalysisCache:
         """Return whether the analysis of a statement is in the cache, by its key."""
         return key in self._kept
 
-    def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock, implicit: bool) -> Asked:
+    def _analyze(
+        self, text: str, parameters: ParameterValues, *, clock: Clock, implicit: bool, postgres: bool
+    ) -> Asked:
         return analyze(
             text,
             self._catalog,
@@ -84,10 +89,11 @@ class AnalysisCache:
             clock=clock,
             standard=StandardSQL(implicit, self._default_k),
             parser=self._parser,
+            postgres=postgres,
         )
 
 
-def find_key(text: object, parameters: object, *, implicit: bool) -> Hashable:
+def find_key(text: object, parameters: object, *, implicit: bool, postgres: bool = False) -> Hashable:
     """Return the key of a statement in caches; None for a long one, and for parameters that are no plain values.
 
     Values that are equal have the same key only if they are written alike: 1 and 1.0 are different, and so are 0.0 and
@@ -99,7 +105,7 @@ def find_key(text: object, parameters: object, *, implicit: bool) -> Hashable:
         return None
     values = tuple((type(each), repr(each)) for each in parameters)
     size = len(text) + sum(len(value) for _, value in values)
-    return (text, implicit, values) if size <= MAX_STATEMENT_LENGTH else None
+    return (text, implicit, postgres, values) if size <= MAX_STATEMENT_LENGTH else None
 
 
 def _mark_seconds(statement: Asked) -> Asked:

@@ -19,6 +19,7 @@ from dpsql.sql.analysis.deterministic import is_deterministic
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.evaluated_meetings import couple_evaluated
 from dpsql.sql.analysis.outer_select import HOME
+from dpsql.sql.analysis.postgres_select import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
@@ -38,6 +39,7 @@ _FORBIDDEN_FUNCTIONS = frozenset(
     "pg_sleep json_serialize_plan json_serialize_sql json_deserialize_sql".split()
 )
 _CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")
+_PATH = ("catalog_name", "schema_name", "table_name")
 _MAX_LEVELS = 500  # of JSON: a function in a function is two
 
 
@@ -75,10 +77,12 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     catalog: Catalog,
     place: Place | None,
     explained: bool = False,
+    postgres: bool = False,
 ) -> EvaluatedQuery:
     """Return a SELECT that reads the answers of private queries by `name_released`; raise `Refusal` or `Unsupported`.
 
-    `parameters` are the values of $1, $2 and so on. A private query in a CTE that nothing reads is left out.
+    `parameters` are the values of $1, $2 and so on. A private query in a CTE that nothing reads is left out. With
+    `postgres`, the text means what it means in PostgreSQL.
     """
     node = _parse(text, parser, place=place)
     walk = _Walk(catalog, inners, place)
@@ -87,12 +91,17 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             _check_query(walk, each)
     _drop_unused_ctes(node)
     _visit(walk, node)
+    values = tuple(each.value for each in parameters)
+    divides = False
+    if postgres:
+        divides = read_as_postgres(
+            partial(_iterate, node), values, write=partial(_write, parser=parser, place=place), place=place
+        )
     read = sorted({number for number, _ in walk.released})
     for number, table in walk.released:
         _set_path(table, released_path(read.index(number) + 1))
     inners = tuple(inners[number - 1] for number in read)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
-    values = tuple(each.value for each in parameters)
     measures = tuple(_find_measures(node, inners))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
@@ -106,6 +115,14 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             path=lambda at: released_path(at + 1, with_ends=True),
             place=place,
         )
+    if divides:
+        paths = {
+            released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
+        }
+        for table in [each for each in _iterate(node) if _kind(each) == "BASE_TABLE"]:
+            path = cast("tuple[str, str, str]", tuple(table[part] for part in _PATH))
+            if path in paths:
+                read_sums_as_numeric(table, paths[path])
     return EvaluatedQuery(
         inners=inners,
         sql=_write(node, parser, place=place),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis import bitwise, predicates
+from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS, REFUSED, TAKES_INTERVAL, call, date_part
 from dpsql.sql.functions.arithmetic import arithmetic, shift_date
@@ -144,7 +145,10 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
         return shift_date(left, operator, interval=_interval(reader, node.expression), where=where)
     if type(node.expression).__name__ == "Mul" and type(node.expression.this).__name__ == "Interval":
         return _short_bucket(reader, node.expression, left=left, operator=operator)
-    return arithmetic(left, operator, right=reader.read(node.expression), where=where)
+    right = reader.read(node.expression)
+    if operator == "/" and reader.statement.postgres:
+        operator, left, right = divide_whole(left, right)
+    return arithmetic(left, operator, right=right, where=where)
 
 
 def _short_bucket(reader: Reader, node: Node, *, left: Expression, operator: str) -> Expression:
@@ -312,6 +316,8 @@ def _function(reader: Reader, node: Node) -> Expression:
         else reader.read(argument)
         for argument in node.expressions
     )
+    if reader.statement.postgres:
+        arguments = adapt_arguments(name, arguments)
     if name == "nullif" and arguments:
         reader.copy(arguments[0], node)
     return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern, now=reader.now)
@@ -342,13 +348,21 @@ def _is_one_row(source: Derived) -> bool:
 
 
 def _regexp_like(reader: Reader, node: Node) -> Expression:
-    """Return x ~ pattern, PostgreSQL's operator for a search; other operators beside it would be read in two ways."""
+    """Return x ~ pattern, PostgreSQL's operator for a search; other operators beside it would be read in two ways.
+
+    In a statement of the PostgreSQL port it may be ~* too, and finds what it finds there.
+    """
     only(reader.statement, node, "this", "expression")
     sides = node.this, node.expression
     if any(type(side).__name__ not in _PLAIN_OPERANDS for side in sides):
         hint = "Put parentheses around what is on the left and on the right of ~."
         raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
     arguments = tuple(map(reader.read, sides))
+    flags = "i" if type(node).__name__ == "RegexpILike" else ""
+    if reader.statement.postgres and isinstance(arguments[1], Literal):
+        flags += flag_pattern(str(arguments[1].value))
+    if flags:
+        arguments = (*arguments, Literal(flags, TEXT, len(flags)))
     accepts, now = reader.accepts_pattern, reader.now
     return call("regexp_matches", arguments, place=reader.at(node), accepts_pattern=accepts, now=now)
 
@@ -399,5 +413,5 @@ READERS: Mapping[str, Read] = {
     "Case": _case,
     "Anonymous": _function,
     "Extract": _extract,
-    "RegexpLike": _regexp_like,
+    **dict.fromkeys(["RegexpLike", "RegexpILike"], _regexp_like),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.membership import read_exists, read_in_query
+from dpsql.sql.analysis.postgres_reading import BACKSLASH, escape_by_backslash
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
 from dpsql.sql.ir.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
@@ -158,9 +159,14 @@ def _like(reader: Reader, node: Node) -> Expression:
     subject, pattern = fill_unbound(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
     if subject.type.family is not Family.TEXT:
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
+    if reader.statement.postgres:
+        escape = escape_by_backslash(pattern, escape)
     if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
         reason = "The escape must be one punctuation sign, and stand only before a character."
-        raise Refusal("pattern", reason, hint="For example LIKE '10!%' ESCAPE '!'.", place=reader.place(node))
+        hint = "For example LIKE '10!%' ESCAPE '!'."
+        if escape[0] is BACKSLASH:
+            hint = "Write two backslashes for one, or ESCAPE '' where a backslash is no escape."
+        raise Refusal("pattern", reason, hint=hint, place=reader.place(node))
     name = "ilike" if type(like).__name__ == "ILike" else "like"
     if escape:  # a collation folds the pattern but not the escape, and DuckDB raises on rows where they then clash
         subject = Collate(subject, TEXT, subject.longest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.group_domains import check_groups_known
@@ -15,6 +15,7 @@ from dpsql.sql.analysis.measures import (
 )
 from dpsql.sql.analysis.meeting_outputs import couple_outputs
 from dpsql.sql.analysis.outer_select import answer_table, wrap_query
+from dpsql.sql.analysis.postgres_reading import find_numeric_sums
 from dpsql.sql.analysis.private_select import read_private_select
 from dpsql.sql.analysis.public_query import read_public
 from dpsql.sql.analysis.reader import Reader
@@ -122,6 +123,9 @@ def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> 
     """Return the private query with the SELECT around it, whose tokens are `tokens` and which reads its answer."""
     inside = sources.reader
     statement, catalog = inside.statement, sources.catalog
+    if statement.postgres and find_numeric_sums(private) and any(each.token_type.name == "SLASH" for each in tokens):
+        hint, where = "Write CAST(n AS DOUBLE) / 2.", statement.place(tokens[0])
+        raise Unsupported("wrapping", "A sum that is NUMERIC is not divided here.", hint=hint, place=where)
     clock = None if inside.clock is None else inside.now  # one reading for both
     reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS, clock)
     outside = Sources(catalog, reader, answer_table(private))

@@ -33,7 +33,8 @@ LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is wri
 MAX_UNNESTED = 1 << 16
 MAX_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
 PREDICATES = frozenset(
-    "EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike RegexpLike Escape Not And Or".split()
+    "EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike RegexpLike RegexpILike Escape Not And "
+    "Or".split()
 )
 Read = Callable[["Reader", "Node"], Expression]
 

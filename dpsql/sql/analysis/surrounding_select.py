@@ -106,6 +106,7 @@ def read_surrounded(
             catalog=asked.catalog,
             place=statement.place(tokens[0]),
             explained=explained,
+            postgres=statement.postgres,
         )
     except (Refusal, Unsupported) as error:
         other = error

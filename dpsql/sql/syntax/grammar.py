@@ -32,7 +32,7 @@ _KEYWORDS = frozenset(
 _OF_WINDOWS = frozenset(["OVER", "PARTITION_BY", "FILTER"])  # names elsewhere
 _WORDS = _KEYWORDS | _OF_WINDOWS
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
-_SYMBOLS |= frozenset("AMP PIPE TILDE PARAMETER L_BRACKET R_BRACKET COLON".split())  # PARAMETER is @
+_SYMBOLS |= frozenset("AMP PIPE TILDE IRLIKE PARAMETER L_BRACKET R_BRACKET COLON".split())  # PARAMETER is @, IRLIKE ~*
 _RESERVED = frozenset(
     "with where variadic unpivot union true using trailing to then table symmetric summarize create as into do "
     "initially for describe desc window except offset in default column false collate returning constraint all "

@@ -26,7 +26,10 @@ def parse(statement: Statement, tokens: list[Token]) -> Node:
 
     where: Place | None = None
     try:
-        trees = DuckDB().parser().parse(tokens, statement.text)
+        dialect = DuckDB()
+        if statement.postgres:
+            dialect.NULL_ORDERING = "nulls_are_large"  # last where an order rises, and first where it falls
+        trees = dialect.parser().parse(tokens, statement.text)
         if len(trees) == 1 and isinstance(trees[0], Select):
             _check_breadth(statement, trees[0])
             return trees[0]
