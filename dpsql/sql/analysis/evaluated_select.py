@@ -138,6 +138,7 @@ def find_ungrouped(
         for modifier in modifiers
         for term in cast("list[Tree]", modifier.get("orders") or [])
     ]
+    terms = [term for term in terms if term.get("class") != "STAR"]  # ORDER BY ALL
     alone = [term for term in terms if term.get("type") == "COLUMN_REF"]
     others = [term for term in terms if term.get("type") != "COLUMN_REF"]
     found_names = set(_list_bare([others, *(node.get(part) for part in ("select_list", "where_clause", "qualify"))]))

@@ -298,6 +298,8 @@ class _Block:
         if end != start + 1:
             return None
         text, kind = self.tokens[start].text, kind_of(self.tokens, start)
+        if kind == "ALL":  # the first of them decides
+            return self.items[0]
         if kind == "NUMBER":
             at = int(text) if _INTEGER.fullmatch(text) else 0
             return self.items[at - 1] if 0 < at <= len(self.items) else None

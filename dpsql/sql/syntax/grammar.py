@@ -17,6 +17,8 @@ from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
+from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
+from dpsql.sql.syntax.standard_calls import normalize_standard_calls
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -130,7 +132,8 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    tokens, settled = normalize_array_comparisons(normalize_misread_forms(statement, tokens)), list[Token]()
+    tokens = normalize_standard_calls(normalize_misread_forms(statement, tokens), statement)
+    tokens, settled = normalize_array_comparisons(tokens), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]
@@ -215,6 +218,8 @@ def _word(
     known = word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS
     if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
+    if word == "all" and previous == "ORDER_BY":
+        return "VAR", EVERY_COLUMN
     if kind in _WORDS and _stands(kind, previous, calls=calls):
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)

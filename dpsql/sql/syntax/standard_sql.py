@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
 
@@ -91,7 +92,7 @@ def find_implied_clauses(
 
     `parameter` gives the value bound to a parameter.
     """
-    tokens = normalize_row_limits(list(statement.tokens))
+    tokens = normalize_group_lists(normalize_row_limits(list(statement.tokens)))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     private, found, blocks = set(names.tables), list[_Block](), sorted(_find_blocks(tokens), key=lambda each: each.end)
