@@ -59,8 +59,8 @@ _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"]
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
 _ENDS_OPERAND = frozenset("'\")]}")
 _BEFORE_PARAMETER = frozenset(  # words
-    "all and any between by case distinct else escape from ilike in interval is like limit not offset on or select then "
-    "top when where".split()
+    "all and any between by case distinct else escape from ilike in interval is like limit not offset on or select "
+    "then top when where".split()
 )
 _PLAIN = re.compile(r"(?:[A-DF-Za-df-z0-9_()\[\],.; \t\n]|[eE](?!'))+")  # what begins no span; E'...' is one
 _AFTER_COLON = frozenset(" \t\r\n\"'(/-")  # a letter makes it a parameter

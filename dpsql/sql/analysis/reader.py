@@ -51,11 +51,17 @@ def _characters(part: Expression) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A subquery in an expression, and what it brings; `tied` if each of its rows is of the unit of the row outside."""
+    """A subquery in an expression, and what it brings; `tied` if each of its rows is of the unit of the row outside.
+
+    `unit` is that of its rows, where names around it are in scope. `linked` are pairs of units, one of them outside,
+    that equal keys of a link make equal.
+    """
 
     source: Derived
     table: ScopeTable
     tied: bool
+    unit: ScopeColumn | None = None
+    linked: tuple[tuple[ScopeColumn, ScopeColumn], ...] = ()
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
-from dpsql.sql.ir.catalog import is_schema
+from dpsql.sql.ir.catalog import RowKey, is_schema
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
 
@@ -26,7 +26,8 @@ class ScopeColumn:
     """Column in scope; `merged` if a JOIN USING has given its name to the other side.
 
     A unit column is `absent` if an outer join may have left it NULL in a row that has a unit. `shared` is the meaning
-    of the name without its table, where a JOIN USING changed it.
+    of the name without its table, where a JOIN USING changed it. `row_keys` are the keys of links that it is or refers
+    to, each with the path of its table: columns that are equal and have one of these in common are of one unit.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ScopeColumn:
     merged: bool = False
     absent: bool = False
     shared: ScopeColumn | None = None
+    row_keys: frozenset[RowKey] = frozenset()
 
     @property
     def bare(self) -> ScopeColumn:
@@ -67,12 +69,14 @@ class Scope:
 
     `ties` are pairs of unit columns that are equal in every row that has both. `outer` are the names around a subquery
     in an expression, which it sees after its own. `tied` says that each of its rows has the same unit as the outer row.
+    `linked` are pairs of units that equal keys of a link make equal, where keys are unique: to be tied where need be.
     """
 
     tables: tuple[ScopeTable, ...]
     ties: tuple[tuple[Expression, Expression], ...] = ()
     outer: Scope | None = None
     tied: bool = False
+    linked: tuple[tuple[ScopeColumn, ScopeColumn], ...] = ()
 
     @property
     def private(self) -> ScopeTable | None:
@@ -89,6 +93,11 @@ class Scope:
     def outer_units(self) -> tuple[ScopeColumn, ...]:
         """Return the unit columns of all blocks around this one."""
         return () if self.outer is None else (*self.outer.units, *self.outer.outer_units)
+
+    @property
+    def outer_tables(self) -> tuple[ScopeTable, ...]:
+        """Return the tables of all blocks around this one."""
+        return () if self.outer is None else (*self.outer.tables, *self.outer.outer_tables)
 
     @property
     def unit(self) -> Expression | None:

@@ -1,8 +1,8 @@
 """Lists of GROUP BY with parentheses that group nothing, in their plain form.
 
-    GROUP BY (a, b), c              GROUP BY a, b, c
-    GROUP BY (1)                    GROUP BY 1
-    COUNT(*) ... GROUP BY ()        COUNT(*) ...                    one group of all rows
+GROUP BY (a, b), c              GROUP BY a, b, c
+GROUP BY (1)                    GROUP BY 1
+COUNT(*) ... GROUP BY ()        COUNT(*) ...                    one group of all rows
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ __all__ = ["find_alias", "is_alias_of_interval"]
 
 _LONGEST = 2  # tokens of AS and a name
 _ENDS_OPERAND = frozenset("R_PAREN R_BRACKET R_BRACE END NUMBER STRING IDENTIFIER NULL TRUE FALSE".split())
-_ENDS_ITEM = frozenset("COMMA R_PAREN FROM WHERE GROUP_BY ORDER_BY LIMIT UNION INTERSECT EXCEPT SEMICOLON".split()) | {""}
+_ENDS_ITEM = frozenset("COMMA R_PAREN FROM WHERE GROUP_BY ORDER_BY LIMIT UNION INTERSECT EXCEPT SEMICOLON".split()) | {
+    ""
+}
 _UNITS = frozenset(
     f"{unit}{ending}"
     for unit in "microsecond millisecond second minute hour day week month quarter year decade".split()
@@ -65,8 +67,10 @@ def _is_name(tokens: list[Token], at: int) -> bool:
 
 def _is_unit(tokens: list[Token], at: int) -> bool:
     """Say whether a word is the unit of an INTERVAL: INTERVAL 1 DAY."""
-    return kind_of(tokens, at) != "IDENTIFIER" and is_word(tokens, at, words=_UNITS) and any(
-        kind_of(tokens, before) == "INTERVAL" for before in (at - 2, at - 4)
+    return (
+        kind_of(tokens, at) != "IDENTIFIER"
+        and is_word(tokens, at, words=_UNITS)
+        and any(kind_of(tokens, before) == "INTERVAL" for before in (at - 2, at - 4))
     )
 
 

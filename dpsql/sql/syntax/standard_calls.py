@@ -1,10 +1,10 @@
 """Calls that standard SQL writes with words between their arguments, in their plain form.
 
-    SUBSTRING(x FROM 2 FOR 3)        SUBSTRING(x, 2, 3)
-    SUBSTRING(x FOR 3)               SUBSTRING(x, 1, 3)
-    TRIM(BOTH 'a' FROM x)            TRIM(x, 'a'); LEADING is LTRIM, and TRAILING is RTRIM
-    POSITION('a' IN x)               STRPOS(x, 'a')
-    EXTRACT('hour' FROM x)           EXTRACT(hour FROM x)
+SUBSTRING(x FROM 2 FOR 3)        SUBSTRING(x, 2, 3)
+SUBSTRING(x FOR 3)               SUBSTRING(x, 1, 3)
+TRIM(BOTH 'a' FROM x)            TRIM(x, 'a'); LEADING is LTRIM, and TRAILING is RTRIM
+POSITION('a' IN x)               STRPOS(x, 'a')
+EXTRACT('hour' FROM x)           EXTRACT(hour FROM x)
 """
 
 from __future__ import annotations
