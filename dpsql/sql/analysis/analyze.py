@@ -38,6 +38,8 @@ from dpsql.sql.lexer import Statement, ascii_lower, scan
 from dpsql.sql.syntax.clause import (
     SplitStatement,
     extract_clause,
+    find_clauses,
+    list_select_tokens,
     several_queries,
 )
 from dpsql.sql.syntax.differential_privacy import extract_header
@@ -75,9 +77,27 @@ def analyze(  # noqa: PLR0913 - what a session has
     command = None if refused else read_command(statement, catalog)
     if command is not None:
         return command
-    statement, header = extract_header(statement, bound.__getitem__)
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
-    asked = AnalysisRequest(statement, bound, catalog, accepts_pattern, clock, header, is_lenient=refused is not None)
+    is_lenient = refused is not None
+    plain, header = extract_header(statement, bound.__getitem__)
+    asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, is_lenient, statement)
+    try:
+        return _read_statement(asked, standard, parser=parser, refused=refused)
+    except (Refusal, Unsupported) as error:
+        failed = error
+    if failed.code in {"not-private", "wrapping"}:
+        failed = _find_lasting(asked, failed, parser=parser, refused=refused)
+    raise failed
+
+
+def _read_statement(
+    asked: AnalysisRequest,
+    standard: StandardSQL,
+    *,
+    parser: SelectParser | None,
+    refused: Refusal | Unsupported | None,
+) -> Asked:
+    """Return what a statement means; `refused` says why dpsql cannot cut it into words, if it cannot."""
     if refused is None:
         try:
             return _read_alone(asked, standard)
@@ -87,6 +107,26 @@ def analyze(  # noqa: PLR0913 - what a session has
     if found is None:
         raise refused
     return found
+
+
+def _find_lasting(
+    asked: AnalysisRequest,
+    failed: Refusal | Unsupported,
+    *,
+    parser: SelectParser | None,
+    refused: Refusal | Unsupported | None,
+) -> Refusal | Unsupported:
+    """Return why a statement is refused that has no clause: what it would still be refused for if it had one."""
+    tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
+    implied = find_implied(replace(asked, header=None), StandardSQL(is_private=True))
+    if len(implied) != 1 or find_clauses(asked.statement, tokens):
+        return failed
+    clause = add_clause(asked.statement, implied[0], all_groups=False)
+    try:
+        _read_statement(replace(asked, statement=clause, header=None), EXPLICIT, parser=parser, refused=refused)
+    except (Refusal, Unsupported) as error:
+        return error
+    return not_private(asked.statement, tokens, catalog=asked.catalog)
 
 
 def _scan(text: str, *, is_lenient: bool) -> tuple[Statement, Refusal | Unsupported | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Refusal
-from dpsql.sql.functions.allow_list import AGGREGATES
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["find_private_table", "not_private"]
 
-_AGGREGATES = AGGREGATES | {"count"}
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
 _AFTER_ROWS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
@@ -45,7 +44,7 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
 def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> str:
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
-    if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in _AGGREGATES for token in outer):
+    if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in EVERY_AGGREGATE for token in outer):
         return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
         return _propose_query(find_private_table(tokens, catalog), selected=tokens[1:])

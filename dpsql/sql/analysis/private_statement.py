@@ -48,7 +48,10 @@ __all__ = ["AnalysisRequest", "check_explicit", "check_header", "find_implied", 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRequest:
-    """A statement with what it is analyzed with; its clock is read once."""
+    """A statement with what it is analyzed with; its clock is read once.
+
+    `scanned` is the statement as it was cut into words, before anything was added to it or taken out.
+    """
 
     statement: Statement
     bound: dict[Value, object]
@@ -57,6 +60,7 @@ class AnalysisRequest:
     clock: Clock | None
     header: PrivacyHeader | None
     is_lenient: bool
+    scanned: Statement
 
     def sources(self, statement: Statement) -> Sources:
         """Return what reads the tables of a statement, which is this one or has a clause more."""

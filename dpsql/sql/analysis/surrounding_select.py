@@ -172,7 +172,7 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statemen
     lifted = set_terms(lifted, asked.header)
     try:
         if asked.is_lenient:
-            check_tokens(asked.statement, span.tokens)
+            check_tokens(asked.scanned, span.tokens)
         return _Found(span, _read_plain(asked.sources(statement), lifted))
     except (Refusal, Unsupported) as error:
         refused = error
@@ -185,7 +185,7 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statemen
     if computed is None:
         raise refused
     if asked.is_lenient:
-        check_tokens(asked.statement, computed.copied)
+        check_tokens(asked.scanned, computed.copied)
     query = _read_plain(asked.sources(statement), replace(lifted, tokens=computed.tokens))
     return _Found(span, query, computed, refused)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
@@ -121,6 +121,7 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
 _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
+_GROUPING_SETS = frozenset(["rollup", "cube", "grouping sets", "grouping", "grouping_id"])
 _MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
 _VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
@@ -215,6 +216,12 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
+    if word in _GROUPING_SETS and (calls or previous == "WITH"):
+        raise _no_grouping_sets(statement, token)
+    if word == "at" and after is not None and ascii_lower(after.text) == "time":
+        hint = "Shift a TIMESTAMP by its offset: ts + INTERVAL 1 HOUR; the curator can store one in the zone that you need."
+        reason = "AT TIME ZONE makes or reads a TIMESTAMP WITH TIME ZONE, which is not computed with."
+        raise Unsupported("type", reason, hint=hint, place=statement.place(token))
     known = word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS
     if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
@@ -255,9 +262,18 @@ def _stands(kind: str, previous: str, *, calls: bool) -> bool:
     return True
 
 
+def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
+    hint = "Write a query for each grouping: one with GROUP BY a, b, one with GROUP BY a, and one without for the total."
+    reason = "ROLLUP, CUBE and GROUPING SETS are not supported in a private query."
+    return Unsupported("construct", reason, hint=hint, place=statement.place(token))
+
+
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
+    if word in EVERY_AGGREGATE:
+        reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."
+        return Refusal("not-row-local", reason, hint=_MEANING, place=statement.place(token))
     if word in REFUSED:
-        hint = _EACH_PARTITION if word in WINDOWS else _VOLATILE if word in {"random", "uuid"} else _MEANING
+        hint = _VOLATILE if word in {"random", "uuid"} else _EACH_PARTITION
         return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
     if word in INTERVAL_ENDS:
         reason = f"{word} is for the measures of a private query."

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPLICIT", "ImpliedClause", "PrivateNames", "StandardSQL", "add_clause", "find_implied_clauses"]
 
-_AGGREGATES = frozenset("count sum avg min max".split())
-_SUMMARIES = _AGGREGATES | frozenset(
-    "any_value approx_count_distinct arg_max arg_min array_agg bool_and bool_or count_if count_star first group_concat "
-    "histogram last list listagg max_by median min_by mode percentile_cont percentile_disc product quantile "
-    "quantile_cont quantile_disc stddev stddev_pop stddev_samp string_agg var_pop var_samp variance".split()
-)  # what makes one row of several around a private query
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _AFTER_ROWS = frozenset(["GROUP_BY", "HAVING", "WINDOW", "QUALIFY", *_AFTER_GROUPS])
@@ -231,7 +226,7 @@ def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k
             is_group = kinds.get(at) in {"GROUP_BY", "HAVING"} or (
                 at == block.start + 1 and kinds.get(at) == "DISTINCT"
             )
-            if is_group or _is_aggregate(tokens, at, names=_SUMMARIES):
+            if is_group or _is_aggregate(tokens, at):
                 return tokens[at]
         order = next((at for at in block.own if kinds[at] == "ORDER_BY"), None)
         limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
@@ -245,9 +240,9 @@ def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k
     return None
 
 
-def _is_aggregate(tokens: list[Token], at: int, *, names: frozenset[str] = _AGGREGATES) -> bool:
+def _is_aggregate(tokens: list[Token], at: int) -> bool:
     """Say whether tokens[at] is an aggregate that is called, and is no window."""
-    if ascii_lower(tokens[at].text) not in names or tokens[at].token_type.name == "IDENTIFIER":
+    if ascii_lower(tokens[at].text) not in EVERY_AGGREGATE or tokens[at].token_type.name == "IDENTIFIER":
         return False
     if at + 1 >= len(tokens) or tokens[at + 1].token_type.name != "L_PAREN":
         return False
