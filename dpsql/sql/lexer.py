@@ -51,9 +51,13 @@ _OTHER_OPERATORS = {
     "==": "Write = in its place.",
     "!": "Write NOT in its place.",
     "&&": "Write AND in its place.",
-    "!~": "Write NOT regexp_matches(x, 'pattern') in its place.",
-    "~*": "Write regexp_matches(x, 'pattern', 'i') in its place.",
-    "!~*": "Write NOT regexp_matches(x, 'pattern', 'i') in its place.",
+    **dict.fromkeys(["->", "->>"], "Leave it out: fields of JSON are not read in a private query."),
+    "**": "Write pow(x, 2).",
+    "~~": "Write LIKE in its place.",
+    "!~~": "Write NOT LIKE in its place.",
+    "!~": "Write NOT regexp_matches(x, 'pattern').",
+    "~*": "Write regexp_matches(x, 'pattern', 'i').",
+    "!~*": "Write NOT regexp_matches(x, 'pattern', 'i').",
 }
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")

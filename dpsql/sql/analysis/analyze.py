@@ -13,7 +13,7 @@ from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import read_implied
-from dpsql.sql.analysis.not_private import find_private_table, not_private
+from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, not_private
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
@@ -50,6 +50,7 @@ from dpsql.sql.syntax.standard_sql import (
     EXPLICIT,
     StandardSQL,
     add_clause,
+    find_ending,
 )
 
 __all__ = ["analyze"]
@@ -85,7 +86,7 @@ def analyze(  # noqa: PLR0913 - what a session has
         return _read_statement(asked, standard, parser=parser, refused=refused)
     except (Refusal, Unsupported) as error:
         failed = error
-    if failed.code in {"not-private", "wrapping"}:
+    if not standard.is_private and header is None:
         failed = _find_lasting(asked, failed, parser=parser, refused=refused)
     raise failed
 
@@ -116,17 +117,29 @@ def _find_lasting(
     parser: SelectParser | None,
     refused: Refusal | Unsupported | None,
 ) -> Refusal | Unsupported:
-    """Return why a statement is refused that has no clause: what it would still be refused for if it had one."""
-    tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
-    implied = find_implied(replace(asked, header=None), StandardSQL(is_private=True))
-    if len(implied) != 1 or find_clauses(asked.statement, tokens):
+    """Return why a statement without a clause is refused: what it would still be refused for if it had one.
+
+    The hint of that has the clause, too, so that both can be mended at once.
+    """
+    try:
+        tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
+        has_clause = bool(find_clauses(asked.statement, tokens))
+    except (Refusal, Unsupported):
         return failed
+    near = find_misspelt(failed, asked.catalog)
+    implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
+    if not (implied or has_clause) and failed.code == "not-private":
+        implied = find_ending(tokens)
+    if len(implied) != 1:
+        return failed
+    if near:
+        return add_clause_hint(failed, implied[0])
     clause = add_clause(asked.statement, implied[0], all_groups=False)
     try:
-        _read_statement(replace(asked, statement=clause, header=None), EXPLICIT, parser=parser, refused=refused)
+        _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, refused=refused)
     except (Refusal, Unsupported) as error:
-        return error
-    return not_private(asked.statement, tokens, catalog=asked.catalog)
+        return add_clause_hint(error, implied[0])
+    return not_private(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 
 def _scan(text: str, *, is_lenient: bool) -> tuple[Statement, Refusal | Unsupported | None]:

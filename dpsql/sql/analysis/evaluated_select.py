@@ -20,6 +20,7 @@ from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
 from dpsql.sql.ir.types import BIGINT
@@ -337,7 +338,8 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
         return
     table = walk.catalog.find(name, schema, database=str(node["catalog_name"]))
     if table is None:
-        hint = "SHOW TABLES lists the tables of the policy."
+        near = propose_name(name, [table.name for table in walk.catalog.tables])
+        hint = f"{near}SHOW TABLES lists the tables of the policy."
         raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)
     if table.privacy_unit is not None:
         reason = "A SELECT over the answer of a private query may read no private table besides."

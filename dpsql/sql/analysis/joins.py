@@ -17,7 +17,7 @@ from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
-from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, propose_name
 from dpsql.sql.ir.tree import Call, Exists, Expression, InQuery, Joined, Relation, Scalar, walk
 from dpsql.sql.ir.types import BOOLEAN
 from dpsql.sql.ir.unit_equality import (
@@ -47,6 +47,7 @@ _KINDS = {  # how sqlglot spells a join: its side and kind
 _KEEPS_LEFT, _KEEPS_RIGHT = frozenset(["LEFT", "FULL"]), frozenset(["RIGHT", "FULL"])
 _FILTERS, _INNER = frozenset(["SEMI", "ANTI"]), frozenset(["INNER", "CROSS"])
 _EXAMPLE_TIE = "a.unit = b.unit"
+_PAIR = 2  # tables of one join
 _FIRST = "Write the private table first, and join the public one to it."
 
 
@@ -63,23 +64,26 @@ def propose_tie(*scopes: Scope, joins: Sequence[Node] = (), reader: Reader | Non
     if not all(alias for alias, _ in found):
         return f"Name the subqueries, as in (SELECT ...) AS a JOIN (SELECT ...) AS b ON {_EXAMPLE_TIE}."
     written = [] if reader is None else [text for join in joins for text in _list_equalities(reader, join)]
-    if link := _propose_link(tables, written=written):
-        return f"Write JOIN ... ON {link}, joined to other conditions by AND."
-    units = [_qualify(alias, column) for alias, column in found]
-    ties = [f"{units[0]} = {other}" for other in units[1:]] or [_EXAMPLE_TIE]
-    return f"Write JOIN ... ON {' AND '.join([*ties, *written])}, joined to other conditions by AND."
+    private = [table for table in tables if any(column.is_unit for column in table.columns)]
+    ties = [_propose_pair(table, private[:at], written=written) for at, table in enumerate(private) if at]
+    more = [text for text in written if text not in ties]
+    if len(private) > _PAIR:
+        return f"Write WHERE {' AND '.join(ties)}, joined to other conditions by AND."
+    return f"Write JOIN ... ON {' AND '.join([*(ties or [_EXAMPLE_TIE]), *more])}, joined to other conditions by AND."
 
 
-def _propose_link(tables: Sequence[ScopeTable], *, written: Collection[str]) -> str:
-    """Return the condition that joins two tables by the key of a link; "" where there is none, or it is `written`."""
-    keyed = [(table.alias, column) for table in tables for column in table.columns if column.row_keys]
-    for at, (alias, column) in enumerate(keyed):
-        for other, named in keyed[at + 1 :]:
-            if alias != other and not column.row_keys.isdisjoint(named.row_keys):
-                sides = _qualify(alias, column), _qualify(other, named)
-                either = {" = ".join(sides), " = ".join(sides[::-1])}
-                return "" if either & set(written) else " = ".join(sides)
-    return ""
+def _propose_pair(table: ScopeTable, before: Sequence[ScopeTable], *, written: Collection[str]) -> str:
+    """Return the condition that joins a private table to one before it: by the key of a link, or by their units."""
+    for other in before:
+        for column in table.columns:
+            for known in other.columns:
+                if other.table == table.table or column.row_keys.isdisjoint(known.row_keys):
+                    continue
+                sides = _qualify(other.alias, known), _qualify(table.alias, column)
+                if {" = ".join(sides), " = ".join(sides[::-1])}.isdisjoint(written):
+                    return " = ".join(sides)
+    units = [_qualify(each.alias, next(unit for unit in each.columns if unit.is_unit)) for each in (before[0], table)]
+    return " = ".join(units)
 
 
 def _qualify(alias: str, column: ScopeColumn) -> str:
@@ -218,12 +222,10 @@ def _using(
         where = partial(reader.at, name)
         left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
         if left is None or right is None:
-            raise Refusal(
-                "unknown-column",
-                "USING needs this column on both sides.",
-                hint="Write ON left.x = right.y instead.",
-                place=where(),
-            )
+            shared = {ascii_lower(column.name) for column in table.columns}
+            near = propose_name(name.name, [each.name for each in scope.star() if ascii_lower(each.name) in shared])
+            reason, hint = "USING needs this column on both sides.", f"{near}Write ON left.x = right.y instead."
+            raise Refusal("unknown-column", reason, hint=hint, place=where())
         if left.is_unit and right.is_unit and left.column.type == right.column.type:
             sides: tuple[Expression, ...] = (left.column, right.column)
         else:

@@ -15,10 +15,12 @@ from dpsql.sql.ir.catalog import RowKey, is_schema
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names", "propose_name"]
+__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names", "propose_name", "propose_text"]
 
 _SHOWN = 12
 _NEAR = 0.7  # of 1, the likeness of two equal names
+_NEARER = 0.8
+_SHORTEST, _SHORT, _NEAR_SHORT = 2, range(3, 5), 0.6  # characters, of which one may be wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +159,19 @@ def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:
     return f"{propose_name(wanted, names)}{lead} {', '.join(names[:_SHOWN])}{more}."
 
 
+def propose_text(name: str) -> str:
+    """Return a hint for text in double quotes, which are those of names."""
+    return f"Double quotes are for names: write '{name.replace(chr(39), chr(39) * 2)}' for text. "
+
+
 def propose_name(wanted: str, names: Iterable[str]) -> str:
     """Return a question that proposes the public name nearest to a misspelt one, with a space; "" if none is near."""
     from difflib import get_close_matches  # start-up: few statements are misspelt
 
-    known = {ascii_lower(name): name for name in names}
-    near = get_close_matches(ascii_lower(wanted), known, n=1, cutoff=_NEAR) if wanted else []
-    return f"Did you mean {known[near[0]]}? " if near and ascii_lower(wanted) != near[0] else ""
+    folded, known = ascii_lower(wanted), {ascii_lower(name): name for name in names}
+    if len(folded) < _SHORTEST or folded in known:
+        return ""
+    alike = [name for name in known if name[:1] == folded[:1]]  # a first letter is seldom wrong
+    cutoff = _NEAR_SHORT if len(folded) in _SHORT else _NEAR
+    near = get_close_matches(folded, alike, 1, cutoff) or get_close_matches(folded, known, 1, _NEARER)
+    return f"Did you mean {known[near[0]]}? " if near else ""

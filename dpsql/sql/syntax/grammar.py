@@ -123,6 +123,12 @@ _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what o
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping sets", "grouping", "grouping_id"])
 _MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
+_INSTEAD = {
+    "mean": "Write AVG(x).",
+    **dict.fromkeys(["count_if", "countif"], "Write COUNT(*) FILTER (WHERE x > 1), with the condition in it."),
+    **dict.fromkeys(["to_timestamp", "to_date"], "Write try_strptime(x, '%Y-%m-%d'), with the format of the text."),
+    "overlay": "Write left(x, 2) || 'new' || substring(x, 6), with the characters to keep before and behind.",
+}
 _VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
 
@@ -164,6 +170,8 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
             besides=everything if inside else aggregates,
         )
         if new_kind in _TYPED:
+            if kinds[index + 2] == "WITH" and kinds[index] == "DCOLON":  # TIME ZONE
+                raise _no_zone(statement, token)
             _check_sizes(statement, token, kind=new_kind, rest=kinds[index + 2 : index + 7])
         same = (new_kind, text) == (kind, token.text)
         settled.append(
@@ -216,12 +224,7 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
-    if word in _GROUPING_SETS and (calls or previous == "WITH"):
-        raise _no_grouping_sets(statement, token)
-    if word == "at" and after is not None and ascii_lower(after.text) == "time":
-        hint = "Shift a TIMESTAMP by its offset: ts + INTERVAL 1 HOUR; the curator can store one in the zone that you need."
-        reason = "AT TIME ZONE makes or reads a TIMESTAMP WITH TIME ZONE, which is not computed with."
-        raise Unsupported("type", reason, hint=hint, place=statement.place(token))
+    _check_unsupported(statement, token, word=word, calls=calls, after=after)
     known = word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS
     if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
@@ -246,6 +249,14 @@ def _word(
     return "VAR", token.text
 
 
+def _check_unsupported(statement: Statement, token: Token, *, word: str, calls: bool, after: Token | None) -> None:
+    """Refuse grouping sets and time zones by their names."""
+    if word in _GROUPING_SETS and calls:
+        raise _no_grouping_sets(statement, token)
+    if word == "at" and after is not None and ascii_lower(after.text) == "time":
+        raise _no_zone(statement, token)
+
+
 def _stands(kind: str, previous: str, *, calls: bool) -> bool:
     """Say whether a keyword is a keyword at its position, and not a name."""
     match kind:
@@ -262,8 +273,16 @@ def _stands(kind: str, previous: str, *, calls: bool) -> bool:
     return True
 
 
+def _no_zone(statement: Statement, token: Token) -> Unsupported:
+    hint = "Shift a TIMESTAMP by its offset, ts + INTERVAL 1 HOUR, or ask the curator to store one in that zone."
+    reason = "A TIMESTAMP WITH TIME ZONE is not computed with, which AT TIME ZONE reads or makes."
+    return Unsupported("type", reason, hint=hint, place=statement.place(token))
+
+
 def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
-    hint = "Write a query for each grouping: one with GROUP BY a, b, one with GROUP BY a, and one without for the total."
+    hint = (
+        "Write a query for each grouping: one with GROUP BY a, b, one with GROUP BY a, and one without for the total."
+    )
     reason = "ROLLUP, CUBE and GROUPING SETS are not supported in a private query."
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
 
@@ -271,7 +290,7 @@ def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
     if word in EVERY_AGGREGATE:
         reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."
-        return Refusal("not-row-local", reason, hint=_MEANING, place=statement.place(token))
+        return Refusal("not-row-local", reason, hint=_INSTEAD.get(word, _MEANING), place=statement.place(token))
     if word in REFUSED:
         hint = _VOLATILE if word in {"random", "uuid"} else _EACH_PARTITION
         return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
@@ -283,7 +302,7 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
         hint = "Write x = ANY (ARRAY['a', 'b']), x <> ALL (ARRAY['a', 'b']), or x IN ('a', 'b')."
         reason = "ANY and ALL compare with a list of values only, by = and <>."
         return Unsupported("construct", reason, hint=hint, place=statement.place(token))
-    hint = f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
+    hint = _INSTEAD.get(word, f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are.")
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 
@@ -307,11 +326,14 @@ def _check_order(statement: Statement, token: Token, *, around: tuple[str, str, 
         good = levels[-1] in _MAY_FOLLOW[kind]
         crossed = kind == "JOIN" and previous == "CROSS"
         levels[-1] = "FROM" if crossed or kind == "USING" else kind
+    if kind == "WITH" and not good and around[2] in {"ROLLUP", "CUBE"}:
+        raise _no_grouping_sets(statement, token)
     if not good:
+        is_qualify = kind == "QUALIFY" and len(levels) == 1
         raise Refusal(
             "syntax",
-            "This word is out of order here.",
-            hint=_EACH_PARTITION if kind == "QUALIFY" else _ORDER,
+            "QUALIFY has a place in subqueries alone." if is_qualify else "This word is out of order here.",
+            hint=_EACH_PARTITION if is_qualify else _ORDER,
             place=statement.place(token),
         )
 

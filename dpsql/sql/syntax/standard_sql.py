@@ -12,7 +12,7 @@ share, makes two of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,15 @@ from dpsql.sql.syntax.row_limits import normalize_row_limits
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["EXPLICIT", "ImpliedClause", "PrivateNames", "StandardSQL", "add_clause", "find_implied_clauses"]
+__all__ = [
+    "EXPLICIT",
+    "ImpliedClause",
+    "PrivateNames",
+    "StandardSQL",
+    "add_clause",
+    "find_ending",
+    "find_implied_clauses",
+]
 
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
@@ -108,6 +116,19 @@ def find_implied_clauses(
         around = _find_summary(tokens, block, blocks=blocks, k=clause.k)
         clauses.append(clause if around is None else replace(clause, around=statement.place(around)))
     return clauses
+
+
+def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
+    """Return where TOP k PRIVATE would end a SELECT with groups, whose tokens these are; nothing for another SELECT."""
+    kinds, depth, outside = [token.token_type.name for token in tokens], 0, list[int]()
+    for at, kind in enumerate(kinds):
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        outside += [at] * (not depth)
+    grouped = [at for at in outside if kinds[at] == "GROUP_BY" or kinds[at - 1 : at + 1] == ["SELECT", "DISTINCT"]]
+    if not grouped:
+        return []
+    end = next((at for at in outside if at > grouped[-1] and kinds[at] in _AFTER_GROUPS), len(kinds))
+    return [ImpliedClause(tuple(tokens), tokens[0], end, is_total=False, k=k, may_be_all=False)]
 
 
 def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
