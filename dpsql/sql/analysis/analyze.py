@@ -55,6 +55,9 @@ from dpsql.sql.syntax.standard_sql import (
 
 __all__ = ["analyze"]
 
+_WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
+_NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
+
 
 def analyze(  # noqa: PLR0913 - what a session has
     text: str,
@@ -133,12 +136,15 @@ def _find_lasting(
     if len(implied) != 1:
         return failed
     if near:
-        return add_clause_hint(failed, implied[0])
+        return add_clause_hint(failed, implied[0], place=failed.place)
     clause = add_clause(asked.statement, implied[0], all_groups=False)
     try:
         _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, refused=refused)
     except (Refusal, Unsupported) as error:
-        return add_clause_hint(error, implied[0])
+        is_lasting = failed.code in _WITHOUT_CLAUSE and error.code not in _NOT_OF_CLAUSE
+        if not is_lasting and error.code != failed.code:
+            return failed
+        return add_clause_hint(error, implied[0], place=failed.place)
     return not_private(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 

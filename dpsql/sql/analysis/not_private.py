@@ -39,10 +39,16 @@ def not_private(
     return Refusal("not-private", reason, hint=hint, place=statement.place(statement.tokens[-1]))
 
 
-def add_clause_hint(refused: Refusal | Unsupported, clause: ImpliedClause) -> Refusal | Unsupported:
-    """Return a refusal that the clause which a statement lacks would not mend, with that clause in its hint."""
-    hint = f"{refused.hint or ''} {_propose_clause(clause)}, too.".lstrip()
-    return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place)
+def add_clause_hint(
+    refused: Refusal | Unsupported, clause: ImpliedClause, *, place: Place | str | None
+) -> Refusal | Unsupported:
+    """Return a refusal that the clause which a statement lacks would not mend, with that clause in its hint.
+
+    It is at the `place` given if it has none.
+    """
+    hint = refused.hint or ""
+    hint = hint if "PRIVATE" in hint else f"{hint} {_propose_clause(clause)}, too.".lstrip()
+    return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
 
 
 def find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozenset[str]:
