@@ -26,7 +26,9 @@ from sqlglot.errors import ParseError
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.clause import find_bare_clauses
+from dpsql.sql.syntax.item_alias import is_alias_of_interval
 from dpsql.sql.syntax.misread_forms import is_typed_and_cast
+from dpsql.sql.syntax.standard_calls import normalize_standard_calls
 from dpsql.sql.syntax.typed_literals import DATE_FUNCTIONS
 
 if TYPE_CHECKING:
@@ -72,13 +74,23 @@ class Dpsql(DuckDB):
         return str(super().generate(expression, copy=copy, **opts))
 
 
+def _normalize_calls(tokens: list[Token]) -> list[Token]:
+    """Return the tokens with commas in calls such as SUBSTRING(x FROM 2); refuse to move a ? past another."""
+    found = normalize_standard_calls(tokens)
+    marks = [token.start for token in found if token.token_type == TokenType.PLACEHOLDER]
+    if marks != sorted(marks):
+        raise ParseError("Write $1, $2 for ?: the text comes to stand before what is looked for in it.")
+    return found
+
+
 def _dated(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with DATE '...' in parentheses where a cast follows: DuckDB casts the date, not the text."""
+    """Return the tokens as DuckDB reads them: DATE '...' in parentheses before a cast, and AS after INTERVAL '...'."""
     found: list[Token] = []
     kinds = [*(token.token_type.name for token in tokens), "", ""]
     for at, token in enumerate(tokens):
         opens, closes = (begin >= 0 and is_typed_and_cast(tokens, kinds, at=begin) for begin in (at, at - 1))
         found += [_like(token, TokenType.L_PAREN, text="(")] if opens else []
+        found += [_like(token, TokenType.ALIAS, text="AS")] if is_alias_of_interval(tokens, at) else []
         found += [token, _like(token, TokenType.R_PAREN, text=")")] if closes else [token]
     return found
 
@@ -108,6 +120,7 @@ class _Marked:
 
     def tokens(self, tokens: list[Token]) -> list[Token]:
         """Return tokens that DuckDB's parser reads."""
+        tokens = _normalize_calls(tokens)
         taken: dict[int, tuple[int, list[Token]]] = {}
         for start in _starts(tokens):
             taken |= self._taken(tokens, start)

@@ -52,12 +52,21 @@ _OTHER_OPERATORS = {
     "==": "Write = in its place.",
     "!": "Write NOT in its place.",
     "&&": "Write AND in its place.",
-    "!~": "Write NOT regexp_matches(x, 'pattern') in its place.",
-    "~*": "Write regexp_matches(x, 'pattern', 'i') in its place.",
-    "!~*": "Write NOT regexp_matches(x, 'pattern', 'i') in its place.",
+    **dict.fromkeys(["->", "->>"], "Leave it out: fields of JSON are not read in a private query."),
+    "**": "Write pow(x, 2).",
+    "~~": "Write LIKE in its place.",
+    "!~~": "Write NOT LIKE in its place.",
+    "!~": "Write NOT regexp_matches(x, 'pattern').",
+    "~*": "Write regexp_matches(x, 'pattern', 'i').",
+    "!~*": "Write NOT regexp_matches(x, 'pattern', 'i').",
 }
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
+_ENDS_OPERAND = frozenset("'\")]}")
+_BEFORE_PARAMETER = frozenset(  # words
+    "all and any between by case distinct else escape from ilike in interval is like limit not offset on or select "
+    "then top when where".split()
+)
 _PLAIN = re.compile(r"(?:[A-DF-Za-df-z0-9_()\[\],.; \t\n]|[eE](?!'))+")  # what begins no span; E'...' is one
 _AFTER_COLON = frozenset(" \t\r\n\"'(/-")  # a letter makes it a parameter
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
@@ -193,14 +202,19 @@ def _check_size(text: str) -> None:
 
 
 def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
-    """Raise `Refusal` unless these tokens of a lenient statement are what `scan` makes of their part of the text."""
+    """Raise `Refusal` unless these tokens of a lenient statement are what `scan` makes of their part of the text.
+
+    `statement` is as `scan` returned it. Tokens that have another type since then are compared as they were.
+    """
     text = list(re.sub(r"[^\n]", " ", statement.text))
     for token in tokens:
         text[token.start : token.end + 1] = statement.text[token.start : token.end + 1]
+    starts = {token.start for token in tokens}  # those that a pass has added are at the places of others
+    read = [(token.token_type, token.start, token.end) for token in statement.tokens if token.start in starts]
     strict = [
         (token.token_type, token.start, token.end) for token in scan("".join(text), postgres=statement.postgres).tokens
     ]
-    if strict != sorted({(token.token_type, token.start, token.end) for token in tokens}, key=itemgetter(1)):
+    if strict != sorted(read, key=itemgetter(1)):
         where = make_place(statement.text, tokens[0].start, end=tokens[-1].end + 1)
         reason = "This fragment can be read in two ways."
         hint = "Put spaces between its parts, or parentheses around them."
@@ -216,7 +230,9 @@ def _find_spans(text: str, *, lenient: bool, postgres: bool) -> list[tuple[int, 
             at = plain.end()
             continue
         found = _SPANS.match(text, at)
-        if found and found.lastgroup:
+        if found and found.lastgroup == "parameter" and _is_sign(text, at):
+            at += 1
+        elif found and found.lastgroup:
             kind = "dollar" if found.lastgroup == "tag" else found.lastgroup
             _check_span(text, found, kind=kind)
             spans.append((at, found.end(), kind))
@@ -224,6 +240,23 @@ def _find_spans(text: str, *, lenient: bool, postgres: bool) -> list[tuple[int, 
         else:
             at = _skip_code(text, at) if lenient else _check_code(text, at, postgres=postgres)
     return spans
+
+
+def _is_sign(text: str, at: int) -> bool:
+    """Say whether a : is that of {'a':n}, k[1:n], {a :n} or `name:item`: a parameter follows no operand."""
+    last = at - 1
+    while last >= 0 and text[last].isspace():
+        last -= 1
+    if text[at] != ":" or last < 0 or text[last] in _ENDS_OPERAND:
+        return text[at] == ":" and last >= 0
+    first = last
+    while first >= 0 and (text[first].isalnum() or text[first] == "_"):
+        first -= 1
+    word = ascii_lower(text[first + 1 : last + 1])
+    while first >= 0 and text[first].isspace():
+        first -= 1
+    is_key = first >= 0 and text[first] == "{"
+    return bool(word) and (is_key or (last == at - 1 and word not in _BEFORE_PARAMETER))
 
 
 def _skip_code(text: str, at: int) -> int:

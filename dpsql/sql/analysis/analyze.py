@@ -13,7 +13,7 @@ from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import read_implied
-from dpsql.sql.analysis.not_private import find_private_table, not_private
+from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, not_private
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
@@ -38,6 +38,8 @@ from dpsql.sql.lexer import Statement, ascii_lower, scan
 from dpsql.sql.syntax.clause import (
     SplitStatement,
     extract_clause,
+    find_clauses,
+    list_select_tokens,
     several_queries,
 )
 from dpsql.sql.syntax.differential_privacy import extract_header
@@ -48,9 +50,13 @@ from dpsql.sql.syntax.standard_sql import (
     EXPLICIT,
     StandardSQL,
     add_clause,
+    find_ending,
 )
 
 __all__ = ["analyze"]
+
+_WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
+_NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
 
 
 def analyze(  # noqa: PLR0913 - what a session has
@@ -76,9 +82,27 @@ def analyze(  # noqa: PLR0913 - what a session has
     command = None if refused else read_command(statement, catalog)
     if command is not None:
         return command
-    statement, header = extract_header(statement, bound.__getitem__)
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
-    asked = AnalysisRequest(statement, bound, catalog, accepts_pattern, clock, header, is_lenient=refused is not None)
+    is_lenient = refused is not None
+    plain, header = extract_header(statement, bound.__getitem__)
+    asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, is_lenient, statement)
+    try:
+        return _read_statement(asked, standard, parser=parser, refused=refused)
+    except (Refusal, Unsupported) as error:
+        failed = error
+    if not standard.is_private and header is None:
+        failed = _find_lasting(asked, failed, parser=parser, refused=refused)
+    raise failed
+
+
+def _read_statement(
+    asked: AnalysisRequest,
+    standard: StandardSQL,
+    *,
+    parser: SelectParser | None,
+    refused: Refusal | Unsupported | None,
+) -> Asked:
+    """Return what a statement means; `refused` says why dpsql cannot cut it into words, if it cannot."""
     if refused is None:
         try:
             return _read_alone(asked, standard)
@@ -88,6 +112,41 @@ def analyze(  # noqa: PLR0913 - what a session has
     if found is None:
         raise refused
     return found
+
+
+def _find_lasting(
+    asked: AnalysisRequest,
+    failed: Refusal | Unsupported,
+    *,
+    parser: SelectParser | None,
+    refused: Refusal | Unsupported | None,
+) -> Refusal | Unsupported:
+    """Return why a statement without a clause is refused: what it would still be refused for if it had one.
+
+    The hint of that has the clause, too, so that both can be mended at once.
+    """
+    try:
+        tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
+        has_clause = bool(find_clauses(asked.statement, tokens))
+    except (Refusal, Unsupported):
+        return failed
+    near = find_misspelt(failed, asked.catalog)
+    implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
+    if not (implied or has_clause) and failed.code == "not-private":
+        implied = find_ending(tokens)
+    if len(implied) != 1:
+        return failed
+    if near:
+        return add_clause_hint(failed, implied[0], place=failed.place)
+    clause = add_clause(asked.statement, implied[0], all_groups=False)
+    try:
+        _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, refused=refused)
+    except (Refusal, Unsupported) as error:
+        is_lasting = failed.code in _WITHOUT_CLAUSE and error.code not in _NOT_OF_CLAUSE
+        if not is_lasting and error.code != failed.code:
+            return failed
+        return add_clause_hint(error, implied[0], place=failed.place)
+    return not_private(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 
 def _scan(text: str, *, is_lenient: bool, postgres: bool) -> tuple[Statement, Refusal | Unsupported | None]:

@@ -22,6 +22,7 @@ from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.analysis.postgres_select import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
 from dpsql.sql.ir.types import BIGINT
@@ -167,6 +168,7 @@ def find_ungrouped(
         for modifier in modifiers
         for term in cast("list[Tree]", modifier.get("orders") or [])
     ]
+    terms = [term for term in terms if term.get("class") != "STAR"]  # ORDER BY ALL
     alone = [term for term in terms if term.get("type") == "COLUMN_REF"]
     others = [term for term in terms if term.get("type") != "COLUMN_REF"]
     found_names = set(_list_bare([others, *(node.get(part) for part in ("select_list", "where_clause", "qualify"))]))
@@ -365,7 +367,8 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
         return
     table = walk.catalog.find(name, schema, database=str(node["catalog_name"]))
     if table is None:
-        hint = "SHOW TABLES lists the tables of the policy."
+        near = propose_name(name, [table.name for table in walk.catalog.tables])
+        hint = f"{near}SHOW TABLES lists the tables of the policy."
         raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)
     if table.privacy_unit is not None:
         reason = "A SELECT over the answer of a private query may read no private table besides."

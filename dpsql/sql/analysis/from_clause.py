@@ -17,11 +17,11 @@ from dpsql.sql.analysis.reader import Inside, Read, Reader
 from dpsql.sql.analysis.set_operations import SET_OPERATIONS, combine_branches, split_branches
 from dpsql.sql.analysis.subqueries import check_shape, is_plain, read_alias, read_subquery
 from dpsql.sql.analysis.unnest import read_unnest
-from dpsql.sql.ir.catalog import HOME, Catalog, Table
+from dpsql.sql.ir.catalog import HOME, Catalog, RowKey, Table
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
 from dpsql.sql.ir.tree import Column, Derived, Expression, FromWhere, Literal, Numbered, Relation, Scan, stored_column
 from dpsql.sql.ir.types import INTEGER
-from dpsql.sql.ir.unit_equality import extract_unit_equalities, is_connected
+from dpsql.sql.ir.unit_equality import add_ties, extract_unit_equalities, find_linked_units, is_connected
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 
@@ -84,7 +84,8 @@ class Sources:
                 table = ScopeTable("", (), None if private is None else private.table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
         reader.within(outside)
-        return Inside(derived, table, scope.tied)
+        whole = next((column for column in scope.units if not column.absent), None)
+        return Inside(derived, table, scope.tied, unit=whole, linked=scope.linked)
 
     def nowhere(self, select: Node) -> tuple[FromWhere, Scope]:
         """Return the one row that a SELECT without FROM is computed on, and no names."""
@@ -138,10 +139,15 @@ class Sources:
         condition, outside = extract_unit_equalities(condition, units, right=outer_units)
         around = [(inner, outer_units[0].column) for inner, _ in outside]  # which are all of one unit
         if not is_connected(scope, (*pairs, *around)):
+            linked = (*scope.linked, *find_linked_units(condition, scope.tables, right=scope.tables))
+            condition, pairs = add_ties(condition, linked), (*pairs, *((one.column, two.column) for one, two in linked))
+        if not is_connected(scope, (*pairs, *around)):
             reason = "Private tables meet only where their privacy units are equal."
-            place = self.reader.place((select.args.get("joins") or [select])[0])
-            raise Refusal("join-private", reason, hint=propose_tie(scope), place=place)
-        return condition, replace(scope, ties=(*scope.ties, *pairs), tied=bool(outside))
+            joins = select.args.get("joins") or [select]
+            hint, place = propose_tie(scope, joins=joins, reader=self.reader), self.reader.place(joins[0])
+            raise Refusal("join-private", reason, hint=hint, place=place)
+        linked = () if outside else find_linked_units(condition, scope.tables, right=scope.outer_tables)
+        return condition, replace(scope, ties=(*scope.ties, *pairs), tied=bool(outside), linked=linked)
 
     def define(self, with_: Node) -> None:
         """Take up the CTEs of a WITH; each sees those before it, those around it, and the tables."""
@@ -222,8 +228,14 @@ class Sources:
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
+        keys = self._find_row_keys(table)
         columns = tuple(
-            ScopeColumn(column, stored_column(number, column, type_=type_), is_unit=ascii_lower(column) == unit)
+            ScopeColumn(
+                column,
+                stored_column(number, column, type_=type_),
+                is_unit=ascii_lower(column) == unit,
+                row_keys=keys.get(ascii_lower(column), frozenset()),
+            )
             for column, type_ in table.columns
         )
         relation: Relation = Scan(number, table.path)
@@ -236,6 +248,15 @@ class Sources:
         alias = self._alias(node)
         home = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
         return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
+
+    def _find_row_keys(self, table: Table) -> dict[str, frozenset[RowKey]]:
+        """Return the columns of a table, in lower case, that are the key or the column of a link."""
+        every = self.catalog.row_keys if table.privacy_unit is not None else frozenset()
+        found = {key: frozenset([(path, key)]) for path, key in every if path == table.path}
+        if table.link is not None:
+            column, row = ascii_lower(table.link.column), (table.link.path, ascii_lower(table.link.key))
+            found[column] = found.get(column, frozenset()) | {row}
+        return found
 
     def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:
         """Return the answer of the wrapped query, which is public once it is released."""

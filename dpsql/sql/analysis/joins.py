@@ -8,6 +8,7 @@ a group without units is not in it.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,10 +17,16 @@ from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
-from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, propose_name
 from dpsql.sql.ir.tree import Call, Exists, Expression, InQuery, Joined, Relation, Scalar, walk
 from dpsql.sql.ir.types import BOOLEAN
-from dpsql.sql.ir.unit_equality import extract_unit_equalities, is_connected, join_conjuncts
+from dpsql.sql.ir.unit_equality import (
+    add_ties,
+    extract_unit_equalities,
+    find_linked_units,
+    is_connected,
+    join_conjuncts,
+)
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only
 
@@ -38,28 +45,73 @@ _KINDS = {  # how sqlglot spells a join: its side and kind
     ("", "ANTI"): "ANTI",
 }
 _KEEPS_LEFT, _KEEPS_RIGHT = frozenset(["LEFT", "FULL"]), frozenset(["RIGHT", "FULL"])
-_FILTERS = frozenset(["SEMI", "ANTI"])
+_FILTERS, _INNER = frozenset(["SEMI", "ANTI"]), frozenset(["INNER", "CROSS"])
 _EXAMPLE_TIE = "a.unit = b.unit"
+_PAIR = 2  # tables of one join
 _FIRST = "Write the private table first, and join the public one to it."
 
 
-def propose_tie(*scopes: Scope) -> str:
-    """Return a hint with the condition that ties the private tables of the scopes by their units."""
-    found = [
-        (table.alias, column)
-        for scope in scopes
-        for table in scope.tables
-        for column in table.columns
-        if column.is_unit
-    ]
+def propose_tie(*scopes: Scope, joins: Sequence[Node] = (), reader: Reader | None = None) -> str:
+    """Return a hint with the condition that ties the private tables of the scopes by their units, or by a link's key.
+
+    Conditions that the `joins` have already, of one column and another, are in it.
+    """
+    tables = [table for scope in scopes for table in scope.tables]
+    found = [(table.alias, column) for table in tables for column in table.columns if column.is_unit]
     types = sorted({str(column.column.type) for _, column in found})
     if len(types) > 1:
         return f"Ask the curator for units of one type: {' and '.join(types)} are not equal here, even if cast."
     if not all(alias for alias, _ in found):
         return f"Name the subqueries, as in (SELECT ...) AS a JOIN (SELECT ...) AS b ON {_EXAMPLE_TIE}."
-    units = [f"{write_name(alias)}.{write_name(column.name)}" for alias, column in found]
-    ties = " AND ".join(f"{units[0]} = {other}" for other in units[1:]) or _EXAMPLE_TIE
-    return f"Write JOIN ... ON {ties}, joined to other conditions by AND."
+    written = [] if reader is None else [text for join in joins for text in _list_equalities(reader, join)]
+    private = [table for table in tables if any(column.is_unit for column in table.columns)]
+    ties = [_propose_pair(table, private[:at], written=written) for at, table in enumerate(private) if at]
+    more = [text for text in written if text not in ties]
+    if len(private) > _PAIR:
+        return f"Write WHERE {' AND '.join(ties)}, joined to other conditions by AND."
+    return f"Write JOIN ... ON {' AND '.join([*(ties or [_EXAMPLE_TIE]), *more])}, joined to other conditions by AND."
+
+
+def _propose_pair(table: ScopeTable, before: Sequence[ScopeTable], *, written: Collection[str]) -> str:
+    """Return the condition that joins a private table to one before it: by the key of a link, or by their units."""
+    for other in before:
+        for column in table.columns:
+            for known in other.columns:
+                if other.table == table.table or column.row_keys.isdisjoint(known.row_keys):
+                    continue
+                sides = _qualify(other.alias, known), _qualify(table.alias, column)
+                if {" = ".join(sides), " = ".join(sides[::-1])}.isdisjoint(written):
+                    return " = ".join(sides)
+    units = [_qualify(each.alias, next(unit for unit in each.columns if unit.is_unit)) for each in (before[0], table)]
+    return " = ".join(units)
+
+
+def _qualify(alias: str, column: ScopeColumn) -> str:
+    return f"{write_name(alias)}.{write_name(column.name)}"
+
+
+def _list_equalities(reader: Reader, join: Node) -> list[str]:
+    """Return the conditions of ON that compare two columns of tables, as they are written."""
+    parts, found = [join.args.get("on")], list[str]()
+    while parts:
+        part = parts.pop(0)
+        kind = type(part).__name__
+        if part is not None and kind == "And":
+            parts = [part.this, part.expression, *parts]
+        elif part is not None and kind == "EQ":
+            sides, place = (part.this, part.expression), reader.place(part)
+            is_plain = all(type(side).__name__ == "Column" and side.args.get("table") for side in sides)
+            found += [" ".join(place.fragment.split())] if place is not None and is_plain else []
+    return found
+
+
+def _tie_left(source: Relation, scope: Scope) -> Side:
+    """Return the left side of a join that keeps rows of the right one, with the ties that links give it."""
+    if not scope.linked or is_connected(scope) or not isinstance(source, Joined) or source.kind not in _INNER:
+        return source, scope
+    pairs = tuple((one.column, other.column) for one, other in scope.linked)
+    tied = replace(source, kind="INNER", on=add_ties(source.on, scope.linked))
+    return tied, replace(scope, ties=(*scope.ties, *pairs))
 
 
 def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
@@ -67,6 +119,8 @@ def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bo
     only(reader.statement, join, "this", "side", "kind", "on", "using")
     (source, scope), (other, added) = left, right
     kind = _kind(reader, join, scope=scope, added=added, commas=commas)
+    if kind in _KEEPS_RIGHT:
+        source, scope = _tie_left(source, scope)
     (table,) = added.tables
     if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
         hint = "Give one of them another alias."
@@ -143,15 +197,19 @@ def _tied(
     others by then but on their unit; and one tie is what it adds, since without a partner the right side is NULL.
     """
     scope, added, after = scopes
+    linked = find_linked_units(condition, scope.tables, right=added.tables)
     if kind == "INNER":
         condition, pairs = extract_unit_equalities(condition, after.units, right=after.units)
-        return condition, replace(after, ties=(*after.ties, *pairs))
+        return condition, replace(after, ties=(*after.ties, *pairs), linked=(*after.linked, *linked))
     if scope.private is None or added.private is None:
         return condition, after
     condition, pairs = extract_unit_equalities(condition, scope.units, right=added.units)
+    if not pairs:
+        condition, pairs = add_ties(condition, linked), tuple((one.column, other.column) for one, other in linked)
     if not pairs or (kind in _KEEPS_RIGHT and not is_connected(scope)):
         reason = "Private tables meet only where their privacy units are equal."
-        raise Refusal("join-private", reason, hint=propose_tie(scope, added), place=reader.place(join))
+        hint = propose_tie(scope, added, joins=[join], reader=reader)
+        raise Refusal("join-private", reason, hint=hint, place=reader.place(join))
     return condition, replace(after, ties=(*after.ties, pairs[0]))
 
 
@@ -164,12 +222,10 @@ def _using(
         where = partial(reader.at, name)
         left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
         if left is None or right is None:
-            raise Refusal(
-                "unknown-column",
-                "USING needs this column on both sides.",
-                hint="Write ON left.x = right.y instead.",
-                place=where(),
-            )
+            shared = {ascii_lower(column.name) for column in table.columns}
+            near = propose_name(name.name, [each.name for each in scope.star() if ascii_lower(each.name) in shared])
+            reason, hint = "USING needs this column on both sides.", f"{near}Write ON left.x = right.y instead."
+            raise Refusal("unknown-column", reason, hint=hint, place=where())
         if left.is_unit and right.is_unit and left.column.type == right.column.type:
             sides: tuple[Expression, ...] = (left.column, right.column)
         else:

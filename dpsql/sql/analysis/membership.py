@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.reader import Inside, Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
+from dpsql.sql.ir.scope import ScopeTable
 from dpsql.sql.ir.tree import Call, Case, Column, Derived, Exists, Expression, FromWhere, InQuery, Literal
 from dpsql.sql.ir.types import BOOLEAN
-from dpsql.sql.ir.unit_equality import compare_by_bytes, find_unit
+from dpsql.sql.ir.unit_equality import add_ties, compare_by_bytes, find_unit, link_units
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def read_in_query(reader: Reader, node: Node) -> Expression:
         hint = "Select the one column to compare with."
         raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
     if inside.table.table is not None and not inside.tied:
-        return _unit_among_units(reader, node, argument=argument, inside=inside)
+        tied = _tie_by_link(reader, inside, argument=argument)
+        if tied is None:
+            return _unit_among_units(reader, node, argument=argument, inside=inside)
+        inside = replace(inside, source=tied)
     output = reader.computed(inside.source.outputs[0], node)
     left, right = unify_for_comparison((argument, output), reader.at(node))
     return InQuery(left, replace(inside.source, outputs=(right,)))
@@ -49,9 +53,29 @@ def read_exists(reader: Reader, node: Node) -> Expression:
     """Return EXISTS (SELECT ...)."""
     only(reader.statement, node, "this")
     inside = reader.subquery(node.this, has_list=False)
-    if inside.table.table is not None and not inside.tied:
+    if inside.table.table is None or inside.tied:
+        return Exists(inside.source)
+    tied = _tie_by_link(reader, inside)
+    if tied is None:
         raise _untied(reader, node)
-    return Exists(inside.source)
+    return Exists(tied)
+
+
+def _tie_by_link(reader: Reader, inside: Inside, argument: Expression | None = None) -> Derived | None:
+    """Return the subquery over rows of the outer row's unit alone, where a key of a link looks them up; else None."""
+    linked = inside.linked
+    if argument is not None:
+        if find_unit(argument, (*reader.scope.units, *reader.scope.outer_units)) is not None:
+            return None
+        if not linked and inside.unit is not None and reader.correlates:
+            (column,) = inside.table.columns
+            rows = ScopeTable("", (column, inside.unit))
+            outside = (*reader.scope.tables, *reader.scope.outer_tables)
+            linked = tuple(link_units((argument, column.column), outside, right=(rows,)))
+    if not linked:
+        return None
+    body = inside.source.body
+    return replace(inside.source, body=FromWhere(body.source, add_ties(body.where, linked)))
 
 
 def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, inside: Inside) -> Expression:

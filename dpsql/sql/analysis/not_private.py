@@ -6,32 +6,74 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
-from dpsql.errors import Refusal
-from dpsql.sql.functions.allow_list import AGGREGATES
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.clause import CLAUSE_HINT
+from dpsql.sql.syntax.standard_sql import ImpliedClause
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["find_private_table", "not_private"]
+__all__ = ["add_clause_hint", "find_misspelt", "find_private_table", "not_private"]
 
-_AGGREGATES = AGGREGATES | {"count"}
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
 _AFTER_ROWS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
-def not_private(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> Refusal:
+def not_private(
+    statement: Statement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
+) -> Refusal:
     """Return the refusal of a statement that would show exact values of a private table.
 
-    `tokens` are those of its SELECT, without EXPLAIN.
+    `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
     """
     reason = "This query does not end in PRIVATE, and exact answers are not given."
     hint = _make_hint(statement, tokens, catalog=catalog)
+    if clause is not None and _is_inside(clause):
+        hint = f"{_propose_clause(clause)}."
     return Refusal("not-private", reason, hint=hint, place=statement.place(statement.tokens[-1]))
+
+
+def add_clause_hint(
+    refused: Refusal | Unsupported, clause: ImpliedClause, *, place: Place | str | None
+) -> Refusal | Unsupported:
+    """Return a refusal that the clause which a statement lacks would not mend, with that clause in its hint.
+
+    It is at the `place` given if it has none.
+    """
+    hint = refused.hint or ""
+    hint = hint if "PRIVATE" in hint else f"{hint} {_propose_clause(clause)}, too.".lstrip()
+    return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
+
+
+def find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozenset[str]:
+    """Return the name of a table that is not there, in lower case, where it is near to that of a private one."""
+    if refused.code != "unknown-table" or not isinstance(refused.place, Place):
+        return frozenset()
+    written = refused.place.fragment.split(" ")[0].rpartition(".")[2].strip('"')
+    near = propose_name(written, [table.name for table in catalog.tables if table.privacy_unit is not None])
+    return frozenset([ascii_lower(written)] if near else [])
+
+
+def _propose_clause(clause: ImpliedClause) -> str:
+    """Return where to write the clause that a statement lacks."""
+    words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
+    limit = [token.text.upper() for token in clause.tokens[clause.at : clause.at + 2]]
+    query = "the inner query" if _is_inside(clause) else "the query"
+    if not clause.is_total and limit == ["LIMIT", str(clause.k)]:
+        return f"Write {words} in place of LIMIT {clause.k} in {query}"
+    return f"End {query} with {words}"
+
+
+def _is_inside(clause: ImpliedClause) -> bool:
+    """Say whether a SELECT is around the query that lacks a clause."""
+    kinds = [token.token_type.name for token in clause.tokens[: clause.at]]
+    return kinds.count("L_PAREN") > kinds.count("R_PAREN")
 
 
 def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
@@ -45,13 +87,18 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
 def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> str:
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
-    if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in _AGGREGATES for token in outer):
+    if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in EVERY_AGGREGATE for token in outer):
         return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
         return _propose_query(find_private_table(tokens, catalog), selected=tokens[1:])
     if kinds[-2:] == ["LIMIT", "NUMBER"]:
-        return f"Write TOP {outer[-1].text} PRIVATE in place of LIMIT {outer[-1].text}."
+        return f"Write TOP {outer[-1].text} PRIVATE in place of {_read_ending(statement, outer[-2])}."
     return CLAUSE_HINT
+
+
+def _read_ending(statement: Statement, limit: Token) -> str:
+    """Return the LIMIT that ends a statement as it is written, which may be FETCH FIRST 3 ROWS ONLY."""
+    return " ".join(statement.text[limit.start : statement.tokens[-1].end + 1].rstrip("; \n").split())
 
 
 def _propose_total(statement: Statement, tokens: Sequence[Token], *, table: Table | None) -> str:

@@ -50,7 +50,10 @@ __all__ = ["AnalysisRequest", "check_explicit", "check_header", "find_implied", 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRequest:
-    """A statement with what it is analyzed with; its clock is read once."""
+    """A statement with what it is analyzed with; its clock is read once.
+
+    `scanned` is the statement as it was cut into words, before anything was added to it or taken out.
+    """
 
     statement: Statement
     bound: dict[Value, object]
@@ -59,6 +62,7 @@ class AnalysisRequest:
     clock: Clock | None
     header: PrivacyHeader | None
     is_lenient: bool
+    scanned: Statement
 
     def sources(self, statement: Statement) -> Sources:
         """Return what reads the tables of a statement, which is this one or has a clause more."""
@@ -66,12 +70,18 @@ class AnalysisRequest:
         return Sources(self.catalog, reader)
 
 
-def find_implied(asked: AnalysisRequest, standard: StandardSQL) -> list[ImpliedClause]:
-    """Return the clauses that standard SQL implies; none where it is not read as private."""
+def find_implied(
+    asked: AnalysisRequest, standard: StandardSQL, *, besides: frozenset[str] = frozenset()
+) -> list[ImpliedClause]:
+    """Return the clauses that standard SQL implies; none where it is not read as private.
+
+    Names `besides` those of the private tables mean one, too.
+    """
     header = asked.header
     if not standard.is_private and header is None:
         return []
     names, parameter = _list_private_names(asked.catalog), asked.bound.__getitem__
+    names = replace(names, tables=names.tables | besides)
     found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
     if header is not None and found and [clause.select for clause in found] != [header.select]:
         hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."

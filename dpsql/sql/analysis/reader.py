@@ -13,7 +13,7 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import is_database
 from dpsql.sql.ir.clock import CLOCK_WORDS, Clock
-from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name, propose_text
 from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
 from dpsql.sql.ir.types import BOOLEAN, NULL, Family, find_read_type
 from dpsql.sql.ir.unbound_parameters import fill_unbound
@@ -52,11 +52,17 @@ def _characters(part: Expression) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A subquery in an expression, and what it brings; `tied` if each of its rows is of the unit of the row outside."""
+    """A subquery in an expression, and what it brings; `tied` if each of its rows is of the unit of the row outside.
+
+    `unit` is that of its rows, where names around it are in scope. `linked` are pairs of units, one of them outside,
+    that equal keys of a link make equal.
+    """
 
     source: Derived
     table: ScopeTable
     tied: bool
+    unit: ScopeColumn | None = None
+    linked: tuple[tuple[ScopeColumn, ScopeColumn], ...] = ()
 
 
 @dataclass(slots=True)
@@ -215,11 +221,22 @@ class Reader:
         if is_database(database):
             found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ != "Identifier" or found is None:
-            hint = list_names("The columns here are", [column.name for column in self.scope.star()], wanted=node.name)
-            raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
+            raise self._no_column(node, qualifier=qualifier, schema=schema)
         if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
             self.copy(found.column, node)
         return found
+
+    def _no_column(self, node: Node, *, qualifier: str, schema: str) -> Refusal:
+        """Return the refusal of a name that no column has."""
+        known, where = self.scope.star(qualifier, schema), self.place(node)
+        if qualifier and not known:
+            hint = list_names("The tables here are", [table.alias for table in self.scope.tables], wanted=qualifier)
+            return Refusal("unknown-table", "There is no such table here.", hint=hint, place=where)
+        names = [column.name for column in known]
+        is_text = bool(node.this.args.get("quoted")) and not qualifier and not propose_name(node.name, names)
+        hint = list_names("The columns here are", names, wanted=node.name)
+        hint = f"{propose_text(node.name) if is_text else ''}{hint}"
+        return Refusal("unknown-column", "There is no such column here.", hint=hint, place=where)
 
     def means_clock(self, node: Node) -> bool:
         """Say whether a name is a word of the clock, which a column of that name would come before, as in DuckDB."""

@@ -23,7 +23,7 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.parameters import read_whole_number
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -63,6 +63,9 @@ class Released:
         if order is None:
             return ()
         only(self.reader.statement, order, "expressions")
+        every = find_every_column(self.reader.statement, order)
+        if every is not None:
+            return tuple(Order(at, *read_direction(every)) for at, item in enumerate(self.items) if not item.added)
         return tuple(self._term(term) for term in order.expressions)
 
     def keep(self, select: Node) -> tuple[HavingTerm, ...]:
@@ -88,7 +91,7 @@ class Released:
         if position is None:
             hint = "Order by an output of the query; its rows come in noisy rank order otherwise."
             raise Refusal("order", "Only released columns can be ordered by.", hint=hint, place=self._at(term.this))
-        return Order(position, bool(term.args.get("desc")), bool(term.args.get("nulls_first")))
+        return Order(position, *read_direction(term))
 
     def _kept(self, node: Node) -> HavingTerm:
         operator = _COMPARISONS.get(type(node).__name__)

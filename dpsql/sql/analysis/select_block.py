@@ -17,7 +17,7 @@ from dpsql.sql.analysis.released_clauses import read_position
 from dpsql.sql.ir.tree import Call, Cast, Expression, Literal, Sorted, is_column
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -64,7 +64,7 @@ def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> E
 
 def make_sort_term(term: Node, expression: Expression) -> Sorted:
     """Return an ORDER BY term of `expression` with the direction that its node says."""
-    return Sorted(expression, bool(term.args.get("desc")), bool(term.args.get("nulls_first")))
+    return Sorted(expression, *read_direction(term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,10 @@ class Block:
         if order is None:
             return ()
         only(self.reader.statement, order, "expressions")
+        every = find_every_column(self.reader.statement, order)
+        if every is not None:
+            outputs = (output.expression for output in self.outputs)
+            return tuple(make_sort_term(every, each) for each in outputs if not isinstance(each, Literal))
         return tuple(self._term(term) for term in order.expressions)
 
     def check(self, grouping: Grouping, order: tuple[Sorted, ...]) -> None:

@@ -79,12 +79,16 @@ def read_subquery(
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
         raise Unsupported("unnest", reason, hint=hint, place=block.place)
     units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
+    keys = (
+        {} if any(units.values()) else {each.column: each.row_keys for table in scope.tables for each in table.columns}
+    )
     columns = tuple(
         ScopeColumn(
             output.name,
             output_column(number, index, expression=expression),
             is_unit=output.is_unit and output.expression in units,
             absent=output.is_unit and units.get(output.expression, False),
+            row_keys=keys.get(output.expression, frozenset()),
         )
         for index, (output, expression) in enumerate(zip(block.outputs, derived.outputs, strict=True), start=1)
     )

@@ -23,6 +23,7 @@ from dpsql.sql.analysis.private_statement import (
     set_terms,
 )
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.scope import propose_text
 from dpsql.sql.ir.statements import (
     EvaluatedQuery,
     PrivateQuery,
@@ -173,7 +174,7 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statemen
     lifted = set_terms(lifted, asked.header)
     try:
         if asked.is_lenient:
-            check_tokens(statement, span.tokens)
+            check_tokens(asked.scanned, span.tokens)
         return _Found(span, _read_plain(asked.sources(statement), lifted))
     except (Refusal, Unsupported) as error:
         refused = error
@@ -186,7 +187,7 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statemen
     if computed is None:
         raise refused
     if asked.is_lenient:
-        check_tokens(statement, computed.copied)
+        check_tokens(asked.scanned, computed.copied)
     query = _read_plain(asked.sources(statement), replace(lifted, tokens=computed.tokens))
     return _Found(span, query, computed, refused)
 
@@ -240,11 +241,13 @@ def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parse
     text = write_parts(statement, parts)
     ungrouped = find_ungrouped(text, names, columns=columns, parser=parser)
     if ungrouped:
-        raise _refuse_ungrouped(statement, found, ungrouped=ungrouped)
+        raise _refuse_ungrouped(statement, found, ungrouped=ungrouped, columns=columns)
     return parts if found.span.is_main else ["(", *parts, ")"]
 
 
-def _refuse_ungrouped(statement: Statement, found: _Found, *, ungrouped: Collection[str]) -> Refusal | Unsupported:
+def _refuse_ungrouped(
+    statement: Statement, found: _Found, *, ungrouped: Collection[str], columns: Collection[str]
+) -> Refusal | Unsupported:
     """Return the refusal of a column that is neither a key nor in a measure."""
     refused, computed = found.refused, found.computed
     assert refused is not None and computed is not None  # noqa: S101, PT018 - of a computed SELECT
@@ -252,6 +255,10 @@ def _refuse_ungrouped(statement: Statement, found: _Found, *, ungrouped: Collect
         hint, where = "Name the columns to group by.", statement.place(computed.words[0])
         return Refusal("star", "* would release raw columns.", hint=hint, place=where)
     named = [token for token in computed.words if ascii_lower(token.text) in ungrouped]
+    quoted = [token for token in named if token.token_type.name == "IDENTIFIER"]
+    if quoted and ascii_lower(quoted[0].text) not in columns:
+        hint, where = propose_text(quoted[0].text).rstrip(), statement.place(quoted[0])
+        return Refusal("unknown-column", "There is no such column here.", hint=hint, place=where)
     has_ends = any(ascii_lower(token.text) in INTERVAL_ENDS for token in computed.words)
     if refused.code != "aggregate" or not named or has_ends:
         return refused

@@ -20,6 +20,7 @@ from dpsql.sql.ir.tree import Expression
 __all__ = [
     "AGGREGATES",
     "COLUMN_CAP",
+    "EVERY_AGGREGATE",
     "FUNCTIONS",
     "INSIDE",
     "INTERVAL_ENDS",
@@ -39,12 +40,18 @@ AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over 
 WINDOWS = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value".split())
 INTERVAL_ENDS = frozenset(["value_low", "value_high"])  # of measures that a private query releases
 INSIDE = AGGREGATES | WINDOWS  # what subqueries may call
-REFUSED = INSIDE | {"last_value", "nth_value"}
-REFUSED |= frozenset(
-    "mean median mode stddev variance quantile any_value first last arg_min arg_max min_by max_by array_agg list "
-    "string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if approx_count_distinct random "
-    "uuid".split()
+EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
+    "any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_max_nulls_last "
+    "arg_min arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and "
+    "bool_or combine_aggr corr count count_if count_star countif covar_pop covar_samp decimal_average entropy favg "
+    "first fsum geomean geometric_mean group_concat grouping grouping_id histogram histogram_exact kahan_sum kurtosis "
+    "kurtosis_pop last list listagg lttb mad max max_by mean median min min_by mode percentile_cont percentile_disc "
+    "product quantile quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope "
+    "regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum "
+    "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
+    "weighted_avg".split()
 )
+REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 
 def call(

@@ -17,6 +17,7 @@ __all__ = [
     "Catalog",
     "Link",
     "MaterializedSet",
+    "RowKey",
     "StoredMeasures",
     "Table",
     "is_database",
@@ -37,6 +38,9 @@ def is_schema(written: str, schema: str) -> bool:
     """Return whether a statement may write this for a schema: its name, and `public` for `main`."""
     folded = ascii_lower(written)
     return folded == ascii_lower(schema) or (folded == _PUBLIC and ascii_lower(schema) == HOME)
+
+
+RowKey = tuple[tuple[str, ...], str]  # the path of a table, and its key in lower case
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,12 @@ class Catalog:
         """Private tables, each by its path and its name."""
         known = (each for each in self.tables if each.privacy_unit is not None or each.link is not None)
         return tuple((each.path, each.name) for each in known)
+
+    @property
+    def row_keys(self) -> frozenset[RowKey]:
+        """Keys that links of the policy lead to."""
+        links = [table.link for table in self.tables if table.link is not None]
+        return frozenset((link.path, ascii_lower(link.key)) for link in links)
 
     @property
     def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
-from dpsql.sql.ir.catalog import is_schema
+from dpsql.sql.ir.catalog import RowKey, is_schema
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names", "propose_name"]
+__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names", "propose_name", "propose_text"]
 
 _SHOWN = 12
 _NEAR = 0.7  # of 1, the likeness of two equal names
+_NEARER = 0.8
+_SHORTEST, _SHORT, _NEAR_SHORT = 2, range(3, 5), 0.6  # characters, of which one may be wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class ScopeColumn:
     """Column in scope; `merged` if a JOIN USING has given its name to the other side.
 
     A unit column is `absent` if an outer join may have left it NULL in a row that has a unit. `shared` is the meaning
-    of the name without its table, where a JOIN USING changed it.
+    of the name without its table, where a JOIN USING changed it. `row_keys` are the keys of links that it is or refers
+    to, each with the path of its table: columns that are equal and have one of these in common are of one unit.
     """
 
     name: str
@@ -35,6 +38,7 @@ class ScopeColumn:
     merged: bool = False
     absent: bool = False
     shared: ScopeColumn | None = None
+    row_keys: frozenset[RowKey] = frozenset()
 
     @property
     def bare(self) -> ScopeColumn:
@@ -67,12 +71,14 @@ class Scope:
 
     `ties` are pairs of unit columns that are equal in every row that has both. `outer` are the names around a subquery
     in an expression, which it sees after its own. `tied` says that each of its rows has the same unit as the outer row.
+    `linked` are pairs of units that equal keys of a link make equal, where keys are unique: to be tied where need be.
     """
 
     tables: tuple[ScopeTable, ...]
     ties: tuple[tuple[Expression, Expression], ...] = ()
     outer: Scope | None = None
     tied: bool = False
+    linked: tuple[tuple[ScopeColumn, ScopeColumn], ...] = ()
 
     @property
     def private(self) -> ScopeTable | None:
@@ -89,6 +95,11 @@ class Scope:
     def outer_units(self) -> tuple[ScopeColumn, ...]:
         """Return the unit columns of all blocks around this one."""
         return () if self.outer is None else (*self.outer.units, *self.outer.outer_units)
+
+    @property
+    def outer_tables(self) -> tuple[ScopeTable, ...]:
+        """Return the tables of all blocks around this one."""
+        return () if self.outer is None else (*self.outer.tables, *self.outer.outer_tables)
 
     @property
     def unit(self) -> Expression | None:
@@ -148,10 +159,19 @@ def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:
     return f"{propose_name(wanted, names)}{lead} {', '.join(names[:_SHOWN])}{more}."
 
 
+def propose_text(name: str) -> str:
+    """Return a hint for text in double quotes, which are those of names."""
+    return f"Double quotes are for names: write '{name.replace(chr(39), chr(39) * 2)}' for text. "
+
+
 def propose_name(wanted: str, names: Iterable[str]) -> str:
     """Return a question that proposes the public name nearest to a misspelt one, with a space; "" if none is near."""
     from difflib import get_close_matches  # start-up: few statements are misspelt
 
-    known = {ascii_lower(name): name for name in names}
-    near = get_close_matches(ascii_lower(wanted), known, n=1, cutoff=_NEAR) if wanted else []
-    return f"Did you mean {known[near[0]]}? " if near and ascii_lower(wanted) != near[0] else ""
+    folded, known = ascii_lower(wanted), {ascii_lower(name): name for name in names}
+    if len(folded) < _SHORTEST or folded in known:
+        return ""
+    alike = [name for name in known if name[:1] == folded[:1]]  # a first letter is seldom wrong
+    cutoff = _NEAR_SHORT if len(folded) in _SHORT else _NEAR
+    near = get_close_matches(folded, alike, 1, cutoff) or get_close_matches(folded, known, 1, _NEARER)
+    return f"Did you mean {known[near[0]]}? " if near else ""

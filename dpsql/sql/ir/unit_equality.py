@@ -9,24 +9,31 @@ its own rows and changes no other row.
 A tie is a conjunct at the top of a condition, `a = b` of two unit columns of one type. Under OR, NOT, CASE or a
 function it need not hold in every row. Unit columns are recognized by identity, never by name. Text units are compared
 by their bytes, because a collation could treat two units as equal.
+
+Rows that name the same row of a table by its key, which a link of the policy declares unique, have the same unit, so
+SQL joins them by the key alone. The equality of their units is then added as a tie: where keys are unique it removes no
+row that has a unit, and where they are not, no row of two units is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpsql.sql.ir.scope import Scope, ScopeColumn
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.tree import Call, Cast, Collate, Expression
 from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
 
 __all__ = [
     "Pair",
+    "add_ties",
     "compare_by_bytes",
     "equate_units",
     "extract_unit_equalities",
+    "find_linked_units",
     "find_unit",
     "is_connected",
     "join_conjuncts",
+    "link_units",
     "split_conjuncts",
 ]
 
@@ -84,6 +91,55 @@ def extract_unit_equalities(
                 pairs.append((one.column, other.column))
                 break
     return join_conjuncts(parts), tuple(pairs)
+
+
+def add_ties(condition: Expression | None, pairs: Iterable[tuple[ScopeColumn, ScopeColumn]]) -> Expression | None:
+    """Return a condition and the equalities of these units."""
+    return join_conjuncts([*split_conjuncts(condition), *(equate_units(*pair) for pair in pairs)])
+
+
+def find_linked_units(
+    condition: Expression | None, left: Sequence[ScopeTable], *, right: Sequence[ScopeTable]
+) -> tuple[tuple[ScopeColumn, ScopeColumn], ...]:
+    """Return the units of tables of `left` and `right` that a condition joins by a key that a link leads to."""
+    pairs = list[tuple[ScopeColumn, ScopeColumn]]()
+    for part in split_conjuncts(condition):
+        if isinstance(part, Call) and part.function == "=":
+            pairs += link_units(part.arguments, left, right=right) or link_units(
+                part.arguments[::-1], left, right=right
+            )
+    return tuple(pairs)
+
+
+def link_units(
+    sides: Sequence[Expression], left: Sequence[ScopeTable], *, right: Sequence[ScopeTable]
+) -> list[tuple[ScopeColumn, ScopeColumn]]:
+    """Return the units of the tables of two sides that name the same row by its key; nothing for other sides."""
+    first, second = sides
+    found = []
+    for table, column in _find_keyed(first, left):
+        for other, named in _find_keyed(second, right):
+            one, two = _find_table_unit(table), _find_table_unit(other)
+            is_same = table is not other and not column.row_keys.isdisjoint(named.row_keys)
+            if is_same and one is not None and two is not None and _is_comparable(one, two):
+                found.append((one, two))
+    return found
+
+
+def _find_keyed(side: Expression, tables: Sequence[ScopeTable]) -> list[tuple[ScopeTable, ScopeColumn]]:
+    """Return the column that a side is, in its stored type or in the type it is read as, with its table."""
+    return [
+        (table, column)
+        for table in tables
+        for column in table.columns
+        if column.row_keys and find_unit(side, (column,)) is not None
+    ]
+
+
+def _find_table_unit(table: ScopeTable) -> ScopeColumn | None:
+    """Return the unit of a table, which is NULL only where its key is."""
+    units = [column for column in table.columns if column.is_unit]
+    return next((column for column in units if not column.absent), units[0] if units else None)
 
 
 def _is_comparable(one: ScopeColumn, other: ScopeColumn) -> bool:

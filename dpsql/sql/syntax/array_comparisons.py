@@ -1,6 +1,7 @@
 """Comparisons with the items of an array, as drivers and object-relational mappers write them.
 
     x = ANY (ARRAY['a', 'b']::text[])     x IN ('a', 'b')
+    x = ANY (['a', 'b'])                  x IN ('a', 'b')
     x <> ALL (ARRAY['a', 'b'])            x NOT IN ('a', 'b')
     x = ANY (SELECT y FROM t)             x IN (SELECT y FROM t)
     x = ANY ('{a,b}'), x = ANY ($1)       a call of `ANY_OF`, as the items are in the value
@@ -62,8 +63,10 @@ def _rewrite(tokens: list[Token], at: int, *, end: int, function: str) -> list[T
     kinds = [token.token_type.name for token in inner]
     if kinds == ["STRING"]:
         return [operator, _like(quantifier, "VAR", text=function), opening, *inner, closing]
-    if kinds[:2] == ["ARRAY", "L_BRACKET"] and kinds[-1] == "R_BRACKET" and len(kinds) > len(("ARRAY", "[", "]")):
-        items = inner[2:-1]
+    start = int(kinds[:1] == ["ARRAY"])
+    is_list = kind_of(inner, start) == "L_BRACKET" and find_closing(inner, start) == len(inner)
+    if is_list and len(inner) > start + len(("[", "]")):
+        items = inner[start + 1 : -1]
     elif is_subquery([opening, *inner], 0):
         items = inner
     else:

@@ -24,6 +24,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import Clause, Name, Option
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
+from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.options import read_options, split_options
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
@@ -95,7 +96,7 @@ def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tupl
 
     Raises `Refusal` for any other statement; one `of_duckdb` may also begin with FROM, VALUES or TABLE.
     """
-    tokens = type_date_calls(statement, normalize_row_limits(list(statement.tokens)))
+    tokens = type_date_calls(statement, normalize_group_lists(normalize_row_limits(list(statement.tokens))))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     explained = bool(tokens) and _is(tokens[0], "explain")
@@ -334,7 +335,7 @@ def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
         if kinds in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]):
             yield at - 2
         else:
-            yield at - (before == "ALL" and kinds[0] != "GROUP_BY")
+            yield at - (before == "ALL" and kinds[0] not in {"GROUP_BY", "ORDER_BY"})
 
 
 def _ends_query(tokens: list[Token], at: int) -> bool:

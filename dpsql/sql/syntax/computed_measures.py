@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Unsupported
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.item_alias import find_alias
 from dpsql.sql.syntax.monotone_terms import find_direction
 from dpsql.sql.syntax.private_spans import Slice
 from dpsql.sql.syntax.token_scan import (
@@ -52,9 +53,9 @@ _HOISTED = frozenset(["count", "sum", "avg"])
 _SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
-_ENDS_OPERAND = frozenset(["R_PAREN", "R_BRACKET", "END", "IDENTIFIER", "VAR", "NUMBER", "STRING"])
-_NO_ALIAS = frozenset(["precision", "zone"])
-_NOT_A_COLUMN_AFTER = frozenset(["DOT", "DCOLON", "ALIAS", *_ENDS_OPERAND])
+_NOT_A_COLUMN_AFTER = frozenset(
+    ["DOT", "DCOLON", "ALIAS", "R_PAREN", "R_BRACKET", "END", "IDENTIFIER", "VAR", "NUMBER", "STRING"]
+)
 _NOT_A_COLUMN_BEFORE = frozenset(["L_PAREN", "STRING"])
 _AROUND_ANY = (
     frozenset(["", "L_PAREN", "COMMA", "ORDER_BY", "PARTITION_BY"]),
@@ -328,6 +329,8 @@ class _Block:
         if end != start + 1:
             return None
         text, kind = self.tokens[start].text, kind_of(self.tokens, start)
+        if kind == "ALL":  # the first of them decides
+            return self.items[0]
         if kind == "NUMBER":
             at = int(text) if _INTEGER.fullmatch(text) else 0
             return self.items[at - 1] if 0 < at <= len(self.items) else None
@@ -640,12 +643,7 @@ def _read_block(statement: Statement, tokens: list[Token]) -> _Block | None:
 def _read_item(tokens: list[Token], span: Span) -> _Item:
     """Return an item of the select list, with its alias, with AS or without."""
     start, end = span
-    expression, alias = end, ""
-    last, before = kind_of(tokens, end - 1), kind_of(tokens, end - 2)
-    if end - start > _CHAIN and before == "ALIAS":
-        expression, alias = end - 2, tokens[end - 1].text
-    elif end - start > 1 and last in {"VAR", "IDENTIFIER"} and before in _ENDS_OPERAND:
-        is_unit = is_word(tokens, end - 3, words={"interval"}) or is_word(tokens, end - 1, words=_NO_ALIAS)
-        if not is_unit:
-            expression, alias = end - 1, tokens[end - 1].text
+    at = find_alias(tokens, span)
+    alias = "" if at is None else tokens[at].text
+    expression = end if at is None else at - (kind_of(tokens, at - 1) == "ALIAS")
     return _Item(start, expression, alias, end, list(find_calls(tokens, (start, expression))))

@@ -12,11 +12,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
+from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
+from dpsql.sql.syntax.standard_calls import normalize_standard_calls
 from dpsql.sql.syntax.stated_bounds import STATED, normalize_stated_bounds
 
 if TYPE_CHECKING:
@@ -120,7 +122,14 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
 _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
+_GROUPING_SETS = frozenset(["rollup", "cube", "grouping sets", "grouping", "grouping_id"])
 _MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
+_INSTEAD = {
+    "mean": "Write AVG(x).",
+    **dict.fromkeys(["count_if", "countif"], "Write COUNT(*) FILTER (WHERE x > 1), with the condition in it."),
+    **dict.fromkeys(["to_timestamp", "to_date"], "Write try_strptime(x, '%Y-%m-%d'), with the format of the text."),
+    "overlay": "Write left(x, 2) || 'new' || substring(x, 6), with the characters to keep before and behind.",
+}
 _VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
 
@@ -131,8 +140,8 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    tokens = normalize_stated_bounds(statement, normalize_array_comparisons(normalize_misread_forms(statement, tokens)))
-    settled = list[Token]()
+    tokens = normalize_standard_calls(normalize_misread_forms(statement, tokens), statement)
+    tokens, settled = normalize_stated_bounds(statement, normalize_array_comparisons(tokens)), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]
@@ -162,6 +171,8 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
             besides=everything if inside else aggregates,
         )
         if new_kind in _TYPED:
+            if kinds[index + 2] == "WITH" and kinds[index] == "DCOLON":  # TIME ZONE
+                raise _no_zone(statement, token)
             _check_sizes(statement, token, kind=new_kind, rest=kinds[index + 2 : index + 7])
         same = (new_kind, text) == (kind, token.text)
         settled.append(
@@ -216,9 +227,12 @@ def _word(
         return _TYPES[word], token.text
     if token.text == STATED:
         return "VAR", token.text
+    _check_unsupported(statement, token, word=word, calls=calls, after=after)
     known = word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS
     if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
+    if word == "all" and previous == "ORDER_BY":
+        return "VAR", EVERY_COLUMN
     if kind in _WORDS and _stands(kind, previous, calls=calls):
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
@@ -238,6 +252,14 @@ def _word(
     return "VAR", token.text
 
 
+def _check_unsupported(statement: Statement, token: Token, *, word: str, calls: bool, after: Token | None) -> None:
+    """Refuse grouping sets and time zones by their names."""
+    if word in _GROUPING_SETS and calls:
+        raise _no_grouping_sets(statement, token)
+    if word == "at" and after is not None and ascii_lower(after.text) == "time":
+        raise _no_zone(statement, token)
+
+
 def _stands(kind: str, previous: str, *, calls: bool) -> bool:
     """Say whether a keyword is a keyword at its position, and not a name."""
     match kind:
@@ -254,9 +276,26 @@ def _stands(kind: str, previous: str, *, calls: bool) -> bool:
     return True
 
 
+def _no_zone(statement: Statement, token: Token) -> Unsupported:
+    hint = "Shift a TIMESTAMP by its offset, ts + INTERVAL 1 HOUR, or ask the curator to store one in that zone."
+    reason = "A TIMESTAMP WITH TIME ZONE is not computed with, which AT TIME ZONE reads or makes."
+    return Unsupported("type", reason, hint=hint, place=statement.place(token))
+
+
+def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
+    hint = (
+        "Write a query for each grouping: one with GROUP BY a, b, one with GROUP BY a, and one without for the total."
+    )
+    reason = "ROLLUP, CUBE and GROUPING SETS are not supported in a private query."
+    return Unsupported("construct", reason, hint=hint, place=statement.place(token))
+
+
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
+    if word in EVERY_AGGREGATE:
+        reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."
+        return Refusal("not-row-local", reason, hint=_INSTEAD.get(word, _MEANING), place=statement.place(token))
     if word in REFUSED:
-        hint = _EACH_PARTITION if word in WINDOWS else _VOLATILE if word in {"random", "uuid"} else _MEANING
+        hint = _VOLATILE if word in {"random", "uuid"} else _EACH_PARTITION
         return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
     if word in INTERVAL_ENDS:
         reason = f"{word} is for the measures of a private query."
@@ -266,7 +305,7 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
         hint = "Write x = ANY (ARRAY['a', 'b']), x <> ALL (ARRAY['a', 'b']), or x IN ('a', 'b')."
         reason = "ANY and ALL compare with a list of values only, by = and <>."
         return Unsupported("construct", reason, hint=hint, place=statement.place(token))
-    hint = f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
+    hint = _INSTEAD.get(word, f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are.")
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 
@@ -290,11 +329,14 @@ def _check_order(statement: Statement, token: Token, *, around: tuple[str, str, 
         good = levels[-1] in _MAY_FOLLOW[kind]
         crossed = kind == "JOIN" and previous == "CROSS"
         levels[-1] = "FROM" if crossed or kind == "USING" else kind
+    if kind == "WITH" and not good and around[2] in {"ROLLUP", "CUBE"}:
+        raise _no_grouping_sets(statement, token)
     if not good:
+        is_qualify = kind == "QUALIFY" and len(levels) == 1
         raise Refusal(
             "syntax",
-            "This word is out of order here.",
-            hint=_EACH_PARTITION if kind == "QUALIFY" else _ORDER,
+            "QUALIFY has a place in subqueries alone." if is_qualify else "This word is out of order here.",
+            hint=_EACH_PARTITION if is_qualify else _ORDER,
             place=statement.place(token),
         )
 

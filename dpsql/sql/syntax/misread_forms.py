@@ -3,6 +3,7 @@
 DATE '2026-01-31'::VARCHAR       (DATE '2026-01-31')::VARCHAR    what is cast is the date
 FROM reads TABLESAMPLE 100%      FROM reads                      all rows, each once, by any method of percentages
 , LATERAL unnest([a, b])         , unnest([a, b])                it sees the tables before it either way
+day + INTERVAL '1 day' x         day + INTERVAL '1 day' AS x     x is no unit
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Unsupported
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.item_alias import is_alias_of_interval
 from dpsql.sql.syntax.split_statement import find_last_clause
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ def normalize_misread_forms(statement: Statement, tokens: list[Token]) -> list[T
         if width:
             at += width
             continue
+        if kinds[max(at - 2, 0)] == "INTERVAL" and is_alias_of_interval(tokens, at):
+            found.append(_like(tokens[at], "ALIAS", text="AS"))
         typed = is_typed_and_cast(tokens, kinds, at=at)
         found += _in_parentheses(tokens[at], tokens[at + 1]) if typed else [tokens[at]]
         at += 2 if typed else 1
@@ -56,6 +60,12 @@ def is_typed_and_cast(tokens: list[Token], kinds: list[str], *, at: int) -> bool
     if kinds[at + 1 : at + 3] != ["STRING", "DCOLON"] or kinds[at] == "IDENTIFIER":
         return False
     return ascii_lower(tokens[at].text) in _TYPED
+
+
+def _like(token: Token, kind: str, *, text: str) -> Token:
+    from sqlglot import Token, TokenType
+
+    return Token(TokenType[kind], text, token.line, token.col, token.start, token.end)
 
 
 def _in_parentheses(word: Token, text: Token) -> list[Token]:

@@ -15,7 +15,18 @@ MAX_LISTED = 256
 MAX_COMBINED = 32  # each is nested in the one before
 _LISTS = frozenset(["Select", "Group", "Order", "Window"])
 
-__all__ = ["is_unnest", "only", "pair_items_with_text", "parse", "place"]
+EVERY_COLUMN = "all\0columns"  # in ORDER BY ALL: a name that no statement can hold
+
+__all__ = [
+    "EVERY_COLUMN",
+    "find_every_column",
+    "is_unnest",
+    "only",
+    "pair_items_with_text",
+    "parse",
+    "place",
+    "read_direction",
+]
 
 
 def parse(statement: Statement, tokens: list[Token]) -> Node:
@@ -86,6 +97,24 @@ def only(statement: Statement, node: Node, *allowed: str) -> None:
             hint = "Leave this part out, or write it in another way."
             where = place(statement, node)
             raise Unsupported("construct", "This construct is not supported.", hint=hint, place=where)
+
+
+def find_every_column(statement: Statement, order: Node) -> Node | None:
+    """Return the term of ORDER BY ALL; None for another list."""
+    terms = order.expressions
+    (term, *others) = [term for term in terms if term.this.name == EVERY_COLUMN] or [None]
+    if term is None:
+        return None
+    if others or len(terms) > 1 or type(term.this).__name__ != "Column":
+        hint = "Write ORDER BY ALL alone, or name the columns: ORDER BY 1, 2."
+        raise Refusal("order", "ALL stands alone in ORDER BY.", hint=hint, place=place(statement, order))
+    only(statement, term, "this", "desc", "nulls_first")
+    return cast("Node", term)
+
+
+def read_direction(term: Node) -> tuple[bool, bool]:
+    """Return whether a term of ORDER BY falls, and whether it has NULL first."""
+    return bool(term.args.get("desc")), bool(term.args.get("nulls_first"))
 
 
 def is_unnest(node: Node) -> bool:

@@ -12,26 +12,30 @@ share, makes two of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["EXPLICIT", "ImpliedClause", "PrivateNames", "StandardSQL", "add_clause", "find_implied_clauses"]
+__all__ = [
+    "EXPLICIT",
+    "ImpliedClause",
+    "PrivateNames",
+    "StandardSQL",
+    "add_clause",
+    "find_ending",
+    "find_implied_clauses",
+]
 
-_AGGREGATES = frozenset("count sum avg min max".split())
-_SUMMARIES = _AGGREGATES | frozenset(
-    "any_value approx_count_distinct arg_max arg_min array_agg bool_and bool_or count_if count_star first group_concat "
-    "histogram last list listagg max_by median min_by mode percentile_cont percentile_disc product quantile "
-    "quantile_cont quantile_disc stddev stddev_pop stddev_samp string_agg var_pop var_samp variance".split()
-)  # what makes one row of several around a private query
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _AFTER_ROWS = frozenset(["GROUP_BY", "HAVING", "WINDOW", "QUALIFY", *_AFTER_GROUPS])
@@ -91,7 +95,7 @@ def find_implied_clauses(
 
     `parameter` gives the value bound to a parameter.
     """
-    tokens = normalize_row_limits(list(statement.tokens))
+    tokens = normalize_group_lists(normalize_row_limits(list(statement.tokens)))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     private, found, blocks = set(names.tables), list[_Block](), sorted(_find_blocks(tokens), key=lambda each: each.end)
@@ -112,6 +116,19 @@ def find_implied_clauses(
         around = _find_summary(tokens, block, blocks=blocks, k=clause.k)
         clauses.append(clause if around is None else replace(clause, around=statement.place(around)))
     return clauses
+
+
+def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
+    """Return where TOP k PRIVATE would end a SELECT with groups, whose tokens these are; nothing for another SELECT."""
+    kinds, depth, outside = [token.token_type.name for token in tokens], 0, list[int]()
+    for at, kind in enumerate(kinds):
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        outside += [at] * (not depth)
+    grouped = [at for at in outside if kinds[at] == "GROUP_BY" or kinds[at - 1 : at + 1] == ["SELECT", "DISTINCT"]]
+    if not grouped:
+        return []
+    end = next((at for at in outside if at > grouped[-1] and kinds[at] in _AFTER_GROUPS), len(kinds))
+    return [ImpliedClause(tuple(tokens), tokens[0], end, is_total=False, k=k, may_be_all=False)]
 
 
 def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
@@ -230,7 +247,7 @@ def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k
             is_group = kinds.get(at) in {"GROUP_BY", "HAVING"} or (
                 at == block.start + 1 and kinds.get(at) == "DISTINCT"
             )
-            if is_group or _is_aggregate(tokens, at, names=_SUMMARIES):
+            if is_group or _is_aggregate(tokens, at):
                 return tokens[at]
         order = next((at for at in block.own if kinds[at] == "ORDER_BY"), None)
         limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
@@ -244,9 +261,9 @@ def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k
     return None
 
 
-def _is_aggregate(tokens: list[Token], at: int, *, names: frozenset[str] = _AGGREGATES) -> bool:
+def _is_aggregate(tokens: list[Token], at: int) -> bool:
     """Say whether tokens[at] is an aggregate that is called, and is no window."""
-    if ascii_lower(tokens[at].text) not in names or tokens[at].token_type.name == "IDENTIFIER":
+    if ascii_lower(tokens[at].text) not in EVERY_AGGREGATE or tokens[at].token_type.name == "IDENTIFIER":
         return False
     if at + 1 >= len(tokens) or tokens[at + 1].token_type.name != "L_PAREN":
         return False

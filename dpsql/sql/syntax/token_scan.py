@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.lexer import Statement, ascii_lower
 
 if TYPE_CHECKING:
@@ -32,17 +33,7 @@ Span = tuple[int, int]  # positions of the first token, and of the one behind th
 OPENINGS = frozenset(["L_PAREN", "L_BRACKET", "L_BRACE"])
 CLOSINGS = frozenset(["R_PAREN", "R_BRACKET", "R_BRACE"])
 _NAMES = frozenset(["VAR", "IDENTIFIER"])
-AGGREGATES = frozenset(  # of DuckDB, with the macros that are made of them
-    "any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_max_nulls_last "
-    "arg_min arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and "
-    "bool_or combine_aggr corr count count_if count_star countif covar_pop covar_samp decimal_average entropy favg "
-    "first fsum geomean geometric_mean group_concat grouping grouping_id histogram histogram_exact kahan_sum kurtosis "
-    "kurtosis_pop last list listagg lttb mad max max_by mean median min min_by mode percentile_cont percentile_disc "
-    "product quantile quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope "
-    "regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum "
-    "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg weighted_avg "
-    "columns".split()
-)
+AGGREGATES = EVERY_AGGREGATE | {"columns"}  # COLUMNS(*) stands for several
 
 
 @dataclass(frozen=True, slots=True)
