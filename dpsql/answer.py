@@ -273,7 +273,7 @@ class Answer:
 
     @property
     def note(self) -> str:
-        """Words to stand beside the rows: groups that SQL promises and a ranking leaves out, and `bound_note`; or ""."""
+        """Words to stand beside the rows: what a ranking leaves out of the groups that SQL means, and `bound_note`."""
         return "; ".join(filter(None, [self.receipt.list_note, self.bound_note]))
 
     def notes(self) -> list[str]:

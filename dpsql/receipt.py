@@ -81,11 +81,12 @@ class Receipt:
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
-    released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, `cut` which
-    time buckets a bound in WHERE cuts, and `list_note` where SQL promises more groups than a ranking returns, or a SELECT
-    around it computes from these alone. `legs` says what each part of a mechanism of several parts did, and `charged_to`
-    in words which values of a column were charged, "" where values have no budgets. So many names that were `known`
-    from earlier answers took part without a threshold. `total` is the number of units in all groups that counts share.
+    released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
+    time buckets a bound in WHERE cuts. `list_note` says that SQL promises more groups than a ranking returns, or that a
+    SELECT around it computes from these. `legs` says what each part of a mechanism of several parts did, and
+    `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that were
+    `known` from earlier answers took part without a threshold. `total` is the number of units in all groups that counts
+    share.
     `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
     receipts of each as `parts`, and no total of its own.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.list_notes import describe_cut, describe_released, has_all_groups
+from dpsql.sql.analysis.list_notes import ListReading, describe_cut, describe_released, has_all_groups
 from dpsql.sql.analysis.ranked_statements import refuse_computation
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
@@ -76,16 +76,20 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
         if every is None:
             raise
         return every
-    query = _inner(found)
+    return _replace_inner(found, _note_groups(clause, _inner(found), by=by))
+
+
+def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReading) -> PrivateQuery:
+    """Return a ranking that notes which groups SQL promises besides; refuse what a SELECT computes from all of them."""
     if has_all_groups(query):
-        return found
+        return query
     if clause.around is not None and clause.may_be_all:
         raise refuse_computation(by.statement, clause, clause.around, query=query, catalog=by.catalog)
     if clause.may_be_all:
-        note = describe_cut(query, clause.asked, catalog=by.catalog, max_k=by.max_k)
+        note = describe_cut(query, ListReading(clause.asked, by.max_k, clause.is_alone), catalog=by.catalog)
     else:
         note = describe_released(query) if clause.computes else ""
-    return _replace_inner(found, replace(query, list_note=note))
+    return replace(query, list_note=note)
 
 
 def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:

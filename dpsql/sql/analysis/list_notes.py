@@ -5,6 +5,8 @@ They depend on the text and the policy alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dpsql.dialects import write_name
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import Aggregate
@@ -12,7 +14,7 @@ from dpsql.sql.ir.statements import PrivateQuery, count_groups
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["describe_cut", "describe_released", "find_public_column", "has_all_groups"]
+__all__ = ["ListReading", "describe_cut", "describe_released", "find_public_column", "has_all_groups"]
 
 _MORE = 10  # times as many groups are proposed
 
@@ -25,21 +27,43 @@ def has_all_groups(query: PrivateQuery) -> bool:
     return known is not None and query.clause.k is not None and known <= query.clause.k
 
 
-def describe_cut(query: PrivateQuery, asked: int | None, *, catalog: Catalog, max_k: int) -> str:
-    """Return what an answer has of the groups that SQL promises, and what to write for others.
+@dataclass(frozen=True, slots=True)
+class ListReading:
+    """How a statement of standard SQL asks for a ranking: for so many groups, `asked`, None for all.
 
-    The statement asks for so many groups, None for all.
+    It may ask for `max_k`. `is_alone` says that it has no other private query, which could not stay without a clause.
     """
-    k = query.clause.k or 0
+
+    asked: int | None
+    max_k: int
+    is_alone: bool = True
+
+
+def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> str:
+    """Return what an answer has of the groups that SQL promises, and what to write for others."""
+    k, asked = query.clause.k or 0, reading.asked
     rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
-    of = "all groups" if asked is None else f"the {asked:,} groups of LIMIT"
-    more = min(max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
-    hints = [f"LIMIT {k} for these alone"]
-    hints += [f"TOP {more} PRIVATE before ORDER BY for more"] if more > k else []
-    public = find_public_column(query, 0, catalog=catalog) if len(query.keys) == 1 and query.releases_counts else ""
-    hints += [f"ALL PRIVATE WITH (domain = '{public}') there for all of {public}"] if public else []
-    *most, last = hints
-    return f"the {k} {rank} of {of}; write {', '.join(most)}{' or ' if most else ''}{last}"
+    of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
+    hints = [f"{order}LIMIT {k} for these alone"] if (order := _write_order(query)) is not None else []
+    if reading.is_alone:
+        more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
+        where = "before ORDER BY" if query.order else "at the end of the query" if asked is None else "before LIMIT"
+        hints += [f"TOP {more} PRIVATE {where} for more"] if more > k else []
+        is_counted = len(query.keys) == 1 and query.releases_counts
+        public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
+        hints += [f"ALL PRIVATE WITH (domain = '{public}') there for all of {public}"] if public else []
+    found = f"the {k} {rank} of {of}"
+    *most, last = hints or [""]
+    return f"{found}; write {', '.join(most)}{' or ' if most else ''}{last}" if hints else found
+
+
+def _write_order(query: PrivateQuery) -> str | None:
+    """Return the ORDER BY that LIMIT needs, "" where it needs none; None where the measure has no name to order by."""
+    if not query.order or query.outputs[query.order[0].output].key is None:
+        return ""
+    names = [each.name for each in query.outputs if each.key is None and not each.measure and each.divisor is None]
+    name = next(iter(names), "")
+    return f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
 
 
 def describe_released(query: PrivateQuery) -> str:

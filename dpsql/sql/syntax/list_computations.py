@@ -86,7 +86,7 @@ def find_computation(
 
 def _find_absence(tokens: list[Token], inner: SelectBlock) -> int | None:
     """Return where a statement asks which groups are not there."""
-    for at in (*range(inner.start), *range(inner.end, len(tokens))):
+    for at in [*range(inner.start), *range(inner.end, len(tokens))]:
         ahead = [token.token_type.name for token in tokens[at : at + 4]]
         is_absence = ahead[:2] == ["NOT", "EXISTS"] or ahead == ["NOT", "IN", "L_PAREN", "SELECT"]
         if is_absence or ahead[0] in {"INTERSECT", "ANTI"} or (ahead[0] == "EXCEPT" and ahead[1:2] != ["L_PAREN"]):

@@ -25,6 +25,7 @@ from dpsql.sql.syntax.token_scan import (
     is_subquery,
     is_word,
     kind_of,
+    split_at,
     split_commas,
 )
 
@@ -134,7 +135,7 @@ def _read_window(tokens: list[Token], over: int, *, named: Mapping[str, _Over]) 
         found = named.get(ascii_lower(tokens[over + 1].text) if over + 1 < len(tokens) else "", _Over())
     inside = (opening + 1, close - 1)
     arguments = tuple(split_commas(tokens, inside)) if inside[1] > inside[0] else ()
-    has_order = any(kind_of(tokens, at) in {"ORDER_BY", "DISTINCT"} for at in range(*inside))
+    has_order = kind_of(tokens, inside[0]) == "DISTINCT" or len(split_at(tokens, inside, kinds={"ORDER_BY"})) > 1
     return Window(
         start=max(0, opening - 1),
         end=end,

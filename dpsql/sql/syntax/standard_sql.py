@@ -70,7 +70,7 @@ class ImpliedClause:
     LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant; `asked` is what it asks
     for, None without one. `select` is the token that the private query begins with. `around` is what a SELECT around it
     computes that its first groups do not decide, and `computes` says that one computes anything of its rows. The
-    `ranking` has its columns.
+    `ranking` has its columns, and `is_alone` says that no other query of the statement is private.
     """
 
     tokens: tuple[Token, ...]
@@ -84,6 +84,7 @@ class ImpliedClause:
     computes: bool = False
     ranking: Ranking | None = None
     limit: int | None = None  # position of what LIMIT says
+    is_alone: bool = True
 
 
 def find_implied_clauses(
@@ -117,7 +118,7 @@ def find_implied_clauses(
         clause = _describe(tokens, block, asked=asked, default_k=default_k)
         if len(blocks) > 1 and not clause.is_total:
             clause = _describe_around(statement, clause, block, blocks=blocks)
-        clauses.append(clause)
+        clauses.append(clause if len(found) == 1 else replace(clause, is_alone=False))
     return clauses
 
 
