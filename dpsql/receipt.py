@@ -84,9 +84,9 @@ class Receipt:
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
     time buckets a bound in WHERE cuts. `list_note` says that SQL promises more groups than a ranking returns, or that a
     SELECT around it computes from these. `legs` says what each part of a mechanism of several parts did, and
-    `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that were
-    `known` from earlier answers took part without a threshold. `total` is the number of units in all groups that counts
-    share.
+    `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that
+    were `known` from earlier answers took part without a threshold. `total` is the number of units in all groups that
+    counts share.
     `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
     receipts of each as `parts`, and no total of its own.
 

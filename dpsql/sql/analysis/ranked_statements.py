@@ -44,8 +44,8 @@ _SOURCE = "dpsql source"
 _STEPS = "Write this, which divides by a private total: {}"
 _PER = "Write this, which ranks the groups of each {}: {}"
 _PER_LATER = (
-    "For the first {k} of each {key} list the values of {key}. Ask for them first, if they are not public: {names}; then "
-    "write them into TOP {k} PRIVATE PER {key} WITH (partitions = ['...', '...']) at the end of the private query."
+    "For the first {k} of each {key} list the values of {key}. If they are not public, ask for them first: {names}; "
+    "then write them into TOP {k} PRIVATE PER {key} WITH (partitions = ['...', '...']) at the end of the private query."
 )
 _LISTED = "Write this, which computes it from the released rows: {}"
 
@@ -257,8 +257,8 @@ def write_per(
     if values:
         clause = f" TOP {k} PRIVATE PER {write_name(name)} WITH (partitions = {values})"
         return _PER.format(name, _edit(statement, [(*at, (clause if at[0] == at[1] else clause.strip(),))]))
-    tables = write_name(query.tables[0])
-    names = f"SELECT {write_name(name)} FROM {tables} GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"
+    table, listed = write_name(query.tables[0]), write_name(name)
+    names = f"SELECT {listed} FROM {table} GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"  # noqa: S608 - to paste
     return _PER_LATER.format(k=k, key=name, names=names)
 
 

@@ -18,6 +18,7 @@ from dpsql.sql.syntax.computed_measures import Ranking
 from dpsql.sql.syntax.ranked_windows import Direction, Window, is_decided, list_windows
 from dpsql.sql.syntax.select_blocks import (
     AGGREGATES,
+    SET_OPERATIONS,
     SelectBlock,
     find_cte_name,
     is_aggregate,
@@ -86,16 +87,18 @@ def find_computation(
 
 def _find_absence(tokens: list[Token], inner: SelectBlock) -> int | None:
     """Return where a statement asks which groups are not there."""
-    for at in [*range(inner.start), *range(inner.end, len(tokens))]:
-        ahead = [token.token_type.name for token in tokens[at : at + 4]]
-        is_absence = ahead[:2] == ["NOT", "EXISTS"] or ahead == ["NOT", "IN", "L_PAREN", "SELECT"]
-        if is_absence or ahead[0] in {"INTERSECT", "ANTI"} or (ahead[0] == "EXCEPT" and ahead[1:2] != ["L_PAREN"]):
-            return at
-        if ahead[0] == "EXCEPT" and kind_of(tokens, at + 2) == "SELECT":
-            return at
-        if ahead[:3] == ["ALL", "L_PAREN", "SELECT"] and kind_of(tokens, at - 1) not in {"UNION", "EXCEPT", "SELECT"}:
-            return at
-    return None
+    positions: list[int] = [*range(inner.start), *range(inner.end, len(tokens))]
+    return next((at for at in positions if _is_absence(tokens, at)), None)
+
+
+def _is_absence(tokens: list[Token], at: int) -> bool:
+    ahead = [token.token_type.name for token in tokens[at : at + 4]]
+    if ahead[:2] == ["NOT", "EXISTS"] or ahead == ["NOT", "IN", "L_PAREN", "SELECT"]:
+        return True
+    if ahead[:3] == ["ALL", "L_PAREN", "SELECT"]:  # as in x > ALL (SELECT ...)
+        return kind_of(tokens, at - 1) not in {*SET_OPERATIONS, "SELECT"}
+    is_list = ahead[:2] == ["EXCEPT", "L_PAREN"] and kind_of(tokens, at + 2) != "SELECT"  # of columns
+    return ahead[0] in {"INTERSECT", "ANTI", "EXCEPT"} and not is_list
 
 
 def _reads_alone(tokens: list[Token], block: SelectBlock, *, inner: SelectBlock, blocks: Sequence[SelectBlock]) -> bool:
@@ -107,7 +110,7 @@ def _reads_alone(tokens: list[Token], block: SelectBlock, *, inner: SelectBlock,
         return False
     if kind_of(tokens, first + 1) != "L_PAREN":
         return last > first + 1 and ascii_lower(tokens[first + 1].text) == (find_cte_name(tokens, inner) or None)
-    between = [each for each in blocks if each != block and each != inner and block.start < each.start < inner.start]
+    between = [each for each in blocks if each not in (block, inner) and block.start < each.start < inner.start]
     return first < inner.start < last and not any(inner.end <= each.end for each in between)
 
 
