@@ -9,6 +9,7 @@ Each is the analyst's own text, with a part of it replaced.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ _REASON = (
 )
 _AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT", "OFFSET", "SEMICOLON", "UNION", "INTERSECT", "EXCEPT"])
 _SOURCE = "dpsql source"
+_BEFORE = re.compile(rf"(?<=[\s(]) (?={RELEASED}\.)")
+_BEHIND = re.compile(rf'({RELEASED}\."[^"]*") (?=[\s,)])')
 _STEPS = "Write this, which divides by a private total: {}"
 _PER = "Write this, which ranks the groups of each {}: {}"
 _PER_LATER = (
@@ -87,19 +90,22 @@ class RankedSelect:
         return [None if at is None else query.outputs[at].key for at in window.partition]
 
     def _write_hint(self, found: Sequence[RankedWindow], query: PrivateQuery) -> str:
+        clause = query.clause
+        if clause.terms is not None:
+            return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
         counts_rows = all(table.counts_rows for table in self.catalog.tables if table.name in query.tables)
         has_totals = all(window.total and (counts_rows or "pairs" not in str(window.total[-1])) for window in found)
-        if has_totals and query.clause.terms is None:
+        if has_totals and query.domain is None and query.partitions is None:
             return _STEPS.format(self._write_shares(found))
-        if all(window.is_ranked and window.partition == found[0].partition for window in found):
-            (key, *others) = self._list_keys(found[0], query) or [None]
-            can_change = query.clause.terms is None and query.clause.per is None and not query.clause.options
-            if key is not None and not others and can_change and len(query.keys) > 1:
+        is_at_end = self.clause is not None or _is_at_end(self.statement, query)
+        keys = self._list_keys(found[0], query)
+        is_ranked = all(window.is_ranked and window.partition == found[0].partition for window in found)
+        if is_ranked and is_at_end and len(keys) == 1 and not clause.options and clause.per is None:
+            (key,) = keys
+            if key is not None and len(query.keys) > 1:
                 return self._write_per(found, query, key=key)
-        if query.clause.terms is not None:
-            return (
-                f"Leave it out, or write it in a SELECT around this one, which then ends with LIMIT {query.clause.k}."
-            )
+        if not is_at_end and (clause.options or clause.per is not None):
+            return "Leave it out, or write the clause behind GROUP BY: then the refusal says what to paste."
         return _LISTED.format(self._write_listed(query))
 
     def _write_shares(self, found: Sequence[RankedWindow]) -> str:
@@ -144,17 +150,14 @@ class RankedSelect:
         outer, _ = self.computed.write([output.name for output in query.outputs], source=_SOURCE)
         ending: Parts = (f" GROUP BY ALL ORDER BY measure_1 DESC LIMIT {query.clause.k}",)
         if self.clause is None:
-            start, end = _find_characters(self.statement, query)
-            ending = (" GROUP BY ALL ", Slice(start, _find_clause_end(self.statement, start, end), ()))
+            ending = (" GROUP BY ALL ", _copy_clause(self.statement, query))
         inner = _write(self.statement, (*self.computed.inner, *ending))
-        text = _write(self.statement, outer)
+        text = _BEHIND.sub(r"\1", _BEFORE.sub("", _write(self.statement, outer)))
         for number in range(1, self.computed.number_of_measures + 1):
             text = text.replace(f'"{name_measure(number)}"', f"measure_{number}")
-        text = text.replace(f'"{_SOURCE}" AS {RELEASED}', f"({inner}) AS released").replace(
-            f" {RELEASED}.", " released."
-        )
+        text = text.replace(f'"{_SOURCE}" AS {RELEASED}', f"({inner}) AS released").replace(f"{RELEASED}.", "released.")
         start, end = self.span.start, self.span.end
-        return _edit(self.statement, [(start, end, (f" {text} ".strip() if not start else f" {text} ",))])
+        return _edit(self.statement, [(start, end, (f" {text} ",))])
 
 
 def refuse_computation(
@@ -320,6 +323,25 @@ def _find_characters(statement: Statement, query: PrivateQuery) -> tuple[int, in
         start = statement.text.index("\n", start) + 1
     start += place.column - 1
     return start, start + len(place.fragment)
+
+
+def _is_at_end(statement: Statement, query: PrivateQuery) -> bool:
+    """Say whether a clause is written behind the query, neither behind SELECT nor in HAVING."""
+    start, end = _find_characters(statement, query)
+    first = next((at for at, token in enumerate(statement.tokens) if token.start == start), 0)
+    before = kind_of(list(statement.tokens), first - 1)
+    return before not in {"SELECT", "HAVING"} and ascii_lower(statement.text[start:end]).split()[:1] in (
+        ["top"],
+        ["limit"],
+    )
+
+
+def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:
+    """Return the clause of a query, with PER and its options."""
+    if not query.clause.options and query.clause.per is None:
+        return str(query.clause)
+    start, end = _find_characters(statement, query)
+    return Slice(start, _find_clause_end(statement, start, end), ())
 
 
 def _find_clause_end(statement: Statement, start: int, end: int) -> int:
