@@ -56,7 +56,7 @@ _NOT_A_COLUMN_AFTER = frozenset(["DOT", "DCOLON", "ALIAS", *_ENDS_OPERAND])
 _NOT_A_COLUMN_BEFORE = frozenset(["L_PAREN", "STRING"])
 _AROUND_ANY = (
     frozenset(["", "L_PAREN", "COMMA", "ORDER_BY", "PARTITION_BY"]),
-    frozenset(["", "R_PAREN", "COMMA", "ASC", "DESC"]),
+    frozenset(["", "R_PAREN", "COMMA", "ASC", "DESC", "ORDER_BY"]),
 )
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping"])
 _INTEGER = re.compile(r"[0-9]{1,4}")
