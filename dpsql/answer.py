@@ -285,15 +285,20 @@ class Answer:
         """Words about the bounds of each unit and the buckets that WHERE cuts, to stand beside the values; or ""."""
         return "; ".join(filter(None, [self.receipt.bounds, self.receipt.cut])) if len(self) else ""
 
+    @property
+    def note(self) -> str:
+        """Words to stand beside the rows: what a ranking leaves out of the groups that SQL means, and `bound_note`."""
+        return "; ".join(filter(None, [self.receipt.list_note, self.bound_note]))
+
     def notes(self) -> list[str]:
-        """Return the lines that belong beside the rows: total, explanation of a short answer, receipt, bound, warnings.
+        """Return the lines that belong beside the rows: total, explanation of a short answer, receipt, note, warnings.
 
         >>> answer.notes()  # doctest: +ELLIPSIS
         ['... users in all groups (95 %: ...)', 'answered 2 of 2; used 5 % of the budget; ...']
         """
         warnings = [f"warning: {warning}" for warning in self.warnings]
         total = "" if self.total is None else str(self.total)
-        return [*filter(None, [total, self.explanation, str(self.receipt), self.bound_note]), *warnings]
+        return [*filter(None, [total, self.explanation, str(self.receipt), self.note]), *warnings]
 
     def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].
@@ -452,7 +457,7 @@ class Answer:
             measure=measure,
             level=level,
             threshold=self._find_threshold(),
-            notes=[note for note in (self.bound_note, str(self.receipt)) if note],
+            notes=[note for note in (self.note, str(self.receipt)) if note],
             times=times,
         )
         return draw(chart, axes)

@@ -83,7 +83,7 @@ def _encode_notes(answer: Answer) -> dict[str, object]:
     return {
         "bounded_by": answer.bounded_by,
         "total": encode_total(answer.total),
-        "note": answer.bound_note,
+        "note": answer.note,
         "explanation": answer.explanation,
         "warnings": list(answer.warnings),
     }
@@ -125,6 +125,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "more": receipt.more,
         "read_as": receipt.read_as,
         "cut": receipt.cut,
+        "list_note": receipt.list_note,
         "legs": receipt.legs,
         "charged_to": receipt.charged_to,
         "known": receipt.known,

@@ -82,9 +82,11 @@ class Receipt:
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
     released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did, and `charged_to`
-    in words which values of a column were charged, "" where values have no budgets. So many names that were `known`
-    from earlier answers took part without a threshold. `total` is the number of units in all groups that counts share.
+    time buckets a bound in WHERE cuts. `list_note` says that SQL promises more groups than a ranking returns, or that a
+    SELECT around it computes from these. `legs` says what each part of a mechanism of several parts did, and
+    `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that
+    were `known` from earlier answers took part without a threshold. `total` is the number of units in all groups that
+    counts share.
     `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
     receipts of each as `parts`, and no total of its own.
 
@@ -120,6 +122,7 @@ class Receipt:
     bounded_by: int | None = None
     bounds: str = ""
     cut: str = ""
+    list_note: str = ""
     legs: str = ""
     charged_to: str = ""
     known: int = 0
@@ -148,6 +151,7 @@ class Receipt:
             bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
             bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
+            list_note="; ".join(dict.fromkeys(each.list_note for each in parts if each.list_note)),
             legs="",
             charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
             known=sum(each.known for each in parts),

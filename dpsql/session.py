@@ -80,6 +80,7 @@ class Session:
             own.engine.accepts_pattern,
             clock=own.clock,
             default_k=own.terms.limits.default_k,
+            max_k=own.terms.limits.max_k,
             parser=planning.EvaluatorParser(own.evaluator),
         )
         self._free_answers = planning.FreeAnswers(
@@ -566,6 +567,7 @@ class Session:
             bounded_by=drawn.bounded_by,
             bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
             cut=plan.query.cut,
+            list_note=plan.query.list_note,
             legs=released.legs,
             charged_to=self._describe_charged(plan),
             known=drawn.known,

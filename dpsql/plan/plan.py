@@ -200,6 +200,7 @@ class Plan(NotebookRepr):
             *(("warning", warning) for warning in self.warnings),
             *([("needs", self.needs)] if self.needs else []),
             *([("read as", str(self.query.clause))] if self.query.clause.implied else []),
+            *([("note", self.query.list_note)] if self.query.list_note else []),
             ("mechanism", self.mechanism),
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),

@@ -41,7 +41,14 @@ def build_catalog(engine: Engine, policy: Policy) -> Catalog:
 
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
     """
-    return Catalog(tuple(_known_table(engine, policy, name=name) for name in policy.tables), engine.dialect)
+    tables = (_known_table(engine, policy, name=name) for name in policy.tables)
+    return Catalog(
+        tuple(replace(each, counts_rows=_counts_rows(policy.tables[each.name])) for each in tables), engine.dialect
+    )
+
+
+def _counts_rows(table: object) -> bool:
+    return isinstance(table, PrivateTable) and table.bounds.rows is not None
 
 
 def may_be_unit(type_: str) -> bool:

@@ -249,7 +249,7 @@ def _encode_receipt(answer: Answer) -> str:
         "used": float(receipt.used),
         "bounded_by": answer.bounded_by,
     }
-    full = json.dumps({**brief, "note": answer.bound_note, "explanation": answer.explanation})
+    full = json.dumps({**brief, "note": answer.note, "explanation": answer.explanation})
     return full if len(full) <= _MAX_RECEIPT else json.dumps(brief)
 
 

@@ -12,13 +12,14 @@ from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.implied_query import read_implied
+from dpsql.sql.analysis.implied_query import ImpliedReading, read_implied
 from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, not_private
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
     check_header,
     find_implied,
+    note_released,
     read_private,
     set_terms,
 )
@@ -166,7 +167,10 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted.clause is not None:
         check_header(asked)
-        return check_explicit(asked, read_private(asked.sources(asked.statement), lifted))
+        found = check_explicit(asked, read_private(asked.sources(asked.statement), lifted))
+        if isinstance(found, WrappedQuery):
+            return replace(found, inner=note_released(asked, found.inner))
+        return found
     try:
         return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
@@ -189,7 +193,8 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
                 raise
         raise refused
 
-    return read_implied(implied[0], read, header=asked.header)
+    reading = ImpliedReading(asked.statement, asked.catalog, standard.max_k, asked.header)
+    return read_implied(implied[0], read, by=reading)
 
 
 def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:

@@ -31,10 +31,10 @@ _VALUES = frozenset([type(None), bool, int, float, Decimal, str, bytes, date, ti
 class AnalysisCache:
     """The analysis of statements over one catalog; `read` raises what `analyze` does.
 
-    `default_k` is the number of keys where a statement that is read as private says none.
+    `default_k` is the number of keys where a statement that is read as private says none, and `max_k` the largest one.
     """
 
-    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_default_k", "_kept", "_parser")
+    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_default_k", "_kept", "_max_k", "_parser")
 
     def __init__(
         self,
@@ -43,12 +43,14 @@ class AnalysisCache:
         *,
         clock: Clock,
         default_k: int,
+        max_k: int = 1_000,
         parser: SelectParser | None = None,
     ) -> None:
         self._catalog = catalog
         self._accepts_pattern = accepts_pattern
         self._clock = clock
         self._default_k = default_k
+        self._max_k = max_k
         self._parser = parser
         self._kept: dict[Hashable, Asked] = {}
 
@@ -87,7 +89,7 @@ class AnalysisCache:
             parameters=parameters,
             accepts_pattern=self._accepts_pattern,
             clock=clock,
-            standard=StandardSQL(implicit, self._default_k),
+            standard=StandardSQL(implicit, self._default_k, self._max_k),
             parser=self._parser,
             postgres=postgres,
         )

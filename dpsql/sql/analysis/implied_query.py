@@ -7,16 +7,20 @@ frequent ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.list_notes import ListReading, describe_cut, describe_released, has_all_groups
+from dpsql.sql.analysis.ranked_statements import refuse_computation
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.lexer import Statement
 from dpsql.sql.syntax.computed_measures import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 
-__all__ = ["check_implied", "read_implied"]
+__all__ = ["ImpliedReading", "check_implied", "read_implied"]
 
 
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
@@ -30,13 +34,26 @@ class _Read(Protocol):
         """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
 
 
-def read_implied(
-    clause: ImpliedClause, read: _Read, *, header: PrivacyHeader | None = None, check: _Check | None = None
-) -> PrivateQuery | WrappedQuery:
-    """Return the private query that a statement implies, with the SELECT around it; `check` refuses a ranking.
+@dataclass(frozen=True, slots=True)
+class ImpliedReading:
+    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
+
+    `check` refuses a ranking.
+    """
+
+    statement: Statement
+    catalog: Catalog
+    max_k: int
+    header: PrivacyHeader | None = None
+    check: _Check | None = None
+
+
+def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | WrappedQuery:
+    """Return the private query that a statement implies, with the SELECT around it.
 
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
+    header = by.header
     groups = "" if header is None else header.groups
     if clause.is_total:
         return _mark(read(all_groups=False))
@@ -51,19 +68,28 @@ def read_implied(
         return every
     found = _mark(read(all_groups=False))
     try:
-        (check or check_implied)(found)
+        (by.check or check_implied)(found)
     except Refusal as error:
         every = None
-        if error.code == "order" and groups != "threshold" and not clause.may_be_all:
+        if error.code in {"order", "window"} and groups != "threshold" and not clause.may_be_all:
             every = _read_all(read)  # the first of all groups, in any order
         if every is None:
             raise
         return every
+    return _replace_inner(found, _note_groups(clause, _inner(found), by=by))
+
+
+def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReading) -> PrivateQuery:
+    """Return a ranking that notes which groups SQL promises besides; refuse what a SELECT computes from all of them."""
+    if has_all_groups(query):
+        return query
     if clause.around is not None and clause.may_be_all:
-        hint = f"End the inner query with LIMIT {clause.k}, or leave this out."
-        reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
-        raise Refusal("wrapping", reason, hint=hint, place=clause.around)
-    return found
+        raise refuse_computation(by.statement, clause, clause.around, query=query, catalog=by.catalog)
+    if clause.may_be_all:
+        note = describe_cut(query, ListReading(clause.asked, by.max_k, clause.is_alone), catalog=by.catalog)
+    else:
+        note = describe_released(query) if clause.computes else ""
+    return replace(query, list_note=note)
 
 
 def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
@@ -110,7 +136,10 @@ def _inner(found: PrivateQuery | WrappedQuery) -> PrivateQuery:
 def _mark(found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
     """Return the query with a clause that says that it was not written."""
     inner = _inner(found)
-    inner = replace(inner, clause=replace(inner.clause, implied=True))
+    return _replace_inner(found, replace(inner, clause=replace(inner.clause, implied=True)))
+
+
+def _replace_inner(found: PrivateQuery | WrappedQuery, inner: PrivateQuery) -> PrivateQuery | WrappedQuery:
     return replace(found, inner=inner) if isinstance(found, WrappedQuery) else inner
 
 

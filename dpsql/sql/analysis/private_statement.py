@@ -10,6 +10,7 @@ from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.group_domains import check_groups_known
 from dpsql.sql.analysis.implied_query import check_implied
+from dpsql.sql.analysis.list_notes import describe_released, has_all_groups
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
 )
@@ -18,6 +19,7 @@ from dpsql.sql.analysis.outer_select import answer_table, wrap_query
 from dpsql.sql.analysis.postgres_reading import find_numeric_sums
 from dpsql.sql.analysis.private_select import read_private_select
 from dpsql.sql.analysis.public_query import read_public
+from dpsql.sql.analysis.ranked_statements import computes_around
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
@@ -30,6 +32,7 @@ from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower
 from dpsql.sql.syntax.clause import (
     SplitStatement,
+    list_select_tokens,
 )
 from dpsql.sql.syntax.computed_measures import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
@@ -45,7 +48,15 @@ from dpsql.sql.syntax.standard_sql import (
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["AnalysisRequest", "check_explicit", "check_header", "find_implied", "read_private", "set_terms"]
+__all__ = [
+    "AnalysisRequest",
+    "check_explicit",
+    "check_header",
+    "find_implied",
+    "note_released",
+    "read_private",
+    "set_terms",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,14 @@ def check_explicit(
     if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
     return found
+
+
+def note_released(asked: AnalysisRequest, query: PrivateQuery) -> PrivateQuery:
+    """Return a query whose clause is written, noting that a SELECT around it computes from its rows if one does."""
+    tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
+    if has_all_groups(query) or not computes_around(asked.statement, tokens, query):
+        return query
+    return replace(query, list_note=describe_released(query))
 
 
 def check_header(asked: AnalysisRequest) -> None:

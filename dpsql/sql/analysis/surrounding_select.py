@@ -12,16 +12,18 @@ from functools import partial
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_select import SelectParser, find_ungrouped, read_evaluated
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.implied_query import check_implied, read_implied
+from dpsql.sql.analysis.implied_query import ImpliedReading, check_implied, read_implied
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
     check_header,
     find_implied,
+    note_released,
     read_private,
     set_terms,
 )
+from dpsql.sql.analysis.ranked_statements import RankedSelect
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.scope import propose_text
 from dpsql.sql.ir.statements import (
@@ -70,12 +72,16 @@ def read_surrounded(
     if spans:
         check_header(asked)
         found = [_read_span(asked, span, statement=statement) for span in spans]
-        for each in found:
+        for at, each in enumerate(found):
             check_explicit(asked, each.query, computed=each.computed)
+            _check_windows(asked, each)
+            if not each.span.is_main:
+                found[at] = replace(each, query=note_released(asked, each.query))
     else:
         implied = find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
-        found = [_read_implied_span(asked, clause, marks=marks, refused=refused) for clause in implied]
+        read = partial(_read_implied_span, asked, marks=marks, refused=refused, max_k=standard.max_k)
+        found = [read(clause) for clause in implied]
     mains = [each for each in found if each.span.is_main]
     if mains and mains[0].computed is None:
         if len(found) > 1:
@@ -199,7 +205,12 @@ def _read_plain(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
 
 
 def _read_implied_span(
-    asked: AnalysisRequest, clause: ImpliedClause, *, marks: Collection[int], refused: Refusal | Unsupported
+    asked: AnalysisRequest,
+    clause: ImpliedClause,
+    *,
+    marks: Collection[int],
+    refused: Refusal | Unsupported,
+    max_k: int,
 ) -> _Found:
     """Return the private query of an implied clause; raise `refused` where it is none."""
     read_spans = list[_Found]()
@@ -219,11 +230,19 @@ def _read_implied_span(
         return read_spans[0].query
 
     def check(found: PrivateQuery | WrappedQuery) -> object:
+        _check_windows(asked, read_spans[0], clause=clause)
         return check_implied(found, read_spans[0].computed)
 
-    query = read_implied(clause, read, header=asked.header, check=check)
+    reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
+    query = read_implied(clause, read, by=reading)
     assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
     return replace(read_spans[0], query=query)
+
+
+def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClause | None = None) -> None:
+    """Refuse a window of a private SELECT that needs groups which are not released."""
+    if found.computed is not None and found.computed.windows:
+        RankedSelect(asked.statement, asked.catalog, found.span, found.computed, clause).check(found.query)
 
 
 def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser) -> Parts:

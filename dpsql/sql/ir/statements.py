@@ -289,9 +289,10 @@ class PrivateQuery:
     table; the answer is the same without it. `private_tables` are all private tables, each by its path and its
     name. `reads_seconds` says that the text means another query a second later, because it calls now(). `names` of the
     keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is
-    worked out from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts. A query
-    with `charged_values` counts units of these values alone. With `reads_total` the number of units in any group is
-    read with the groups, and with a `group_cut` few of the groups below it.
+    worked out from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts, and
+    `list_note` what SQL means beyond the groups that rank first. A query with `charged_values` counts units of these
+    values alone. With `reads_total` the number of units in any group is read with the groups, and with a `group_cut`
+    few of the groups below it.
     """
 
     text: str
@@ -318,6 +319,7 @@ class PrivateQuery:
     names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     cut: str = field(default="", compare=False)
+    list_note: str = field(default="", compare=False)
     charged_values: ChargedValues | None = None
     reads_total: bool = field(default=False, compare=False)
     group_cut: GroupCut | None = field(default=None, compare=False)

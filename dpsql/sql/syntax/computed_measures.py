@@ -25,7 +25,8 @@ from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.item_alias import find_alias
 from dpsql.sql.syntax.monotone_terms import find_direction
-from dpsql.sql.syntax.private_spans import Slice
+from dpsql.sql.syntax.private_spans import Parts, Slice
+from dpsql.sql.syntax.ranked_windows import Direction, RankedWindow, Window, is_decided, list_windows
 from dpsql.sql.syntax.token_scan import (
     AGGREGATES,
     CLOSINGS,
@@ -46,9 +47,9 @@ from dpsql.sql.syntax.token_scan import (
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["ComputedSelect", "name_measure", "split_measures"]
+__all__ = ["RELEASED", "ComputedSelect", "Ranking", "name_measure", "read_ranking", "split_measures"]
 
-_RELEASED = '"dpsql released"'
+RELEASED = '"dpsql released"'
 _HOISTED = frozenset(["count", "sum", "avg"])
 _SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
@@ -59,7 +60,7 @@ _NOT_A_COLUMN_AFTER = frozenset(
 _NOT_A_COLUMN_BEFORE = frozenset(["L_PAREN", "STRING"])
 _AROUND_ANY = (
     frozenset(["", "L_PAREN", "COMMA", "ORDER_BY", "PARTITION_BY"]),
-    frozenset(["", "R_PAREN", "COMMA", "ASC", "DESC"]),
+    frozenset(["", "R_PAREN", "COMMA", "ASC", "DESC", "ORDER_BY"]),
 )
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping"])
 _INTEGER = re.compile(r"[0-9]{1,4}")
@@ -108,7 +109,8 @@ class ComputedSelect:
     `number_of_keys` columns are keys. `items` are the columns of the SELECT around it: its text and name, which is None
     for a key that is passed on under the name that it has. `rest` follows FROM. With `is_other_order`, LIMIT takes the
     first rows in an order that is neither that of a measure nor of a key; `tests_others` says that HAVING asks for more
-    than large values of the measure that ranks.
+    than large values of the measure that ranks, which is `ranked`. It has `windows`. `inner` is the private query up to
+    its WHERE, and `order` the first term of ORDER BY where that is worked out from a window.
     """
 
     tokens: list[Token]
@@ -120,6 +122,10 @@ class ComputedSelect:
     is_other_order: bool
     tests_others: bool
     words: tuple[Token, ...] = field(repr=False)
+    windows: tuple[RankedWindow, ...] = ()
+    ranked: Slice | None = None
+    inner: Parts = ()
+    order: Slice | None = None
 
     def write(self, outputs: Sequence[str], *, source: str) -> tuple[tuple[str | Slice, ...], list[str]]:
         """Return the SELECT around the private query, and its columns.
@@ -140,12 +146,34 @@ class ComputedSelect:
         found: list[str | Slice] = ["SELECT "]
         for parts, column in shown:
             found += [*([", "] if len(found) > 1 else []), *parts, f" AS {_quote(column)}"]
-        found += [f" FROM {_quote(source)} AS {_RELEASED}", *(_refer(each, refers) for each in self.rest)]
+        found += [f" FROM {_quote(source)} AS {RELEASED}", *(_refer(each, refers) for each in self.rest)]
         return tuple(found), [column for _, column in shown]
 
 
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Columns of a private SELECT that computes nothing: by their names in lower case, in their order.
+
+    `totals` are the private queries for the sum of each measure over all groups, `()` where there is none. `ranks` is
+    the name of the measure that ranks, "" without one, and `ranked` its text. `order` is the span of ORDER BY, with the
+    words, and `limit` the position of what LIMIT says.
+    """
+
+    keys: tuple[str, ...]
+    totals: Mapping[str, Parts]
+    ranks: str
+    ranked: Slice | None
+    order: Slice | None
+
+
+def read_ranking(statement: Statement, tokens: list[Token]) -> Ranking | None:
+    """Return the columns of a SELECT with measures, None for one that is read otherwise."""
+    block = _read_block(statement, tokens)
+    return None if block is None else block.rank()
+
+
 def _qualify(column: str) -> str:
-    return f" {_RELEASED}.{_quote(column)} "
+    return f" {RELEASED}.{_quote(column)} "
 
 
 def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
@@ -191,7 +219,8 @@ class _Block:
                 self.calls.append(call)
         outside = [item for item in self.items if not item.is_key and not self._is_measure(item)]
         terms = self._split("ORDER_BY")
-        if not self.measures or not (outside or self.hidden or "HAVING" in self.sections or terms):
+        around = {"HAVING", "WINDOW", "QUALIFY"} & self.sections.keys()
+        if not self.measures or not (outside or self.hidden or around or terms):
             return None
         shown = [item for item in self.items if item.is_key]
         spans = [*((item.start, item.end) for item in shown), *self.hidden]
@@ -213,7 +242,140 @@ class _Block:
             is_other_order=bool(terms) and ordering[0] is None and "LIMIT" in self.sections,
             tests_others=not self._asks_for_large(*self._section("HAVING")),
             words=tuple(self.tokens[self.select :]),
+            windows=tuple(self._list_windows()),
+            ranked=self._slice_ranked(),
+            inner=tuple(self._write_source(shown)),
+            order=self._find_computed_order(terms[0]) if terms else None,
         )
+
+    def rank(self) -> Ranking | None:
+        """Return the columns where the SELECT computes nothing."""
+        every = self._list_calls()
+        if every is None or not self._find_keys():
+            return None
+        shown = [item for item in self.items if item.is_key]
+        measured = [item for item in self.items if self._is_measure(item)]
+        if len(shown) + len(measured) < len(self.items):
+            return None
+        self.calls = every
+        for call in every:
+            words = self._spell(call.start, call.end)
+            measure = _Measure(words)
+            self.measures += [] if measure in self.measures else [measure]
+        self.keys = [_Key(self._spell(item.start, item.end), at) for at, item in enumerate(shown)]
+        orders = [self._find_order(term) for term in self._split("ORDER_BY")]
+        first = next((-1 - column for column, _ in orders if column is not None and column < 0), None)
+        ranked = self._find_ranked() if first is None else self.measures[first].words
+        ranks = next((item for item in measured if self._spell(item.start, item.end) == ranked), None)
+        start, end = self._section("ORDER_BY")
+        names = {id(item): ascii_lower(item.alias or self._name(item)) for item in self.items}
+        return Ranking(
+            keys=tuple(names[id(item)] for item in shown),
+            totals={names[id(item)]: tuple(self._write_total(item.calls[0], shown)) for item in measured},
+            ranks="" if ranks is None else names[id(ranks)],
+            ranked=None if ranks is None else self._slice(ranks.start, ranks.end),
+            order=self._slice(start - 1, end) if end else None,
+        )
+
+    def _slice(self, start: int, end: int) -> Slice:
+        return Slice(self.tokens[start].start, self.tokens[end - 1].end + 1, ())
+
+    def _find_ranked(self) -> tuple[Spelling, ...] | None:
+        """Return the measure that ranks: the first that is no average."""
+        return next((each.words for each in self.measures if each.words[0].text != "avg"), None)
+
+    def _slice_ranked(self) -> Slice | None:
+        ranked = self._find_ranked()
+        calls = [call for call in self.calls if self._spell(call.start, call.end) == ranked]
+        return self._slice(calls[0].start, calls[0].end) if calls else None
+
+    def _follow(self, span: Span) -> Direction | None:
+        """Return how an expression, or what an alias stands for, follows the measure that ranks."""
+        item = (
+            self._find_ordered(*span) if span[1] == span[0] + 1 and kind_of(self.tokens, span[0]) != "NUMBER" else None
+        )
+        start, end = span if item is None else (item.start, item.end)
+        while kind_of(self.tokens, start) == "L_PAREN" and find_closing(self.tokens, start) == end:
+            start, end = start + 1, end - 1
+        found = find_direction(self.tokens, (start, end))
+        if found is None or self._spell(found[0].start, found[0].end) != self._find_ranked():
+            return None
+        return Direction(found[1], is_exact=(found[0].start, found[0].end) == (start, end))
+
+    def _list_windows(self) -> Iterator[RankedWindow]:
+        """Yield the windows, and what the groups that rank first decide of them."""
+        spans = [(item.start, item.end, item.alias) for item in self.items]
+        spans += [(*self._section(name), "") for name in ("HAVING", "QUALIFY", "ORDER_BY")]
+        for start, end, alias in spans:
+            for window in list_windows(self.tokens, (start, end), definitions=self._section("WINDOW")):
+                yield RankedWindow(
+                    first=self.tokens[window.start],
+                    last=self.tokens[window.end - 1],
+                    is_ranked=is_decided(self.tokens, window, follow=self._follow),
+                    is_rank=window.is_rank,
+                    partition=tuple(map(self._find_partition, window.partition)),
+                    alias=ascii_lower(alias) if (window.start, window.end) == (start, end) else "",
+                    total=tuple(self._write_sum(window)),
+                )
+
+    def _find_partition(self, span: Span) -> int | None:
+        """Return the key that a term of PARTITION BY is, by its number; None for another one."""
+        item = self._find_ordered(*span) if kind_of(self.tokens, span[0]) != "NUMBER" else None
+        wanted = self._spell(*span) if item is None else self._spell(item.start, item.end)
+        return next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None)
+
+    def _write_sum(self, window: Window) -> Iterator[str | Slice]:
+        """Yield the private query for SUM(measure) OVER (), nothing for another window."""
+        inside = window.arguments[0] if len(window.arguments) == 1 else (0, 0)
+        is_total = window.name == "sum" and window.is_plain and not (window.order or window.partition or window.frame)
+        call = next((call for call in find_calls(self.tokens, inside) if (call.start, call.end) == inside), None)
+        item = self._find_ordered(*inside) if is_total and call is None else None
+        if item is not None and self._is_measure(item):
+            call = item.calls[0]
+        if is_total and call is not None and "HAVING" not in self.sections:
+            yield from self._write_total(call, [item for item in self.items if item.is_key])
+
+    def _write_total(self, call: Call, shown: list[_Item]) -> Iterator[str | Slice]:
+        """Yield the private query for the sum of a measure over all groups, nothing where it is none.
+
+        The numbers of units of all groups add up to the number of pairs of a unit and a group.
+        """
+        start, end = self._section("WHERE" if "WHERE" in self.sections else "FROM")
+        source = self._slice(self._section("FROM")[0] - 1, end)
+        if kind_of(self.tokens, call.start + 2) != "DISTINCT":
+            if not is_word(self.tokens, call.start, words={"avg"}):
+                yield from ("SELECT ", self._slice(call.start, call.end), " ", source)
+            return
+        close = find_closing(self.tokens, call.start + 1)
+        if close == call.end and start:
+            spans = [(item.start, item.end) for item in shown] + self.hidden
+            keys = [part for at, span in enumerate(spans, 1) for part in (", ", self._slice(*span), f" AS key_{at}")]
+            yield from ("SELECT COUNT(*) FROM (SELECT DISTINCT ", self._slice(call.start + 3, close - 1), *keys)
+            yield from (" ", source, ") AS pairs")
+
+    def _write_source(self, shown: list[_Item]) -> Iterator[str | Slice]:
+        """Yield a SELECT of keys and measures, up to its WHERE."""
+        yield "SELECT "
+        spans = [(item.start, item.whole) for item in shown] + self.hidden
+        for at, span in enumerate(spans):
+            yield from ((", ",) if at else ())
+            yield self._slice(*span)
+        for at, call in enumerate(self.calls):
+            yield from ((", ",) if spans or at else ())
+            yield from (self._slice(call.start, call.end), f" AS measure_{at + 1}")
+        yield " "
+        yield self._slice(
+            self._section("FROM")[0] - 1, self._section("WHERE" if "WHERE" in self.sections else "FROM")[1]
+        )
+
+    def _find_computed_order(self, term: Span) -> Slice | None:
+        """Return the first term of ORDER BY if it is a window, or computed from one, which falls with the measure."""
+        start, end, falls = self._cut_direction(term)
+        item = self._find_ordered(start, end)
+        inside = (start, end) if item is None else (item.start, item.end)
+        has_window = any(True for _ in list_windows(self.tokens, inside))
+        found = self._follow((start, end))
+        return self._slice(*term) if has_window and falls and found is not None and found.rises else None
 
     def _spell(self, start: int, end: int) -> tuple[Spelling, ...]:
         return tuple(spell(self.statement, token) for token in self.tokens[start:end])

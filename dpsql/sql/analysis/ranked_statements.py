@@ -1,0 +1,392 @@
+"""Statements to paste in place of one that computes from groups which a ranking does not have.
+
+    100.0 * COUNT(*) / SUM(COUNT(*)) OVER ()            100.0 * COUNT(*) / (SELECT COUNT(*) FROM reads)
+    ROW_NUMBER() OVER (PARTITION BY country ...) <= 3   ... TOP 3 PRIVATE PER country WITH (partitions = ...)
+    NTILE(4) OVER (ORDER BY COUNT(*) DESC)              SELECT NTILE(4) OVER ... FROM (... LIMIT 10) AS released
+
+Each is the analyst's own text, with a part of it replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.dialects import write_name
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.known_values import list_known_values
+from dpsql.sql.analysis.list_notes import find_public_column, has_all_groups
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import In, Literal, strip_casts
+from dpsql.sql.ir.unit_equality import split_conjuncts
+from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.computed_measures import RELEASED, ComputedSelect, name_measure
+from dpsql.sql.syntax.list_computations import Computation, find_computation
+from dpsql.sql.syntax.options import MAX_LISTED
+from dpsql.sql.syntax.private_spans import Parts, PrivateSpan, Slice
+from dpsql.sql.syntax.ranked_windows import RankedWindow, read_limit_of_rank
+from dpsql.sql.syntax.select_blocks import find_blocks
+from dpsql.sql.syntax.standard_sql import ImpliedClause
+from dpsql.sql.syntax.token_scan import find_calls, kind_of, spell
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["RankedSelect", "computes_around", "refuse_computation"]
+
+_REASON = (
+    "SQL computes this from all groups before it takes the first ones, and others than the first are not released."
+)
+_AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT", "OFFSET", "SEMICOLON", "UNION", "INTERSECT", "EXCEPT"])
+_SOURCE = "dpsql source"
+_BEFORE = re.compile(rf"(?<=[\s(]) (?={RELEASED}\.)")
+_BEHIND = re.compile(rf'({RELEASED}\."[^"]*") (?=[\s,)])')
+_STEPS = "Write this, which divides by a private total: {}"
+_PER = "Write this, which ranks the groups of each {}: {}"
+_PER_LATER = (
+    "For the first {k} of each {key} list the values of {key}. If they are not public, ask for them first: {names}; "
+    "then write them into TOP {k} PRIVATE PER {key} WITH (partitions = ['...', '...']) at the end of the private query."
+)
+_LISTED = "Write this, which computes it from the released rows: {}"
+
+_MANY = 1 << 62
+
+Edit = tuple[int, int, Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSelect:
+    """A private SELECT that ranks groups and computes with its measures, in its statement.
+
+    `clause` is what standard SQL implies; None where the clause is written.
+    """
+
+    statement: Statement
+    catalog: Catalog
+    span: PrivateSpan
+    computed: ComputedSelect
+    clause: ImpliedClause | None
+
+    def check(self, query: PrivateQuery) -> None:
+        """Refuse a window that the groups which rank first do not decide, with a statement to paste."""
+        if not self.computed.windows or has_all_groups(query):
+            return
+        per = None if query.partitions is None else query.partitions.key
+        found = [window for window in self.computed.windows if not self._is_decided(window, query, per=per)]
+        if found:
+            place = self.statement.place(found[0].first, found[0].last)
+            raise Refusal("window", _REASON, hint=self._write_hint(found, query), place=place)
+
+    def _is_decided(self, window: RankedWindow, query: PrivateQuery, *, per: int | None) -> bool:
+        if per is None:
+            return window.is_ranked and not window.partition
+        return window.is_ranked and set(self._list_keys(window, query)) == {per}
+
+    def _list_keys(self, window: RankedWindow, query: PrivateQuery) -> list[int | None]:
+        """Return the keys of the query in PARTITION BY."""
+        return [None if at is None else query.outputs[at].key for at in window.partition]
+
+    def _write_hint(self, found: Sequence[RankedWindow], query: PrivateQuery) -> str:
+        clause = query.clause
+        if clause.terms is not None:
+            return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
+        counts_rows = all(table.counts_rows for table in self.catalog.tables if table.name in query.tables)
+        has_totals = all(window.total and (counts_rows or "pairs" not in str(window.total[-1])) for window in found)
+        if has_totals and query.domain is None and query.partitions is None:
+            return _STEPS.format(self._write_shares(found))
+        is_at_end = self.clause is not None or _is_at_end(self.statement, query)
+        keys = self._list_keys(found[0], query)
+        is_ranked = all(window.is_ranked and window.partition == found[0].partition for window in found)
+        if is_ranked and is_at_end and len(keys) == 1 and not clause.options and clause.per is None:
+            (key,) = keys
+            if key is not None and len(query.keys) > 1:
+                return self._write_per(found, query, key=key)
+        if not is_at_end and (clause.options or clause.per is not None):
+            return "Leave it out, or write the clause behind GROUP BY: then the refusal says what to paste."
+        return _LISTED.format(self._write_listed(query))
+
+    def _write_shares(self, found: Sequence[RankedWindow]) -> str:
+        """Return the statement with private totals in place of windows."""
+        ending = " PRIVATE)" if self.clause is None else ")"
+        edits: list[Edit] = [(each.first.start, each.last.end + 1, ("(", *each.total, ending)) for each in found]
+        order, ranked = self.computed.order, self.computed.ranked
+        if order is not None and ranked is not None:
+            edits = [each for each in edits if not order.start <= each[0] < order.end]
+            edits.append((order.start, order.end, (ranked, " DESC")))
+        return _edit(self.statement, edits)
+
+    def _write_per(self, found: Sequence[RankedWindow], query: PrivateQuery, *, key: int) -> str:
+        """Return the statement with PER, or what comes before it where the values of the key are not known."""
+        tokens = list(self.statement.tokens)
+
+        def matches(at: int) -> int:
+            for window in found:
+                if tokens[at].start == window.first.start:
+                    return (
+                        next((end for end in range(at, len(tokens)) if tokens[end].start == window.last.start), at)
+                        - at
+                        + 1
+                    )
+                is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(window.alias)
+                if is_name and ascii_lower(tokens[at].text) == window.alias:
+                    return 1
+            return 0
+
+        k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or query.clause.k or 1
+        return write_per(self.statement, self.catalog, query, key=key, k=k, at=self._find_clause(query))
+
+    def _find_clause(self, query: PrivateQuery) -> tuple[int, int]:
+        """Return the characters where the clause stands, or belongs."""
+        if self.clause is None:
+            return _find_characters(self.statement, query)
+        end = self.clause.tokens[self.clause.at - 1].end + 1
+        return end, end
+
+    def _write_listed(self, query: PrivateQuery) -> str:
+        """Return the statement with the private query in FROM of what computes from it."""
+        outer, _ = self.computed.write([output.name for output in query.outputs], source=_SOURCE)
+        ending: Parts = (f" GROUP BY ALL ORDER BY measure_1 DESC LIMIT {query.clause.k}",)
+        if self.clause is None:
+            ending = (" GROUP BY ALL ", _copy_clause(self.statement, query))
+        inner = _write(self.statement, (*self.computed.inner, *ending))
+        text = _BEHIND.sub(r"\1", _BEFORE.sub("", _write(self.statement, outer)))
+        for number in range(1, self.computed.number_of_measures + 1):
+            text = text.replace(f'"{name_measure(number)}"', f"measure_{number}")
+        text = text.replace(f'"{_SOURCE}" AS {RELEASED}', f"({inner}) AS released").replace(f"{RELEASED}.", "released.")
+        start, end = self.span.start, self.span.end
+        return _edit(self.statement, [(start, end, (f" {text} ",))])
+
+
+def refuse_computation(
+    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+) -> Refusal:
+    """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
+    place = statement.place(clause.tokens[found.at])
+    if found.window is None:
+        reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
+        return Refusal(
+            "wrapping", reason, hint=_hint_around(statement, clause, found, query=query, catalog=catalog), place=place
+        )
+    place = statement.place(clause.tokens[found.window.start], clause.tokens[found.window.end - 1])
+    hint = _hint_around(statement, clause, found, query=query, catalog=catalog)
+    return Refusal("window", _REASON, hint=hint, place=place)
+
+
+def _hint_around(
+    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+) -> str:
+    if query.clause.terms is None:
+        shares = _write_shares_around(statement, clause, found)
+        if shares:
+            return _STEPS.format(shares)
+        per = _write_per_around(statement, clause, found, query=query, catalog=catalog)
+        if per:
+            return per
+    return f"End the inner query with LIMIT {clause.k}: {_write_limit(statement, clause)}"
+
+
+def _write_shares_around(statement: Statement, clause: ImpliedClause, found: Computation) -> str:
+    """Return the statement with a private total in place of SUM(n) OVER () or (SELECT SUM(n) FROM ranking)."""
+    tokens, ranking, block = list(clause.tokens), clause.ranking, found.block
+    if ranking is None or block is None or not found.is_direct:
+        return ""
+    if found.window is not None:
+        window = found.window
+        is_sum = window.name == "sum" and len(window.arguments) == 1 and window.is_plain
+        if not is_sum or window.partition or window.order or window.frame:
+            return ""
+        total = ranking.totals.get(ascii_lower(tokens[window.arguments[0][1] - 1].text), ())
+        edit: Edit = (tokens[window.start].start, tokens[window.end - 1].end + 1, ("(", *total, ")"))
+        return _edit(statement, [edit]) if total else ""
+    words = [token.token_type.name for token in tokens[block.start : found.at]]
+    calls = list(find_calls(tokens, (found.at, found.at + 1)))
+    call = [spell(statement, token).text for token in tokens[found.at : calls[0].end]] if calls else []
+    is_sum = words == ["SELECT"] and call[:2] == ["sum", "("] and len(call) in {4, 6} and call[-1] == ")"
+    total = ranking.totals.get(call[-2], ()) if is_sum else ()
+    end = tokens[block.end - 1].end + 1
+    after = {kind_of(tokens, at) for at in block.own if at > found.at}
+    if not total or after & {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"}:
+        return ""
+    named = next((at for at in block.own if kind_of(tokens, at) == "FROM"), block.end)
+    if named == calls[0].end:
+        return _edit(statement, [(tokens[block.start].start, end, total)])
+    alias = Slice(tokens[calls[0].end].start, tokens[named - 1].end + 1, ())
+    first = total[0] if isinstance(total[0], str) else ""
+    if first != "SELECT " or kind_of(tokens, calls[0].end) not in {"ALIAS", "VAR", "IDENTIFIER"}:
+        return ""
+    return _edit(statement, [(tokens[block.start].start, end, (first, total[1], " ", alias, " ", *total[3:]))])
+
+
+def _write_per_around(
+    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+) -> str:
+    """Return a hint with PER for RANK() OVER (PARTITION BY key ORDER BY measure DESC)."""
+    tokens, ranking, window = list(clause.tokens), clause.ranking, found.window
+    if ranking is None or window is None or not window.is_rank or len(window.partition) != 1 or len(query.keys) < 2:  # noqa: PLR2004 - one besides
+        return ""
+    name = ascii_lower(tokens[window.partition[0][1] - 1].text)
+    ordered = ascii_lower(tokens[window.order[0][0][1] - 1].text) if window.order and window.order[0][1] else ""
+    names = [ascii_lower(output.name) for output in query.outputs]
+    key = query.outputs[names.index(name)].key if name in names else None
+    if key is None or not found.is_direct or not ranking.ranks or ordered != ranking.ranks:
+        return ""
+    alias = _find_alias(tokens, window.end)
+
+    def matches(at: int) -> int:
+        if at == window.start:
+            return window.end - window.start
+        is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(alias)
+        return int(is_name and ascii_lower(tokens[at].text) == alias)
+
+    k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or clause.k
+    end = tokens[clause.at - 1].end + 1
+    return write_per(statement, catalog, query, key=key, k=k, at=(end, end))
+
+
+def _find_alias(tokens: list[Token], at: int) -> str:
+    at += kind_of(tokens, at) == "ALIAS"
+    return ascii_lower(tokens[at].text) if kind_of(tokens, at) in {"VAR", "IDENTIFIER"} else ""
+
+
+def write_per(
+    statement: Statement, catalog: Catalog, query: PrivateQuery, *, key: int, k: int, at: tuple[int, int]
+) -> str:
+    """Return a hint with PER a key: the statement, or how to find the values of the key first."""
+    name = next(output.name for output in query.outputs if output.key == key)
+    values = _find_partitions(query, catalog, key=key)
+    if values:
+        clause = f" TOP {k} PRIVATE PER {write_name(name)} WITH (partitions = {values})"
+        return _PER.format(name, _edit(statement, [(*at, (clause if at[0] == at[1] else clause.strip(),))]))
+    table, listed = write_name(query.tables[0]), write_name(name)
+    names = f"SELECT {listed} FROM {table} GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"  # noqa: S608 - to paste
+    return _PER_LATER.format(k=k, key=name, names=names)
+
+
+def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
+    """Return the values of a key as the option `partitions` takes them; "" where neither text nor policy has them."""
+    expression = query.keys[key]
+    known = list_known_values(expression, query.body, catalog=catalog)
+    for condition in split_conjuncts(query.body.where):
+        if known is None and isinstance(condition, In) and strip_casts(condition.argument) == strip_casts(expression):
+            bare = [strip_casts(choice) for choice in condition.choices]
+            known = tuple(each for each in bare if isinstance(each, Literal)) if len(bare) <= MAX_LISTED else None
+    if known:
+        bare = [strip_casts(each) for each in known]
+        texts = [str(each.value) for each in bare if isinstance(each, Literal) and each.value is not None]
+        return f"[{', '.join(_quote(text) for text in texts)}]"
+    public = find_public_column(query, key, catalog=catalog)
+    return _quote(public) if public else ""
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _write_limit(statement: Statement, clause: ImpliedClause) -> str:
+    """Return the statement with LIMIT in its ranking, in the order of the measure that ranks."""
+    tokens, ranking = clause.tokens, clause.ranking
+    if clause.limit is not None:
+        start, end = tokens[clause.limit].start, tokens[clause.limit].end + 1
+        return _edit(statement, [(start, end, (str(clause.k),))])
+    at = tokens[clause.at - 1].end + 1
+    order: Parts = () if ranking is None or ranking.ranked is None else (" ORDER BY ", ranking.ranked, " DESC")
+    if ranking is not None and ranking.order is not None:
+        return _edit(
+            statement, [(ranking.order.start, ranking.order.end, (*order[:0], *_lstrip(order), f" LIMIT {clause.k}"))]
+        )
+    return _edit(statement, [(at, at, (*order, f" LIMIT {clause.k}"))])
+
+
+def _lstrip(parts: Parts) -> Parts:
+    return (str(parts[0]).lstrip(), *parts[1:]) if parts else ()
+
+
+def computes_around(statement: Statement, tokens: list[Token], query: PrivateQuery) -> bool:
+    """Say whether a SELECT around a query whose clause is written computes from its rows."""
+    blocks = sorted(find_blocks(tokens), key=lambda each: each.end)
+    at, _ = _find_characters(statement, query)
+    inside = [each for each in blocks if tokens[each.start].start <= at and tokens[each.end - 1].end >= at]
+    inner = max(inside, key=lambda each: each.start, default=None)
+    if inner is None or len(blocks) == 1:
+        return False
+    return find_computation(tokens, inner, blocks=blocks, k=query.clause.k or _MANY) is not None
+
+
+def _find_characters(statement: Statement, query: PrivateQuery) -> tuple[int, int]:
+    """Return the characters at which a written clause stands."""
+    place = query.clause.place
+    start = 0
+    for _ in range(place.line - 1):
+        start = statement.text.index("\n", start) + 1
+    start += place.column - 1
+    return start, start + len(place.fragment)
+
+
+def _is_at_end(statement: Statement, query: PrivateQuery) -> bool:
+    """Say whether a clause is written behind the query, neither behind SELECT nor in HAVING."""
+    start, end = _find_characters(statement, query)
+    first = next((at for at, token in enumerate(statement.tokens) if token.start == start), 0)
+    before = kind_of(list(statement.tokens), first - 1)
+    return before not in {"SELECT", "HAVING"} and ascii_lower(statement.text[start:end]).split()[:1] in (
+        ["top"],
+        ["limit"],
+    )
+
+
+def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:
+    """Return the clause of a query, with PER and its options."""
+    if not query.clause.options and query.clause.per is None:
+        return str(query.clause)
+    start, end = _find_characters(statement, query)
+    return Slice(start, _find_clause_end(statement, start, end), ())
+
+
+def _find_clause_end(statement: Statement, start: int, end: int) -> int:
+    """Return where a clause ends with PER and its options."""
+    depth, last = 0, end
+    for token in statement.tokens:
+        if token.start < end:
+            continue
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if depth < 0 or (not depth and kind in _AFTER_CLAUSE):
+            break
+        last = token.end + 1
+    return max(last, start)
+
+
+def _edit(statement: Statement, edits: Iterable[Edit]) -> str:
+    """Return the statement with other text for some characters."""
+    parts, at = list[str | Slice](), 0
+    for start, end, replacement in sorted(edits, key=lambda each: each[:2]):
+        parts += [Slice(at, start, ()), *replacement]
+        at = end
+    text = _write(statement, (*parts, Slice(at, len(statement.text), ())))
+    return text.strip().rstrip(";").rstrip()
+
+
+def _write(statement: Statement, parts: Parts) -> str:
+    """Return text of the statement, in which each ? has its number: some may be there twice."""
+    marks = [token for token in statement.tokens if _is_mark(statement, token.text)]
+    numbers = {token.start: f"${number}" for number, token in enumerate(marks, 1)}
+    found = list[str]()
+    for part in parts:
+        if isinstance(part, str):
+            found.append(part)
+            continue
+        at = part.start
+        changes = [*part.replaced, *((start, start + 1, mark) for start, mark in numbers.items())]
+        for start, end, text in sorted(changes):
+            if at <= start < part.end:
+                found += [statement.text[at:start], text]
+                at = end
+        found.append(statement.text[at : part.end])
+    return "".join(found)
+
+
+def _is_mark(statement: Statement, text: str) -> bool:
+    value = statement.value(text)
+    return value is not None and value.kind == "parameter" and value.content == "?"
