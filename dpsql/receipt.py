@@ -86,8 +86,8 @@ class Receipt:
     in words which values of a column were charged, "" where values have no budgets. So many names that were `known`
     from earlier answers took part without a threshold, above an evidence line if `evident`, and `known_before` of the
     returned ones were among them, None where that was not stored. `total` is the number of units in all groups that
-    counts share. `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
-    receipts of each as `parts`, and no total of its own.
+    counts share. `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private
+    queries has the receipts of each as `parts`, and no total of its own.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')

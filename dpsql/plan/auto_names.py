@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from dpsql.errors import Refusal
 from dpsql.mechanisms import WEIGHT_STEPS
-from dpsql.plan.auto import assume_groups_per_unit
+from dpsql.mechanisms.known_names import find_line
+from dpsql.plan.auto import Prediction, assume_groups_per_unit, predict_need
 from dpsql.plan.mechanisms import MechanismPlan
 from dpsql.plan.mechanisms.evident_peeling import EvidentPeelingPlan
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
@@ -25,7 +26,7 @@ from dpsql.plan.mechanisms.peeling import PeelingPlan
 from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.sql.ir.statements import PrivateQuery
 
-__all__ = ["NAMES_PER_KEY", "choose_over_names"]
+__all__ = ["NAMES_PER_KEY", "choose_over_names", "predict_known_need"]
 
 NAMES_PER_KEY = 5
 _CONSIDERED = ("weighted_gaussian", "gaussian_histogram", "peeling")
@@ -71,3 +72,19 @@ def _measure_noise(mechanism_plan: MechanismPlan, query: PrivateQuery) -> float 
             groups = assume_groups_per_unit(weighted.max_groups_contributed)
             return query.measures[0].width * math.sqrt(weighted.variance * groups) / WEIGHT_STEPS
     return None
+
+
+def predict_known_need(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Prediction | None:
+    """Return how many units give a known name an even chance to reach its evidence line; None without a line."""
+    match mechanism_plan:
+        case EvidentPeelingPlan():
+            return predict_need(mechanism_plan, query)
+        case GaussianHistogramPlan(selection=histogram, known=known, evident=True):
+            line = float(find_line(histogram.variance, known))
+        case WeightedGaussianPlan(selection=weighted, known=known, evident=True):
+            groups = assume_groups_per_unit(weighted.max_groups_contributed)
+            weight = find_line(weighted.variance, known) / WEIGHT_STEPS
+            line = query.measures[0].width * weight * math.sqrt(groups)
+        case _:
+            return None
+    return Prediction(line, measure=query.measures[0])

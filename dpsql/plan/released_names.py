@@ -45,7 +45,10 @@ class ReleasedNames:
         combined = self.table.combine_chunks()
         with pa.ipc.new_stream(sink, combined.schema) as writer:
             writer.write_table(combined)
-        return hashlib.sha256(sink.getvalue() + (b" evident" if self.evident else b"")).hexdigest()
+        digest = hashlib.sha256(sink.getvalue())
+        if self.evident:
+            digest.update(b" evident")
+        return digest.hexdigest()
 
 
 def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt.NDArray[np.int64]:
