@@ -11,7 +11,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.counts_by_item import draw_measures, put_measures
 from dpsql.plan.mechanisms.evidence import leave_out_below_line
 from dpsql.plan.mechanisms.known_domain import count_candidates, read_domain
-from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_amount
+from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_amount, describe_noisy
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
@@ -81,8 +81,8 @@ class EvidentPeelingPlan:
         chosen = self.selection
         ended = f"BOTTOM stands at {describe_amount(query, chosen.find_bottom(self.known))}"
         if chosen.left(0):
-            gate = describe_amount(query, chosen.gate(0).height)
-            ended += f"; if it comes first, a gate asks for one name of a noisy {gate}, and if it opens others follow"
+            gate = describe_noisy(query, chosen.gate(0).height)
+            ended += f"; if it comes first, a gate asks for one name of {gate}, and if it opens others follow"
         return f"{ended}; {NO_ROW}"
 
 

@@ -178,8 +178,8 @@ def test_explain_says_where_the_line_is(session: Session) -> None:
     facts = dict(session.explain(ask()).facts())
     assert facts["domain"].startswith("60 names that earlier answers released")
     assert facts["evidence"] == (
-        "BOTTOM stands at 38.9 units; if it comes first, a gate asks for one name of a noisy 22 units, and if it opens "
-        "others follow; if no row has any of them, none is returned in 95 of 100 answers"
+        "BOTTOM stands at 38.9 units; if it comes first, a gate asks for one name of a noisy count of 22 units, and if "
+        "it opens others follow; if no row has any of them, none is returned in 95 of 100 answers"
     )
     assert facts["items at most"] == (
         "10 (charged: one for each key and count returned, for BOTTOM, and what the gate and the names behind it use)"
