@@ -129,6 +129,8 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "legs": receipt.legs,
         "charged_to": receipt.charged_to,
         "known": receipt.known,
+        "evident": receipt.evident,
+        "known_before": receipt.known_before,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
         "total": encode_total(receipt.total),

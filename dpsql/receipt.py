@@ -85,10 +85,10 @@ class Receipt:
     time buckets a bound in WHERE cuts. `list_note` says that SQL promises more groups than a ranking returns, or that a
     SELECT around it computes from these. `legs` says what each part of a mechanism of several parts did, and
     `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that
-    were `known` from earlier answers took part without a threshold. `total` is the number of units in all groups that
-    counts share.
-    `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
-    receipts of each as `parts`, and no total of its own.
+    were `known` from earlier answers took part without a threshold, above an evidence line if `evident`, and
+    `known_before` of the returned ones were among them, None where that was not stored. `total` is the number of units
+    in all groups that counts share. `loss` and `remaining` are in the currencies of the `certificate`. A statement with
+    several private queries has the receipts of each as `parts`, and no total of its own.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -126,6 +126,8 @@ class Receipt:
     legs: str = ""
     charged_to: str = ""
     known: int = 0
+    evident: bool = False
+    known_before: int | None = None
     parts: tuple[Receipt, ...] = ()
     total: Total | None = None
 
@@ -155,6 +157,8 @@ class Receipt:
             legs="",
             charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
             known=sum(each.known for each in parts),
+            evident=all(each.evident for each in parts if each.known),
+            known_before=None,
             parts=tuple(parts),
             total=None,
         )
@@ -192,6 +196,9 @@ class Receipt:
         if self.mechanism == NO_MECHANISM:
             return "no private row was read; nothing was charged"
         parts = [f"answered {self.answered} of {self.wanted}"]
+        if self.known and self.answered and self.known_before is not None:
+            before = "all" if self.known_before == self.answered else self.known_before or "none"
+            parts.append(f"{before} of them known before")
         if self.chosen == "k":
             parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
         if self.read_as:
@@ -222,7 +229,8 @@ class Receipt:
             return [*pairs, ("remaining", str(self.remaining)), *self._describe_data()]
         shared = "answers are shared among analysts; the guarantee is that of the data set"
         trial = "in memory, for trials: what was spent is forgotten when the session ends"
-        known = f"{self.known:,} that earlier answers released took part without a threshold"
+        line = "above a line that their noise alone passes in 1 of 20 answers" if self.evident else "rows or not"
+        known = f"{self.known:,} that earlier answers released took part without a threshold, {line}"
         facts = [
             ("charged", "" if self.replayed else self._describe_charge()),
             ("charged to", "" if self.replayed else self.charged_to),

@@ -571,6 +571,8 @@ class Session:
             legs=released.legs,
             charged_to=self._describe_charged(plan),
             known=drawn.known,
+            evident=drawn.evident,
+            known_before=released.known_before,
             total=None if (total := drawn.total) is None else Total(total.value, total.variance, plan.query.unit_name),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),

@@ -3,6 +3,7 @@
 from dpsql.mechanisms.base import Mechanism, NoisyRelease, Selection
 from dpsql.mechanisms.choose_k_bar import ChooseKBar
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
+from dpsql.mechanisms.evident_peeling import EvidenceGate, EvidentPeeling, EvidentSelection
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
 from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
@@ -33,6 +34,9 @@ __all__ = [
     "CountedSelection",
     "Discovery",
     "DomainDiscovery",
+    "EvidenceGate",
+    "EvidentPeeling",
+    "EvidentSelection",
     "FixedStableSelection",
     "FixedStableTopK",
     "FullHistogram",

@@ -2,6 +2,8 @@
 
 A name is known if the caller knows it without the data, or from earlier releases. Every known name gets noise, also one
 that no unit is in: to leave those out would tell, with certainty, that some unit is in the others (`maths.md` 9.4.1).
+Noise alone brings the largest of many names far. So known names may have to reach an evidence line, which is
+post-processing: the largest noise of all of them reaches it in 1 of 20 releases (`maths.md` 9.4.2).
 """
 
 from __future__ import annotations
@@ -13,15 +15,27 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.accounting import delta_of_each, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import COUNT_LIMIT, FullHistogram, LabelPosition
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.quantities import Delta
 
-__all__ = ["MANY", "NONE_KNOWN", "KnownValues", "release_beside_known"]
+__all__ = [
+    "FALSE_ALARM",
+    "MANY",
+    "NONE_KNOWN",
+    "KnownValues",
+    "find_line",
+    "keep_evident",
+    "release_beside_known",
+    "share_false_alarm",
+]
 
+FALSE_ALARM = Fraction(1, 20)  # probability that a known name is returned where no row has any of them
 MANY = 4_096  # known names from which most noise is drawn only in part
 KnownValues = npt.NDArray[np.int64]
 NONE_KNOWN: KnownValues = np.empty(0, np.int64)
@@ -39,6 +53,29 @@ def release_beside_known(
     passed = noisy_above(histogram, threshold, variance=variance, noise=noise)
     shifted = ((LabelPosition(len(known) + position), noisy) for position, noisy in passed)
     return NoisyRelease.leading([*_lead_known(known, k, variance=variance, noise=noise), *shifted], k)
+
+
+def share_false_alarm(names: int) -> float:
+    """Return with what probability the noise of each of so many names may reach the line, rounded down."""
+    return delta_of_each(Delta(FALSE_ALARM), names)
+
+
+def find_line(variance: Fraction, names: int) -> int:
+    """Return the least integer that the largest noise of so many names reaches with probability 0.05 at most.
+
+    The names are all that are known, whether a unit is in them or not.
+    """
+    return discrete_gaussian_offset(variance, share_false_alarm(names))
+
+
+def keep_evident(release: NoisyRelease, known: int, *, variance: Fraction) -> NoisyRelease:
+    """Return a release without those of its known names, which are the first `known` positions, below their line."""
+    if not known:
+        return release
+    line = find_line(variance, known)
+    pairs = zip(release.positions, release.counts, strict=True)
+    kept = [(position, noisy) for position, noisy in pairs if position >= known or noisy >= line]
+    return NoisyRelease(tuple(position for position, _ in kept), tuple(noisy for _, noisy in kept))
 
 
 def _check_known(known: KnownValues) -> None:

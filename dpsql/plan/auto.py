@@ -26,9 +26,10 @@ from fractions import Fraction
 from statistics import NormalDist
 
 from dpsql.errors import Refusal
-from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, Relay, WeightedGaussian
+from dpsql.mechanisms import WEIGHT_STEPS, EvidentPeeling, JointExponential, Peeling, Relay, WeightedGaussian
 from dpsql.plan.mechanisms import MechanismPlan
 from dpsql.plan.mechanisms.domain_discovery import DomainDiscoveryPlan
+from dpsql.plan.mechanisms.evident_peeling import EvidentPeelingPlan
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
 from dpsql.plan.mechanisms.joint import JointPlan
 from dpsql.plan.mechanisms.laplace_limited_domain import LaplaceLimitedDomainPlan
@@ -148,9 +149,17 @@ def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Predic
             return _predict_weighted(discovery.discovery, query)
         case PeelingPlan(selection=peeled):
             return _predict_known_domain(peeled, query, released=mechanism_plan.known)
+        case EvidentPeelingPlan(selection=evident):
+            return _predict_evident(evident, mechanism_plan.known)
         case JointPlan(selection=sequence):
             return _predict_known_domain(sequence, query, released=mechanism_plan.known)
     return None
+
+
+def _predict_evident(mechanism: EvidentPeeling, known: int) -> Prediction:
+    """Return the need of the most frequent of the known names: at BOTTOM, or at the gate, it has an even chance."""
+    bottom = float(mechanism.find_bottom(known))
+    return Prediction(min(bottom, float(mechanism.gate(0).height)) if mechanism.left(0) else bottom)
 
 
 def _predict_leaders(offset: Fraction | int, k_bar: int) -> Prediction:

@@ -67,7 +67,6 @@ _WITHOUT_TOTAL = frozenset([known_groups, gaussian_histogram, laplace_limited_do
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
-    "known": "Write known = false for a threshold for all names, or leave it out.",
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
@@ -294,6 +293,13 @@ def _check_no_mechanism(option: Option | None) -> None:
 def _check_words(query: PrivateQuery) -> None:
     """Refuse what is neither true nor false where a word must be, and counts to be shown otherwise where none are."""
     options = query.clause.options
+    known = options.get("known")
+    if known is not None and not (known.word and known.value in {"true", "false", "all"}):
+        hint = "Write known = false for a threshold for all names, known = all for names without rows, or leave it out."
+        raise Refusal("option", "known is true, false or all.", hint=hint, place=known.place)
+    if known is not None and known.value == "false" and isinstance(query.domain, ReleasedDomain):
+        reason = "known = false ignores the names to which domain = released restricts the query."
+        raise Refusal("option", reason, hint="Leave known out.", place=known.place)
     for name, hint in _WORDS.items():
         option = options.get(name)
         if option is not None and not (option.word and option.value in {"true", "false"}):

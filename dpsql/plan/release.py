@@ -55,8 +55,8 @@ class ReleaseTerms:
     The defaults of the policy may have changed since, so a stored release has its own. `partitions` is how many answers
     of at most `k` keys it consists of. `chooses` is that of the report of the mechanism, `bounded_by` the bound of the
     groups in which the counts count each unit. `counts` is the noise of the first measure, `others` that of the others.
-    So many names that were `known` from earlier answers took part. `total` is the released number of units, if there is
-    one.
+    So many names that were `known` from earlier answers took part, above an evidence line if `evident`.
+    `total` is the released number of units, if there is one.
     """
 
     mechanism: str
@@ -71,6 +71,7 @@ class ReleaseTerms:
     bounded_by: int | None
     others: tuple[CountNoise, ...] = ()
     known: int = 0
+    evident: bool = False
     total: NoisyTotal | None = None
 
     @classmethod
@@ -90,6 +91,7 @@ class ReleaseTerms:
             bounded_by=plan.count_bound,
             others=tuple(CountNoise(each.variance, each.scale) for each in plan.mechanism_plan.price.others),
             known=spec.rows.known,
+            evident=spec.rows.evident,
         )
 
     @property
@@ -123,6 +125,7 @@ class Release:
     `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order, doubled
     where their noise has parts; `rows` says which of its rows each row of the table is. `chosen` is the k or k_bar that
     the mechanism chose, where it was left to it. `legs` says what each part of a mechanism of several parts did.
+    `known_before` of the returned names were known from earlier answers, None where that was not stored.
     """
 
     table: pa.Table
@@ -134,6 +137,7 @@ class Release:
     stopped_at_bottom: bool
     chosen: int | None = None
     legs: str = ""
+    known_before: int | None = None
 
 
 def draw_places(plan: Plan, noise: Noise) -> Plan:
@@ -165,6 +169,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
         stopped_at_bottom=drawn.stopped_at_bottom,
         chosen=drawn.chosen,
         legs=drawn.legs,
+        known_before=sum(row < read.groups.known for row in drawn.rows),
     )
 
 

@@ -24,10 +24,12 @@ _NAN = "NaN"  # of a column of numbers, in which no text is
 class ReleasedNames:
     """Names of the keys of a query, each once: a column for each key, in the order of the plan, the oldest name first.
 
-    The order depends on earlier answers alone, so it may break ties.
+    The order depends on earlier answers alone, so it may break ties. Names that are not `evident` are returned whether
+    rows have them or not, as `known = all` says.
     """
 
     table: pa.Table
+    evident: bool = True
 
     @property
     def count(self) -> int:
@@ -36,14 +38,17 @@ class ReleasedNames:
 
     @property
     def digest(self) -> str:
-        """Digest of the names and of their order."""
+        """Digest of the names, of their order, and of what they need."""
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
         combined = self.table.combine_chunks()
         with pa.ipc.new_stream(sink, combined.schema) as writer:
             writer.write_table(combined)
-        return hashlib.sha256(sink.getvalue()).hexdigest()
+        digest = hashlib.sha256(sink.getvalue())
+        if self.evident:
+            digest.update(b" evident")
+        return digest.hexdigest()
 
 
 def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt.NDArray[np.int64]:

@@ -82,7 +82,8 @@ class NamesOfAccount:
         table = table.select([order.index(at) for at in range(len(keys))])
         if list(table.schema.types) != [arrow_type(key.type) for key in query.keys]:
             return query
-        return replace(query, names=ReleasedNames(table))
+        known = query.clause.options.get("known")
+        return replace(query, names=ReleasedNames(table, evident=known is None or known.value != "all"))
 
     def _read(self) -> None:
         """Read the answers that were stored since the last look."""
@@ -104,7 +105,7 @@ def _uses_names(query: PrivateQuery, *, by_default: bool) -> bool:
     if isinstance(query.domain, ReleasedDomain):
         return True
     is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
-    is_wanted = by_default if known is None else known.value == "true"
+    is_wanted = by_default if known is None else known.value != "false"
     return is_wanted and is_ranked and query.domain is None and query.partitions is None
 
 

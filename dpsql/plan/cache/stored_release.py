@@ -56,6 +56,7 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "bottom": release.stopped_at_bottom,
         "chosen": release.chosen,
         **({"legs": release.legs} if release.legs else {}),
+        **({"known_before": release.known_before} if release.terms.known else {}),
         "terms": _encode_terms(release.terms),
         "keys": identify_keys(plan.query),
     }
@@ -112,6 +113,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         stopped_at_bottom=known["bottom"],
         chosen=chosen,
         legs=known.get("legs", ""),
+        known_before=known.get("known_before"),
     )
 
 
@@ -143,7 +145,7 @@ def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
     if terms.others:
         known["others"] = [_encode_noise(each) for each in terms.others]
     if terms.known:
-        known["known"] = terms.known
+        known |= {"known": terms.known, "evident": terms.evident}
     if terms.total is not None:
         known["total"] = [terms.total.value, str(terms.total.variance)]
     return known
@@ -172,6 +174,7 @@ def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
         counts=None if known["counts"] is None else _decode_noise(known["counts"]),
         others=tuple(map(_decode_noise, known.get("others", ()))),
         known=known.get("known", 0),
+        evident=known.get("evident", False),
         total=None if (total := known.get("total")) is None else NoisyTotal(total[0], Fraction(total[1])),
     )
 

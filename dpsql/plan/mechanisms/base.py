@@ -139,7 +139,8 @@ class RowsRead:
     Each row has a count of at least `min_count` (None: any), and a weight of at least `min_weight` too if `weighted`.
     There are at most `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the
     number of further measures. So many names are `known`: their groups come first, 0 where no row has them, and the
-    rows of other names follow, or none if the known names take part `alone`. With a `cut` only groups that may be
+    rows of other names follow, or none if the known names take part `alone`. The known names are returned only if they
+    are `evident`, or in any case. With a `cut` only groups that may be
     released are returned, in words `left`; `places` are those that were drawn for it, None where none were. `listed`
     says that the statement lists the known names, and returns one other group at most.
     """
@@ -153,6 +154,7 @@ class RowsRead:
     others: int = 0
     known: int = 0
     alone: bool = False
+    evident: bool = False
     cut: LowerCut | None = None
     left: str = ""
     places: Places | None = None

@@ -16,7 +16,7 @@ from dpsql.mechanisms.base import Selection
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = ["add_counts", "add_others", "charge_by_item", "draw_measures", "draw_others", "pays_total"]
+__all__ = ["add_counts", "add_others", "charge_by_item", "draw_measures", "draw_others", "pays_total", "put_measures"]
 
 
 def pays_total(price: ItemLoss, k: int) -> bool:
@@ -79,7 +79,7 @@ def charge_by_item(
     rows = chosen.positions
     items = chosen.steps + price.count_items(len(rows))
     keys = MechanismOutput(rows, None, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
-    return _put_measures(keys, draw_measures(rows, price, groups=groups, noise=noise))
+    return put_measures(keys, draw_measures(rows, price, groups=groups, noise=noise))
 
 
 def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> tuple[tuple[int, ...], ...]:
@@ -95,10 +95,11 @@ def add_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise:
     items = price.count_items(len(keys.rows))
     loss = require_zcdp(keys.loss) + ZCDP(price.rho(items), Delta(0))
     counted = replace(keys, loss=loss, items=keys.items + items)
-    return _put_measures(counted, draw_measures(keys.rows, price, groups=groups, noise=noise))
+    return put_measures(counted, draw_measures(keys.rows, price, groups=groups, noise=noise))
 
 
-def _put_measures(keys: MechanismOutput, drawn: DrawnMeasures) -> MechanismOutput:
+def put_measures(keys: MechanismOutput, drawn: DrawnMeasures) -> MechanismOutput:
+    """Return what was drawn with the noisy values of its rows, if there are any."""
     if not drawn.values:
         return keys
     first, *others = drawn.values

@@ -9,6 +9,7 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
+from dpsql.mechanisms.known_names import find_line, keep_evident
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_others
 from dpsql.plan.mechanisms.measure_text import describe_known, describe_noisy, describe_spread, name_value
@@ -25,12 +26,13 @@ __all__ = ["GaussianHistogramPlan", "gaussian_histogram"]
 class GaussianHistogramPlan:
     """The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once.
 
-    So many names are `known`, and need no threshold.
+    So many names are `known`, and need no threshold, but a lower line if they are to be `evident`.
     """
 
     selection: GaussianHistogram
     price: ItemLoss
     known: int = 0
+    evident: bool = False
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -55,6 +57,7 @@ class GaussianHistogramPlan:
                 min_count=0 if self.known else 1,
                 others=len(query.measures) - 1,
                 known=self.known,
+                evident=self.evident,
                 cut=cut,
                 left=describe_cut(query, cut, weighted=False, known=self.known),
             ),
@@ -63,7 +66,7 @@ class GaussianHistogramPlan:
                 charged="paid at once, however many are returned"
                 + ("; one for each value of a further measure" if price.others else ""),
                 facts=(
-                    *describe_known(self.known),
+                    *self._describe_known(query),
                     ("threshold", f"{describe_noisy(query, threshold)}, independent of the other groups"),
                     ("noise", f"sigma {sigma} on the {name_value(query)} of every group; all groups are read"),
                 ),
@@ -71,11 +74,19 @@ class GaussianHistogramPlan:
             ),
         )
 
+    def _describe_known(self, query: PrivateQuery) -> tuple[tuple[str, str], ...]:
+        """Return what the known names need."""
+        if not self.evident:
+            return describe_known(self.known)
+        return describe_known(self.known, line=describe_noisy(query, find_line(self.selection.variance, self.known)))
+
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
         chosen, price = self.selection, self.price
         known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :], groups.read)
         drawn = chosen.release(others, noise, known=known)
+        if self.evident:
+            drawn = keep_evident(drawn, groups.known, variance=chosen.variance)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
         first = MechanismOutput(drawn.positions, drawn.counts, chosen.loss, items, stopped_at_bottom=stopped)
         return add_others(first, groups, price=price, noise=noise)
@@ -90,7 +101,8 @@ def gaussian_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
     bound, delta = request.bound(), request.delta
     try:
         rho, most = price.rho(price.joint_items(k)), request.most
-        return GaussianHistogramPlan(GaussianHistogram(rho, delta, k, bound, most), price, request.known)
+        mechanism = GaussianHistogram(rho, delta, k, bound, most)
+        return GaussianHistogramPlan(mechanism, price, request.known, request.evident)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

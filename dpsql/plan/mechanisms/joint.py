@@ -17,7 +17,8 @@ from dpsql.plan.mechanisms.base import (
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
-from dpsql.plan.mechanisms.peeling import count_candidates, read_candidates, read_domain
+from dpsql.plan.mechanisms.evidence import leave_out_below_line
+from dpsql.plan.mechanisms.known_domain import count_candidates, read_candidates, read_domain
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
@@ -30,12 +31,14 @@ __all__ = ["JointPlan", "joint"]
 class JointPlan:
     """The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item.
 
-    With `known` the domain is so many names that earlier answers released.
+    With `known` the domain is so many names that earlier answers released. If they are to be `evident`, those whose
+    counts are below a line are left out; without counts there is none.
     """
 
     selection: JointExponential
     price: ItemLoss
     known: int = 0
+    evident: bool = False
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -52,7 +55,7 @@ class JointPlan:
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            rows=read_domain(query, bound, known=self.known),
+            rows=read_domain(query, bound, known=self.known, evident=self.evident and counts is not None),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
@@ -70,7 +73,8 @@ class JointPlan:
         loss, items = self.selection.loss(chosen), self.selection.k if candidates.leaders else 0
         rows = tuple(order[position] for position in chosen.positions)
         keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=False)
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        drawn = add_counts(keys, groups, price=self.price, noise=noise)
+        return leave_out_below_line(drawn, self.selection.k) if self.evident else drawn
 
 
 def joint(request: MechanismRequest) -> JointPlan:
@@ -78,7 +82,8 @@ def joint(request: MechanismRequest) -> JointPlan:
     k, price = min(request.k, request.candidates()), request.price
     try:
         epsilon = Epsilon(sqrt_rounded_down(8 * price.rho(k).value))
-        return JointPlan(JointExponential(epsilon, k, request.most), price, request.known)
+        mechanism = JointExponential(epsilon, k, request.most)
+        return JointPlan(mechanism, price, request.known, request.evident)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

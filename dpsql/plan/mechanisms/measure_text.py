@@ -7,7 +7,17 @@ from fractions import Fraction
 from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 
-__all__ = ["describe_about", "describe_amount", "describe_known", "describe_noisy", "describe_spread", "name_value"]
+NO_ROW = "if no row has any of them, none is returned in 95 of 100 answers"
+
+__all__ = [
+    "NO_ROW",
+    "describe_about",
+    "describe_amount",
+    "describe_known",
+    "describe_noisy",
+    "describe_spread",
+    "name_value",
+]
 
 
 def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
@@ -50,11 +60,16 @@ def describe_spread(query: PrivateQuery, steps: float) -> str:
     return f"{_value_of(query.measures[0], steps):.1f}"
 
 
-def describe_known(known: int) -> tuple[tuple[str, str], ...]:
-    """Return how many names need no threshold, as lines of name and value; none where there are none."""
+def describe_known(known: int, *, line: str = "") -> tuple[tuple[str, str], ...]:
+    """Return how many names need no threshold, as lines of name and value; none where there are none.
+
+    `line` says what they need instead; "" for nothing.
+    """
     if not known:
         return ()
     names = "1 that an earlier answer released needs" if known == 1 else f"{known:,} that earlier answers released need"
+    if line:
+        return (("known names", f"{names} {line}, less than the threshold; {NO_ROW}"),)
     return (("known names", f"{names} no threshold, also with no unit at all"),)
 
 

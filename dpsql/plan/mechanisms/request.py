@@ -121,6 +121,11 @@ class MechanismRequest:
         """Number of names that are known from earlier answers and take part without threshold; 0 with min_units."""
         return 0 if self.query.names is None or self.min_units > 1 else self.query.names.count
 
+    @property
+    def evident(self) -> bool:
+        """Whether the known names that take part need evidence that some row has them."""
+        return self.known > 0 and self.query.names is not None and self.query.names.evident
+
     def candidates(self) -> int:
         """Return how many candidates the known domain has at most, k where only the database knows; refuse the rest.
 

@@ -17,6 +17,7 @@ from dpsql.mechanisms import (
     WeightedGaussian,
     unit_weight,
 )
+from dpsql.mechanisms.known_names import find_line, keep_evident
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.measure_text import describe_amount, describe_known
@@ -43,13 +44,15 @@ class WeightedGaussianPlan:
     """The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item.
 
     `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
-    alone: the counts that are released are then of all groups. So many names are `known`, and need no threshold.
+    alone: the counts that are released are then of all groups. So many names are `known`, and need no threshold, but a
+    lower line if they are to be `evident`.
     """
 
     selection: WeightedGaussian
     price: ItemLoss
     own_cap: bool
     known: int = 0
+    evident: bool = False
 
     @property
     def release_identity(self) -> tuple[object, object]:
@@ -77,23 +80,34 @@ class WeightedGaussianPlan:
                 min_weight=0 if self.known else 1,
                 others=len(query.measures) - 1,
                 known=self.known,
+                evident=self.evident,
                 cut=cut,
                 left=describe_cut(query, cut, weighted=True, known=self.known),
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
-                facts=(*describe_known(self.known), *describe_threshold(chosen, query)),
+                facts=(*self._describe_known(), *describe_threshold(chosen, query)),
                 threshold_offset=compute_threshold(chosen),
                 cap=OWN if self.own_cap else "",
             ),
         )
 
+    def _describe_known(self) -> tuple[tuple[str, str], ...]:
+        """Return what the known names need."""
+        if not self.evident:
+            return describe_known(self.known)
+        line = Fraction(find_line(self.selection.variance, self.known), WEIGHT_STEPS)
+        return describe_known(self.known, line=f"a noisy weight of {float(line):.1f}")
+
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys, in the order of their noisy weights, and then counts of them; equal weights come by position."""
         chosen, price = self.selection, self.price
         known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :], groups.read)
-        drawn = chosen.release(others, noise, known=known).positions
+        released = chosen.release(others, noise, known=known)
+        if self.evident:
+            released = keep_evident(released, groups.known, variance=chosen.variance)
+        drawn = released.positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         return add_counts(keys, groups, price=price, noise=noise)
 
@@ -142,7 +156,7 @@ def weighted_gaussian(request: MechanismRequest) -> WeightedGaussianPlan:
     bound, delta = request.bound(), request.delta
     try:
         mechanism = WeightedGaussian(price.rho(k), delta, k, bound)
-        return WeightedGaussianPlan(mechanism, price, request.own_cap, request.known)
+        return WeightedGaussianPlan(mechanism, price, request.own_cap, request.known, request.evident)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal

@@ -14,6 +14,7 @@ from dpsql.accounting import BudgetVector
 from dpsql.display import key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error
 from dpsql.plan.auto import Prediction, predict_need
+from dpsql.plan.auto_names import predict_known_need
 from dpsql.plan.mechanisms.measure_text import describe_about
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
@@ -52,6 +53,8 @@ def explain_short_answer(
         )
     if groups_by_unit(plan.query):
         return f"{lead} Each is a single {unit_noun(plan.query.unit_name)}: group by a column that many {units} share."
+    if plan.spec.rows.known:
+        return f"{lead} {_explain_known(plan, price)}"
     need = predict_need(plan.mechanism_plan, plan.query)
     if plan.query.measures[0].bounds is not None:
         known = f" {price} {describe_need(plan)}." if need is not None else ""
@@ -64,6 +67,20 @@ def explain_short_answer(
     ways = list(_list_ways(plan, [option.split()[0] for option in others], singular=singular))
     listed = " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
     return f"{lead} {sentence}{instead and f' ({instead})'}. To see more: {listed}."
+
+
+def _explain_known(plan: Plan, price: str) -> str:
+    """Return what known names need, and how to see more of them; the rest where only known names take part."""
+    many = describe_key(plan.query)[1]
+    need = predict_known_need(plan.mechanism_plan, plan.query)
+    needs = ""
+    if need is not None:
+        units = plural(unit_noun(plan.query.unit_name))
+        needs = f" {price} they need {describe_about(need.measure, need.units, units=units)}."
+    return (
+        f"{plan.spec.rows.known:,} {many} are known from earlier answers.{needs} To see more: raise epsilon, or write "
+        "known = all for noisy ones that perhaps no row has."
+    )
 
 
 def describe_need(plan: Plan) -> str:

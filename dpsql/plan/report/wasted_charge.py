@@ -32,7 +32,9 @@ def _find_waste(plan: Plan) -> Iterator[str]:
     if listed is not None and listed < _find_need(plan):
         whom = f"one {noun}" if listed == 1 else f"{listed} {plural(noun)}"
         shown = (
-            "what is returned is noise on known names" if plan.spec.rows.known else "nothing about so few is returned"
+            "what is returned is noise on known names"
+            if plan.spec.rows.known and not plan.spec.rows.evident
+            else "nothing about so few is returned"
         )
         condition = f"The condition on {shorten(query.unit_name)}"
         yield f"{condition} leaves at most {whom}, and {shown}. Leave the condition out."

@@ -141,6 +141,11 @@ class KnownNames(Protocol):
         """How many names there are, at least one."""
         ...
 
+    @property
+    def evident(self) -> bool:
+        """Whether they need evidence that some row has them (known = true), or are returned in any case (all)."""
+        ...
+
 
 def list_factors(domain: Domain) -> tuple[KeyDomain, ...]:
     """Return the domain of each key; names that were released have none of a single key."""

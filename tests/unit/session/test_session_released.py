@@ -63,20 +63,21 @@ def session() -> Session:
 
 @pytest.mark.parametrize("mechanism", [WEIGHTED, "mechanism = gaussian_histogram, max_groups_contributed = 4"])
 def test_known_names_need_no_threshold_and_take_part_without_rows(session: Session, mechanism: str) -> None:
-    """Of one unit with two names nothing could stand out: known names come, also one that no row has."""
-    query = top(10, f"{EXACT}, {mechanism}", where="WHERE user_id BETWEEN 750 AND 760 OR user_id = 5000")
+    """Of one unit with two names nothing could stand out: with known = all they come, also one that no row has."""
+    query = top(10, f"{EXACT}, {mechanism}, known = all", where="WHERE user_id BETWEEN 750 AND 760 OR user_id = 5000")
     plan = session.explain(query)
     assert plan.query.names is not None
     assert plan.query.names.count == 3
     answer = session.sql(query)
     assert dict(answer.fetchall()) == {"sun": 11, "moon": 11, "star": 0}
     assert answer.receipt.known == 3
-    assert ("known names", "3 that earlier answers released took part without a threshold") in answer.receipt.details()
+    told = "3 that earlier answers released took part without a threshold, rows or not"
+    assert ("known names", told) in answer.receipt.details()
 
 
 @pytest.mark.parametrize("mechanism", [WEIGHTED, "mechanism = gaussian_histogram, max_groups_contributed = 4"])
 def test_a_name_that_was_never_released_must_clear_the_threshold(session: Session, mechanism: str) -> None:
-    low = f"epsilon = 0.5, delta = 1e-9, {mechanism}"
+    low = f"epsilon = 0.5, delta = 1e-9, {mechanism}, known = all"
     plan = session.explain(top(10, low))
     assert plan.spec.report.threshold_offset > 5
     names = {name for _ in range(3) for name, _ in session.sql(top(10, f"{low}, fresh = true")).fetchall()}
@@ -86,7 +87,8 @@ def test_a_name_that_was_never_released_must_clear_the_threshold(session: Sessio
 def test_known_false_asks_a_threshold_of_all_names(session: Session) -> None:
     where = "WHERE user_id BETWEEN 750 AND 752"
     with_names, without = (
-        session.sql(top(3, f"epsilon = 0.5, {WEIGHTED}{also}", where=where)) for also in ("", ", known = false")
+        session.sql(top(3, f"epsilon = 0.5, {WEIGHTED}{also}", where=where))
+        for also in (", known = all", ", known = false")
     )
     assert len(with_names) == 3
     assert len(without) == 0
@@ -94,7 +96,7 @@ def test_known_false_asks_a_threshold_of_all_names(session: Session) -> None:
 
 
 def test_explain_says_how_many_names_are_known(session: Session) -> None:
-    facts = dict(session.explain(top(3, WEIGHTED)).facts())
+    facts = dict(session.explain(top(3, f"{WEIGHTED}, known = all")).facts())
     assert facts["known names"] == "3 that earlier answers released need no threshold, also with no unit at all"
     facts = dict(session.explain(top(3, "mechanism = limited_domain")).facts())
     assert facts["known names"] == "3 that earlier answers released; limited_domain uses none of them"
@@ -141,7 +143,7 @@ def test_the_domain_of_released_names_is_the_same_question_with_each_new_release
 
 @pytest.mark.parametrize("mechanism", ["", ", mechanism = peeling", ", mechanism = joint"])
 def test_the_domain_restricts_to_known_names(session: Session, mechanism: str) -> None:
-    answer = session.sql(top(10, f"{EXACT}, domain = released{mechanism}", where="WHERE user_id > 4000"))
+    answer = session.sql(top(10, f"{EXACT}, known = all, domain = released{mechanism}", where="WHERE user_id > 4000"))
     assert sorted(name for name, _ in answer.fetchall()) == ["moon", "star", "sun"]
     assert [n for _, n in answer.fetchall()] == [0, 0, 0]
 
@@ -166,8 +168,11 @@ def test_without_known_names_the_domain_is_refused_and_the_hint_works() -> None:
 
 
 def test_the_words_are_checked(session: Session) -> None:
-    with pytest.raises(Refusal, match="known is true or false"):
-        session.sql(top(3, "known = 3"))
+    for value in ("3", "'all'", "maybe", "none"):
+        with pytest.raises(Refusal, match="known is true, false or all"):
+            session.sql(top(3, f"known = {value}"))
+    with pytest.raises(Refusal, match="known = false ignores the names"):
+        session.sql(top(3, "known = false, domain = released"))
 
 
 @pytest.fixture
@@ -188,7 +193,7 @@ def sessions(tmp_path: Path) -> Iterator[Callable[..., Session]]:
 
 BROAD = top(3, f"{EXACT}, {WEIGHTED}")
 NARROW = top(3, f"epsilon = 0.5, {WEIGHTED}", where="WHERE user_id BETWEEN 750 AND 752")
-KNOWING = NARROW.replace("WITH (", "WITH (known = true, ")
+KNOWING = NARROW.replace("WITH (", "WITH (known = all, ")
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -260,13 +265,13 @@ TYPED = """CREATE TABLE reads AS SELECT i AS user_id, v.* FROM range(300) AS r(i
 def test_names_of_every_type_come_back_where_no_row_has_them(key: str) -> None:
     session = opened(TYPED)
     first = session.sql(top(3, f"{EXACT}, {WEIGHTED}", keys=key))
-    absent = session.sql(top(3, f"{EXACT}, {WEIGHTED}", keys=key, where="WHERE user_id < 0"))
+    absent = session.sql(top(3, f"{EXACT}, {WEIGHTED}, known = all", keys=key, where="WHERE user_id < 0"))
     assert absent.arrow().schema == first.arrow().schema
     assert sorted(map(str, absent.arrow().drop("n").to_pylist())) == sorted(
         map(str, first.arrow().drop("n").to_pylist())
     )
     assert [row[-1] for row in absent.fetchall()] == [0, 0, 0]
-    some = session.sql(top(3, f"{EXACT}, {WEIGHTED}", keys=key, where="WHERE user_id < 5"))
+    some = session.sql(top(3, f"{EXACT}, {WEIGHTED}, known = all", keys=key, where="WHERE user_id < 5"))
     assert [row[-1] for row in some.fetchall()] == [5, 5, 5]
     assert [answer.total and answer.total.value for answer in (absent, some)] == [0, 5]  # of what is read of all names
 
@@ -274,7 +279,9 @@ def test_names_of_every_type_come_back_where_no_row_has_them(key: str) -> None:
 def test_combinations_of_keys_are_known_in_any_order_of_the_keys() -> None:
     session = opened(TYPED)
     session.sql(top(3, f"{EXACT}, {WEIGHTED}", keys="text, day"))
-    turned = session.sql(top(5, f"{EXACT}, domain = released", keys="day, text", where="WHERE user_id < 2"))
+    turned = session.sql(
+        top(5, f"{EXACT}, known = all, domain = released", keys="day, text", where="WHERE user_id < 2")
+    )
     assert set(turned.fetchall()) == {
         (dt.date(2024, 2, 29), "a", 2),
         (None, None, 2),
@@ -305,7 +312,7 @@ def test_a_group_whose_units_are_in_too_many_groups_to_be_weighed_keeps_its_coun
         "CREATE TABLE reads AS SELECT i // 400 AS user_id, (i % 400)::VARCHAR AS article FROM range(4000) AS t(i)"
     )
     know(session, list(map(str, range(400))))
-    answer = session.sql(top(400, f"epsilon = 0.1, {WEIGHTED}"))
+    answer = session.sql(top(400, f"epsilon = 0.1, {WEIGHTED}, known = all"))
     assert answer.receipt.known == 400
     assert {n for _, n in answer.fetchall()} == {10}  # none has lost its units, weighed or not
 
@@ -341,7 +348,7 @@ def test_a_known_group_to_which_units_add_nothing_keeps_its_other_measures(mecha
     )
     session.sql(top(1, f"{EXACT}, {WEIGHTED}"))
     query = "SELECT article, SUM(price) AS s, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY 1 TOP 1 PRIVATE"
-    query = f"{query} WITH ({EXACT}, {mechanism})"
+    query = f"{query} WITH ({EXACT}, {mechanism}, known = all)"
     [(_, total, n)] = session.sql(query).fetchall()
     assert (round(float(total)), n) == (0, 50)
 
@@ -383,6 +390,7 @@ def many(names: int) -> Session:
         (25, 5, ", delta = 1e-7", "weighted_gaussian"),
         (25, 5, ", known = false", "relay"),
         (25, 5, ", max_groups_contributed = 2", "weighted_gaussian"),
+        (25, 5, ", known = all", "peeling"),
     ],
 )
 def test_auto_chooses_among_what_asks_no_threshold_of_known_names(
@@ -397,7 +405,8 @@ def test_auto_chooses_among_what_asks_no_threshold_of_known_names(
     assert answer.receipt.mechanism == mechanism
     if plan.spec.rows.known:
         assert "known names need no threshold" in dict(plan.facts())["chosen because"] if more == "" else True
-        assert len(answer) == k
+        assert answer.receipt.evident is (more != ", known = all")
+        assert len(answer) == k or answer.receipt.evident
 
 
 def test_an_answer_stored_by_an_earlier_version_is_of_no_use_and_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,301 @@
+"""Names that no row has: after a broad list, a filter that no row passes has an empty answer in 95 of 100 cases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from support.session_kit import filled, session_on, shared
+
+import dpsql
+from dpsql import plan as planning
+from dpsql.accounting import ZCDP
+from dpsql.answer_json import encode_receipt
+from dpsql.plan.cache import stored_release
+from dpsql.session import Session
+
+NAMES, ABSENT = 60, "WHERE user_id < 0"
+READS = (
+    "CREATE TABLE reads AS SELECT u AS user_id, 'a' || lpad(i::VARCHAR, 2, '0') AS article, 1.0 AS price "
+    f"FROM range(900) AS t(u), range({NAMES}) AS s(i) WHERE u % (i + 1) = 0"
+)
+FIRST = 12  # articles of 69 units or more: with a few rows in a segment
+PEELED, WEIGHTED = "", ", mechanism = weighted_gaussian, delta = 1e-9"
+HISTOGRAM = ", mechanism = gaussian_histogram, max_groups_contributed = 5, delta = 1e-9"
+RELEASED = ", domain = released"
+
+
+def know(session: Session, names: int = NAMES) -> None:
+    """Make names known by an answer over a declared domain."""
+    listed = ", ".join(f"'a{number:02}'" for number in range(names))
+    query = f"SELECT article FROM reads GROUP BY article TOP {names} PRIVATE"
+    session.sql(f"{query} WITH (epsilon = 0.01, domain = [{listed}])")
+
+
+def ask(
+    options: str = "",
+    *,
+    k: int = 10,
+    where: str = ABSENT,
+    counts: bool = False,
+    epsilon: str = "0.2",
+    fresh: bool = True,
+) -> str:
+    also = f"{', fresh = true' if fresh else ''}{options}"
+    values = ", COUNT(DISTINCT user_id) AS n" if counts else ""
+    return f"SELECT article{values} FROM reads {where} GROUP BY ALL TOP {k} PRIVATE WITH (epsilon = {epsilon}{also})"
+
+
+def opened(certificate: str = "zcdp", **table: object) -> Session:
+    budget = dpsql.Budget(100, "0.01", certificate=certificate, items=400 if certificate == "zcdp" else 40)
+    own = dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id", **table)})  # type: ignore[arg-type]
+    return session_on(shared(READS), own)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with opened() as session:
+        know(session)
+        yield session
+
+
+MECHANISMS = {"AUTO": PEELED, "weighted": WEIGHTED, "histogram": HISTOGRAM, "released": RELEASED}
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.filterwarnings("ignore::dpsql.WastedChargeWarning")
+def test_of_names_without_rows_hardly_ever_one_is_returned(session: Session, mechanism: str, counts: bool) -> None:
+    query = ask(MECHANISMS[mechanism], counts=counts)
+    answers = [session.sql(query) for _ in range(30)]
+    assert {answer.receipt.known for answer in answers} == {NAMES}
+    assert all(answer.receipt.evident for answer in answers)
+    assert sum(len(answer) > 0 for answer in answers) < 9  # of 1.5; 9 or more in 1 of 10,000 runs
+    empty = next(answer for answer in answers if not len(answer))
+    assert empty.receipt.stopped_at_bottom
+    assert str(empty.receipt).startswith("answered 0 of 10; used")
+    assert "known = all" in str(empty)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "joint"])
+@pytest.mark.filterwarnings("ignore::dpsql.WastedChargeWarning")
+def test_known_all_returns_k_names_rows_or_not(session: Session, mechanism: str, counts: bool) -> None:
+    options = MECHANISMS.get(mechanism, f"{RELEASED}, mechanism = joint")
+    answer = session.sql(ask(f"{options}, known = all", counts=counts))
+    assert len(answer) == 10
+    assert not answer.receipt.evident
+    assert "all of them known before" in str(answer.receipt)
+    assert "rows or not" in dict(answer.receipt.details())["known names"]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_names_that_rows_have_are_found(session: Session, mechanism: str, counts: bool) -> None:
+    """With hundreds of units each nothing but their number decides."""
+    query = ask(MECHANISMS[mechanism], k=3, where="", counts=counts, epsilon="1", fresh=False)
+    answer = session.sql(query)
+    assert [row[0] for row in answer.fetchall()] == ["a00", "a01", "a02"]
+    assert "answered 3 of 3; all of them known before" in str(answer.receipt)
+    assert answer.receipt.known_before == 3
+    again = session.sql(query)
+    assert again.receipt.replayed
+    assert (again.receipt.known_before, again.receipt.evident) == (3, True)
+
+
+def test_a_list_goes_on_behind_the_gate(session: Session) -> None:
+    """Behind the gate all k come back, and the receipt says what that means."""
+    seen = set[str]()
+    for _ in range(40):
+        answer = session.sql(ask(where="WHERE user_id < 200", epsilon="0.1"))
+        answered, legs = len(answer), answer.receipt.legs
+        words = legs.partition("; gate ")[2].split()
+        seen.add(words[0] if words else "none")
+        if words and words[0].startswith("open"):
+            assert answered == 10
+            assert answer.receipt.items_charged == 10
+            assert "some name has rows" in legs
+        if words and words[0].startswith("closed"):
+            above = int(legs.partition(": ")[2].partition(";")[0])
+            assert answered == above
+            assert answer.receipt.stopped_at_bottom
+            paid = Fraction(above + 1) + Fraction(9 - above, 10)
+            item = answer.receipt.epsilon.value**2 / 8  # type: ignore[union-attr]
+            assert answer.receipt.loss == ZCDP(dpsql.Rho(paid * item), dpsql.Delta(0))
+    assert seen == {"open,", "closed:"}
+
+
+def test_what_was_charged_is_what_the_ledger_says_and_at_most_what_was_reserved(session: Session) -> None:
+    for options, counts, k in product(MECHANISMS.values(), [False, True], [1, 2, 10]):
+        before, plan = session.budget.remaining, session.explain(ask(options, counts=counts, k=k))
+        answer = session.sql(ask(options, counts=counts, k=k, where="WHERE user_id < 300"))
+        spent = before.refundable - session.budget.remaining.refundable
+        assert spent == plan.price(answer.receipt.loss).refundable
+        assert spent <= plan.price(plan.worst_case).refundable
+        assert answer.receipt.items_charged <= plan.worst_items
+
+
+def test_counts_below_their_line_are_left_out_and_paid_for(session: Session) -> None:
+    """No negative count is shown, and the charge is that of all counts that were drawn."""
+    left_out = 0
+    for _ in range(40):
+        answer = session.sql(ask(where="WHERE user_id < 150", counts=True, epsilon="0.15"))
+        counts = [n for _, n in answer.fetchall()]
+        assert min(counts, default=99) > 20  # 2.5 sigma of 13 and more
+        legs = answer.receipt.legs
+        if "left out" in legs:
+            left_out += 1
+            dropped = int(legs.rpartition(": ")[2])
+            assert answer.receipt.stopped_at_bottom
+            assert answer.receipt.items_charged >= 2 * len(answer) + dropped
+    assert left_out > 5
+
+
+@pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.filterwarnings("ignore::dpsql.WastedChargeWarning")
+def test_other_certificates_have_the_line_without_a_gate(certificate: str, counts: bool) -> None:
+    """A Gaussian gate has no loss there: the list ends at BOTTOM, and whole items are charged."""
+    with opened(certificate) as own:
+        listed = ", ".join(f"'a{number:02}'" for number in range(30))
+        own.sql(f"SELECT article FROM reads GROUP BY article TOP 30 PRIVATE WITH (domain = [{listed}])")
+        query = (
+            ask(RELEASED, counts=counts, k=5, fresh=False).replace("epsilon = 0.2, ", "").replace("epsilon = 0.2", "")
+        )
+        plan = own.explain(query)
+        assert "gate" not in dict(plan.facts())["evidence"]
+        answer = own.sql(query)
+        assert not len(answer) or len(answer) < 5
+        assert answer.receipt.items_charged == (1 if not len(answer) else answer.receipt.items_charged)
+        assert "gate" not in answer.receipt.legs
+
+
+def test_explain_says_where_the_line_is(session: Session) -> None:
+    facts = dict(session.explain(ask()).facts())
+    assert facts["domain"].startswith("60 names that earlier answers released")
+    assert facts["evidence"] == (
+        "BOTTOM stands at 38.9 units; if it comes first, a gate asks for one name of a noisy count of 22 units, and if "
+        "it opens others follow; if no row has any of them, none is returned in 95 of 100 answers"
+    )
+    assert facts["items at most"] == (
+        "10 (charged: one for each key and count returned, for BOTTOM, and what the gate and the names behind it use)"
+    )
+    assert "BOTTOM stands at" in dict(session.explain(ask(k=1)).facts())["evidence"]
+    assert "gate" not in dict(session.explain(ask(k=1)).facts())["evidence"]
+    for options in (WEIGHTED, HISTOGRAM):
+        told = dict(session.explain(ask(options)).facts())["known names"]
+        assert told.startswith("60 that earlier answers released need a noisy ")
+        assert told.endswith(
+            "less than the threshold; if no row has any of them, none is returned in 95 of 100 answers"
+        )
+
+
+def test_an_empty_answer_says_what_known_names_need_and_its_hint_works(session: Session) -> None:
+    while len(answer := session.sql(ask())):
+        pass
+    told = str(answer)
+    assert "60 articles are known from earlier answers. At this price they need about 22 users." in told
+    assert "To see more: raise epsilon, or write known = all" in told
+    assert len(session.sql(ask(", known = all"))) == 10
+
+
+def test_the_wasted_charge_of_a_condition_on_the_unit_follows_the_line(session: Session) -> None:
+    query = ask(where="WHERE user_id = 3", fresh=False)
+    assert "nothing about so few is returned" in " ".join(session.explain(query).warnings)
+    every = ask(", known = all", where="WHERE user_id = 3", fresh=False)
+    assert "noise on known names" in " ".join(session.explain(every).warnings)
+
+
+def test_all_private_and_totals_count_what_they_counted(session: Session) -> None:
+    query = f"SELECT article, COUNT(DISTINCT user_id) AS n FROM reads {ABSENT} GROUP BY article ALL PRIVATE"
+    answer = session.sql(f"{query} WITH (epsilon = 1, domain = released)")
+    assert len(answer) == NAMES
+    assert not answer.receipt.evident
+
+
+def test_joint_has_a_line_on_counts_alone(session: Session) -> None:
+    joint = f"{RELEASED}, mechanism = joint"
+    assert not session.explain(ask(joint)).spec.rows.evident
+    assert session.explain(ask(joint, counts=True)).spec.rows.evident
+    answers = [session.sql(ask(joint, counts=True, k=5)) for _ in range(20)]
+    assert sum(len(answer) > 0 for answer in answers) < 8
+    assert len(session.sql(ask(joint, k=5))) == 5
+
+
+def test_min_units_and_per_use_no_known_names() -> None:
+    with opened(min_units=20) as own:
+        own.sql(ask(k=3, where="", epsilon="1", fresh=False))
+        assert own.explain(ask(k=3)).query.names is None
+        assert not own.sql(ask(k=3)).receipt.evident
+
+
+def test_a_broad_list_and_then_a_filter_in_plain_words() -> None:
+    """The case that started this: names of an earlier list, and a date that no row has reached."""
+    own = dpsql.Policy(dpsql.Budget(100, "0.01"), {"plays": dpsql.PrivateTable("user_id")})
+    rows = (
+        "CREATE TABLE plays AS SELECT u AS user_id, 'artist ' || (u % 3) AS artist, DATE '2026-01-01' AS listened_at "
+        "FROM range(900) AS t(u)"
+    )
+    with session_on(filled(rows), own) as session:
+        broad = session.sql("SELECT artist FROM plays GROUP BY artist TOP 3 PRIVATE WITH (epsilon = 1)")
+        assert len(broad) == 3
+        later = (
+            "SELECT artist, COUNT(DISTINCT user_id) AS n FROM plays WHERE listened_at > DATE '2030-01-02' "
+            "GROUP BY artist TOP 3 PRIVATE WITH (epsilon = 0.05, delta = 1e-8, fresh = true{})"
+        )
+        assert sum(len(session.sql(later.format(""))) > 0 for _ in range(20)) < 8
+        assert len(session.sql(later.format(", known = all"))) == 3
+
+
+class _Earlier:
+    """The plans of today, whose releases are stored as an earlier version did."""
+
+    def __init__(self, pack: Callable[[planning.Plan, planning.Release], planning.PackedRelease]) -> None:
+        self.pack_release = pack
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(planning, name)
+
+
+def test_an_answer_of_names_without_a_line_is_found_again_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 0.11 stored it: the same question, whose terms say nothing of a line, nor how many names were known."""
+
+    def earlier(plan: planning.Plan, release: planning.Release) -> planning.PackedRelease:
+        packed = planning.pack_release(plan, release)
+        _, _, content = packed.answer.partition(b"\n")
+        facts, _, table = content.partition(b"\n")
+        known = json.loads(facts)
+        assert (known.pop("known_before"), known["terms"].pop("evident")) == (10, False)
+        content = json.dumps(known).encode("ascii") + b"\n" + table
+        return replace(packed, answer=stored_release._head(content, stored_release._MARK) + content)
+
+    with opened() as own:
+        know(own)
+        query = ask(WEIGHTED, fresh=False)
+        monkeypatch.setattr("dpsql.plan.mechanisms.request.MechanismRequest.evident", False)
+        monkeypatch.setattr("dpsql.session.planning", _Earlier(earlier))
+        first = own.sql(query)
+        monkeypatch.undo()
+        assert (len(first), first.receipt.evident) == (10, False)
+        again = own.sql(query)
+        assert again.receipt.replayed
+        assert again.fetchall() == first.fetchall()
+        assert not again.receipt.evident
+        assert again.receipt.known_before is None
+        assert "known before" not in str(again.receipt)
+        assert own.explain(query).spec.rows.evident
+
+
+def test_accounts_that_share_answers_share_none_of_another_line(session: Session) -> None:
+    for options in (PEELED, WEIGHTED, HISTOGRAM):
+        laws = {session.explain(ask(f"{options}{also}")).law for also in ("", ", known = true", ", known = all")}
+        assert len(laws) == 2
+
+
+def test_the_json_of_a_receipt_says_it(session: Session) -> None:
+    told = encode_receipt(session.sql(ask(k=3, where="", epsilon="1")).receipt)
+    assert (told["known"], told["evident"], told["known_before"]) == (NAMES, True, 3)
