@@ -15,9 +15,10 @@ from dpsql.display import plural, unit_noun
 from dpsql.intervals import LEVEL, ValueNoise
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["NO_MECHANISM", "Receipt", "Total", "format_share"]
+__all__ = ["NO_MECHANISM", "REREAD", "Receipt", "Total", "format_share"]
 
 NO_MECHANISM = "none"
+REREAD = "answered before under 0.11's reading; asked again"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each
 _OF_A_QUERY = frozenset(["mechanism", "charged", "legs", "ended", "total"])  # details of each of several queries
@@ -85,6 +86,7 @@ class Receipt:
     time buckets a bound in WHERE cuts. `legs` says what each part of a mechanism of several parts did, and `charged_to`
     in words which values of a column were charged, "" where values have no budgets. So many names that were `known`
     from earlier answers took part without a threshold. `total` is the number of units in all groups that counts share.
+    `reread` says that 0.11 answered the statement, which means something else today, and was charged again.
     `loss` and `remaining` are in the currencies of the `certificate`. A statement with several private queries has the
     receipts of each as `parts`, and no total of its own.
 
@@ -125,6 +127,7 @@ class Receipt:
     known: int = 0
     parts: tuple[Receipt, ...] = ()
     total: Total | None = None
+    reread: bool = False
 
     @classmethod
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
@@ -153,6 +156,7 @@ class Receipt:
             known=sum(each.known for each in parts),
             parts=tuple(parts),
             total=None,
+            reread=any(each.reread for each in parts),
         )
 
     @classmethod
@@ -196,6 +200,8 @@ class Receipt:
             parts.append("stored answer, nothing was charged")
         else:
             parts.append(f"used {format_share(self.used)} of the budget")
+        if self.reread:
+            parts.append(REREAD)
         if self.more is not None:
             parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
         if self.parts:

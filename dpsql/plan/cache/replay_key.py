@@ -7,6 +7,10 @@ stored answers free. The stored answer says with which parameters it was drawn.
 The release is the law by which an answer is drawn: the rows, the counted groups, and the mechanism with its parameters.
 Analysts who share answers share those of one release alone. It is the key under which answers were stored before 0.11.
 
+No key depends on what the planner prefers today: a question that names no mechanism has a key without one. A class of
+the tree has in a key the name and the fields that it had in 0.11; a later field is there, by its name, only where it
+says something. What means something else today has the number of its reading besides (`readings.py`).
+
 Names and order of outputs, ends of intervals, ORDER BY, LIMIT and HAVING apply after the release, and the salts of a
 bound belong to the session; no key contains them. The answer of one query may therefore be shown for every query with
 its key, as post-processing. A repeated query is recognized by its text, never by the data.
@@ -20,18 +24,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache
 
+from dpsql.plan.cache.readings import Reread
 from dpsql.plan.plan import Plan
+from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
 __all__ = [
+    "AUTO_CHOICES",
     "FORMAT",
+    "QuestionKeys",
+    "compute_earlier_release_key",
     "compute_question_keys",
     "compute_replay_key",
     "encode_value",
@@ -39,6 +48,9 @@ __all__ = [
     "order_canonically",
 ]
 
+AUTO_CHOICES = tuple(
+    "limited_domain relay weighted_gaussian gaussian_histogram domain_discovery peeling known_groups".split()
+)  # every mechanism that a version of the planner has chosen for TOP k
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
     "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
@@ -50,6 +62,9 @@ _RECORDED: dict[
     LiteralDomain: "Listed",
     TableDomain: "Stored",
     FromWhere: "Body",
+}
+_RECORDED_FIELDS: dict[type, tuple[str, ...]] = {  # those that classes had when stored keys were made, in their order
+    Measure: ("aggregate", "argument", "condition", "columns", "bounds"),
 }
 _NUMBER: dict[type, str] = {
     Column: "relation",
@@ -78,15 +93,36 @@ class _Numbers(dict[int, int]):
         return relation in self or (self.outer is not None and self.outer.knows(relation))
 
 
-def compute_question_keys(
-    query: PrivateQuery, *, mechanism: str, bound: int | None, min_units: int, uses_names: bool = True
-) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of what the analyst wrote, and those of other words for what may be the same release.
+@dataclass(frozen=True, slots=True)
+class QuestionKeys:
+    """Keys of a question: its own, and those under which an answer to it may stand that other words got.
 
-    The rules of the tables are part of it: the bound of units, and min_units. The other words leave out the mechanism,
-    leave out all options that have defaults, or name the `mechanism` that answers; their answer is the same only if
-    their release is. `uses_names` says whether queries use known names by default. The query must be in the order of
-    `order_canonically`.
+    The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
+    under the `named` keys are of the same words with a mechanism of those that AUTO chooses among. `earlier` is the key
+    that 0.11 gave to the question, where its statement means something else today; "" where it does not.
+    """
+
+    key: str
+    similar: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    earlier: str = ""
+
+
+def compute_question_keys(
+    query: PrivateQuery,
+    *,
+    mechanism: str,
+    bound: int | None,
+    min_units: int,
+    uses_names: bool = True,
+    reread: Reread | None = None,
+) -> QuestionKeys:
+    """Return the keys of what the analyst wrote: the digests of its own words, and of others with the same answer.
+
+    The rules of the tables are part of it: the bound of units, and min_units. Other words leave out the mechanism,
+    leave out all options that have defaults, or name the `mechanism` that answers. `uses_names` says whether queries
+    use known names by default. The query must be in the order of `order_canonically`. It is `reread` if its statement
+    means something else than it did in 0.11.
     """
     default = ("known", str(uses_names).lower())
     written = {
@@ -96,23 +132,43 @@ def compute_question_keys(
     }
     bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
     unnamed = {name: value for name, value in written.items() if name != "mechanism"}
-    counted = (
-        *_counted_fields(query),
+    rules = (
         query.clause.k if query.clause.shape == "top" else query.clause.shape,
         query.releases_counts,
         bound,
         min_units,
+        *_partition_fields(query.partitions),
+        query.protected,
     )
-    parts = [QUESTION, *counted, *_partition_fields(query.partitions), query.protected]
-    wordings = (written, unnamed, bare, {**written, "mechanism": (mechanism, True)})
-    first, *others = _digest_each(parts, [tuple(sorted(options.items())) for options in wordings])
-    return first, tuple(key for key in dict.fromkeys(others) if key != first)
+    names = () if "mechanism" in written else dict.fromkeys((mechanism, *AUTO_CHOICES))
+    wordings = (written, unnamed, bare, *({**written, "mechanism": (name, True)} for name in names))
+    endings = [tuple(sorted(options.items())) for options in wordings]
+    counted = _counted_fields(query)
+    parts = [QUESTION, *counted, *rules, *(() if reread is None else (reread.readings,))]
+    first, *others = _digest_each(parts, endings)
+    earlier = ""
+    if reread is not None and reread.measures is not None:
+        as_in_0_11 = _counted_fields(replace(query, measures=reread.measures))
+        (earlier,) = _digest_each([QUESTION, *as_in_0_11, *rules], endings[:1])
+    similar = tuple(key for key in dict.fromkeys(others[:2]) if key != first)
+    return QuestionKeys(first, similar, tuple(others[2:]), earlier)
 
 
 def compute_replay_key(plan: Plan) -> str:
     """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
+    return _digest(*_release_fields(plan))
+
+
+def compute_earlier_release_key(plan: Plan) -> str:
+    """Return the digest by which the versions up to the first of 0.11 stored a release; it counts units alone."""
+    numbers = _Numbers()
+    described = [_rename_as_in_0_10(_encode(part, numbers)) for part in _release_fields(plan)]
+    return _hash(_to_json(described))
+
+
+def _release_fields(plan: Plan) -> tuple[object, ...]:
     query = plan.query
-    return _digest(
+    return (
         FORMAT,
         *_counted_fields(query),
         *plan.mechanism_plan.release_identity,
@@ -120,6 +176,20 @@ def compute_replay_key(plan: Plan) -> str:
         *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),
     )
+
+
+def _rename_as_in_0_10(described: object) -> object:
+    """Return the JSON of a release in which classes of mechanisms have the names and the fields that they had then."""
+    match described:
+        case list():
+            return [_rename_as_in_0_10(part) for part in described]
+        case {"ItemLoss": [*parts, []]}:  # without contributions of other measures
+            return {"Price": [_rename_as_in_0_10(part) for part in parts]}
+        case {"StableTopK": parts}:
+            return {"StableTopK": [*map(_rename_as_in_0_10, parts), 1]}  # its sensitivity
+        case dict():
+            return {name: _rename_as_in_0_10(part) for name, part in described.items()}
+    return described
 
 
 def _digest(*parts: object) -> str:
@@ -133,7 +203,11 @@ def _digest_each(parts: Sequence[object], endings: Sequence[object]) -> list[str
     numbers = _Numbers()
     start = _to_json([_encode(part, numbers) for part in parts])[:-1]
     every = (f"{start},{_to_json(_encode(ending, numbers))}]" for ending in endings)
-    return [hashlib.sha256(each.encode("ascii")).hexdigest() for each in every]
+    return [_hash(each) for each in every]
+
+
+def _hash(described: str) -> str:
+    return hashlib.sha256(described.encode("ascii")).hexdigest()
 
 
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:
@@ -222,11 +296,15 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
     parts: list[object] = []
     kind: type = type(node)
     numbered, nested = _NUMBER.get(kind), isinstance(node, InQuery | Exists)
+    recorded = _RECORDED_FIELDS.get(kind)
     for name in _compared_fields(kind):
         content = getattr(node, name)
         if _is_new_default(name, content):
             continue
-        if name == numbered:
+        if recorded is not None and name not in recorded:
+            if content is not None:
+                parts.append([name, _encode(content, inside)])
+        elif name == numbered:
             parts.append(numbers.of(content))
         elif nested and name == "source":
             parts.append({Derived.__name__: _encode_fields(content, _Numbers(), inside=_Numbers(numbers))})
