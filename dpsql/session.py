@@ -476,9 +476,7 @@ class Session:
                 return found
         return stored
 
-    def _find_earlier(
-        self, query: statements.PrivateQuery, plan: planning.Plan
-    ) -> tuple[planning.Plan, bytes | None]:
+    def _find_earlier(self, query: statements.PrivateQuery, plan: planning.Plan) -> tuple[planning.Plan, bytes | None]:
         """Return the answer that a version before 0.11 stored for a question, with its plan; else `plan` and None."""
         own, keys = self._dependencies, self._names.earlier_keys()
         found = planning.list_earlier_plans(

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.plan.auto import predict_need
-from dpsql.plan.cache.replay_key import compute_earlier_release_key
+from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import Option, PrivateQuery
 
@@ -29,7 +29,7 @@ _WITH_POPULATION = frozenset(["limited_domain", "domain_discovery"])  # those pr
 def list_earlier_plans(query: PrivateQuery, build: _Build, *, stored: Container[str]) -> Iterator[tuple[str, Plan]]:
     """Yield the keys that are `stored` and may have an answer to a question, each with the plan of its release.
 
-    First comes what the earlier version chose. The plans have the clause of the `query`, whatever mechanism they are of.
+    First comes what the earlier version chose. The plans have the clause of the `query`, whatever their mechanism is.
     """
     if query.clause.shape != "top" or not query.counts_units_alone:
         return
@@ -40,7 +40,7 @@ def list_earlier_plans(query: PrivateQuery, build: _Build, *, stored: Container[
     if is_auto and not query.clause.is_adaptive:
         names = _CHOICES if query.domain is None else _KNOWN_DOMAIN
     plans = list(_build_each(query, names, build)) if names else [build(query)]
-    found = [(key, plan) for plan in plans if (key := compute_earlier_release_key(plan)) in stored]
+    found = [(key, plan) for plan in plans if (key := compute_replay_key(plan, as_in_0_10=True)) in stored]
     chosen = _find_chosen(plans) if found else None
     for key, plan in sorted(found, key=lambda each: each[1] is not chosen):
         yield key, replace(plan, query=replace(plan.query, clause=query.clause))
@@ -61,16 +61,15 @@ def _find_chosen(plans: Sequence[Plan]) -> Plan | None:
     Where the policy says how many units there are, the last of k groups was taken to have one k-th of them, and a
     mechanism that needs no more and ranks by counts went before the others.
     """
-    needs = {plan.mechanism: need for plan in plans if (need := predict_need(plan.mechanism_plan, plan.query)) is not None}
-    by_name = {plan.mechanism: plan for plan in plans if plan.mechanism in needs}
-    usual = [name for name in by_name if name != "domain_discovery"]
+    predicted = [(plan, predict_need(plan.mechanism_plan, plan.query)) for plan in plans]
+    needs = [(plan, need) for plan, need in predicted if need is not None]
+    usual = [(plan, need) for plan, need in needs if plan.mechanism != "domain_discovery"]
     if not usual:
         return None
-    best = min(usual, key=lambda name: (needs[name].items, needs[name].units))
-    population, k = by_name[best].population, by_name[best].k
-    if population is not None:
-        for name in by_name:
-            is_enough = needs[name].units <= population / k and needs[name].items <= needs[best].items
-            if name in _WITH_POPULATION and is_enough:
-                return by_name[name]
-    return by_name[best]
+    best, least = min(usual, key=lambda each: (each[1].items, each[1].units))
+    if best.population is not None:
+        for plan, need in needs:
+            is_enough = need.units <= best.population / best.k and need.items <= least.items
+            if plan.mechanism in _WITH_POPULATION and is_enough:
+                return plan
+    return best

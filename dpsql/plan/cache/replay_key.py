@@ -37,10 +37,8 @@ from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, Pro
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
 __all__ = [
-    "AUTO_CHOICES",
     "FORMAT",
     "QuestionKeys",
-    "compute_earlier_release_key",
     "compute_question_keys",
     "compute_replay_key",
     "encode_value",
@@ -48,9 +46,8 @@ __all__ = [
     "order_canonically",
 ]
 
-AUTO_CHOICES = tuple(
-    "limited_domain relay weighted_gaussian gaussian_histogram domain_discovery peeling known_groups".split()
-)  # every mechanism that a version of the planner has chosen for TOP k
+_CHOICES = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")  # of AUTO since 0.11
+_OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
     "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
@@ -130,8 +127,6 @@ def compute_question_keys(
         for name, option in query.clause.options.items()
         if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != default
     }
-    bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
-    unnamed = {name: value for name, value in written.items() if name != "mechanism"}
     rules = (
         query.clause.k if query.clause.shape == "top" else query.clause.shape,
         query.releases_counts,
@@ -140,35 +135,32 @@ def compute_question_keys(
         *_partition_fields(query.partitions),
         query.protected,
     )
-    names = () if "mechanism" in written else dict.fromkeys((mechanism, *AUTO_CHOICES))
-    wordings = (written, unnamed, bare, *({**written, "mechanism": (name, True)} for name in names))
-    endings = [tuple(sorted(options.items())) for options in wordings]
     counted = _counted_fields(query)
     parts = [QUESTION, *counted, *rules, *(() if reread is None else (reread.readings,))]
-    first, *others = _digest_each(parts, endings)
+    own = tuple(sorted(written.items()))
+    similar, named = list[tuple[object, ...]](), list[tuple[object, ...]]()
+    if not _WITH_DEFAULTS.isdisjoint(written):
+        bare = tuple(option for option in own if option[0] not in _WITH_DEFAULTS)
+        similar = list(dict.fromkeys([tuple(option for option in own if option[0] != "mechanism"), bare]))
+    if "mechanism" not in written and query.clause.shape == "top":
+        choices = _CHOICES if query.domain is None else _OF_A_DOMAIN
+        for name in dict.fromkeys((mechanism, *choices)):
+            named.append(tuple(sorted((*own, ("mechanism", (name, True))))))
+    first, *others = _digest_each(parts, [own, *similar, *named])
     earlier = ""
     if reread is not None and reread.measures is not None:
         as_in_0_11 = _counted_fields(replace(query, measures=reread.measures))
-        (earlier,) = _digest_each([QUESTION, *as_in_0_11, *rules], endings[:1])
-    similar = tuple(key for key in dict.fromkeys(others[:2]) if key != first)
-    return QuestionKeys(first, similar, tuple(others[2:]), earlier)
+        (earlier,) = _digest_each([QUESTION, *as_in_0_11, *rules], [own])
+    return QuestionKeys(first, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
 
 
-def compute_replay_key(plan: Plan) -> str:
-    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
-    return _digest(*_release_fields(plan))
+def compute_replay_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
+    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law.
 
-
-def compute_earlier_release_key(plan: Plan) -> str:
-    """Return the digest by which the versions up to the first of 0.11 stored a release; it counts units alone."""
-    numbers = _Numbers()
-    described = [_rename_as_in_0_10(_encode(part, numbers)) for part in _release_fields(plan)]
-    return _hash(_to_json(described))
-
-
-def _release_fields(plan: Plan) -> tuple[object, ...]:
-    query = plan.query
-    return (
+    The digest `as_in_0_10` is the one by which the versions before question keys stored a release of units alone.
+    """
+    query, numbers = plan.query, _Numbers()
+    parts = (
         FORMAT,
         *_counted_fields(query),
         *plan.mechanism_plan.release_identity,
@@ -176,6 +168,10 @@ def _release_fields(plan: Plan) -> tuple[object, ...]:
         *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),
     )
+    described: object = [_encode(part, numbers) for part in parts]
+    if as_in_0_10:
+        described = _rename_as_in_0_10(described)
+    return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
 
 
 def _rename_as_in_0_10(described: object) -> object:
@@ -192,22 +188,12 @@ def _rename_as_in_0_10(described: object) -> object:
     return described
 
 
-def _digest(*parts: object) -> str:
-    *most, last = parts
-    (digest,) = _digest_each(most, [last])
-    return digest
-
-
 def _digest_each(parts: Sequence[object], endings: Sequence[object]) -> list[str]:
     """Return the digest of the parts with each of the endings, which name no relation; the parts are encoded once."""
     numbers = _Numbers()
     start = _to_json([_encode(part, numbers) for part in parts])[:-1]
     every = (f"{start},{_to_json(_encode(ending, numbers))}]" for ending in endings)
-    return [_hash(each) for each in every]
-
-
-def _hash(described: str) -> str:
-    return hashlib.sha256(described.encode("ascii")).hexdigest()
+    return [hashlib.sha256(each.encode("ascii")).hexdigest() for each in every]
 
 
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
     dpsql release 2 <SHA-256 of the mark and the rest>
-    {"key": ..., "release": ..., "items": ..., "reading": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}, "keys": [...]}
+    {"key": ..., "release": ..., "items": ..., "reading": 2, "loss": ..., "bottom": ..., "terms": {...}, "keys": [...]}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
