@@ -15,9 +15,10 @@ from dpsql.display import plural, unit_noun
 from dpsql.intervals import LEVEL, ValueNoise
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["NO_MECHANISM", "Receipt", "Total", "format_share"]
+__all__ = ["NO_MECHANISM", "REREAD", "Receipt", "Total", "format_share"]
 
 NO_MECHANISM = "none"
+REREAD = "answered before under 0.11's reading; asked again"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each
 _OF_A_QUERY = frozenset(["mechanism", "charged", "legs", "ended", "total"])  # details of each of several queries
@@ -87,8 +88,9 @@ class Receipt:
     `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that
     were `known` from earlier answers took part without a threshold, above an evidence line if `evident`, and
     `known_before` of the returned ones were among them, None where that was not stored. `total` is the number of units
-    in all groups that counts share. `loss` and `remaining` are in the currencies of the `certificate`. A statement with
-    several private queries has the receipts of each as `parts`, and no total of its own.
+    in all groups that counts share. `reread` says that 0.11 answered the statement, which means something else today,
+    and was charged again. `loss` and `remaining` are in the currencies of the `certificate`. A statement with several
+    private queries has the receipts of each as `parts`, and no total of its own.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -130,6 +132,7 @@ class Receipt:
     known_before: int | None = None
     parts: tuple[Receipt, ...] = ()
     total: Total | None = None
+    reread: bool = False
 
     @classmethod
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
@@ -161,6 +164,7 @@ class Receipt:
             known_before=None,
             parts=tuple(parts),
             total=None,
+            reread=any(each.reread for each in parts),
         )
 
     @classmethod
@@ -201,14 +205,7 @@ class Receipt:
             parts.append(f"{before} of them known before")
         if self.chosen == "k":
             parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
-        if self.read_as:
-            parts.append(f"read as {self.read_as}")
-        if self.replayed:
-            parts.append("stored answer, nothing was charged")
-        else:
-            parts.append(f"used {format_share(self.used)} of the budget")
-        if self.more is not None:
-            parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
+        parts += self._describe_use()
         if self.parts:
             if len(self.parts) <= _MOST_LISTED:
                 parts[0] = " and ".join(f"{each.answered} of {each.wanted}" for each in self.parts)
@@ -217,6 +214,19 @@ class Receipt:
         if not self.durable:
             parts.append("trial ledger, forgotten when the session ends")
         return "; ".join(parts)
+
+    def _describe_use(self) -> list[str]:
+        """Return how the statement was read, what it used of the budget, and how many such queries still fit."""
+        parts = [f"read as {self.read_as}"] if self.read_as else []
+        used = (
+            "stored answer, nothing was charged" if self.replayed else f"used {format_share(self.used)} of the budget"
+        )
+        parts.append(used)
+        if self.reread:
+            parts.append(REREAD)
+        if self.more is not None:
+            parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
+        return parts
 
     def details(self) -> list[tuple[str, str]]:
         """Return what the line leaves out, as pairs of name and value: mechanism, loss, what remains, isolation."""

@@ -464,29 +464,53 @@ class Session:
         if query.charged_values is not None and own.ledger.division != own.division:
             query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = planning.build_plan(query, own.terms, salts=self._salts)
-        stored = self._find_stored(plan)
-        is_last_drawn = stored is not None and planning.is_same_release(plan, stored)
-        if plan.spec.rows.known and query.domain is None and not is_last_drawn and not plan.fresh:
+        stored, is_reread = self._find_stored(plan), False
+        uses_names = plan.spec.rows.known and query.domain is None and not plan.fresh
+        if uses_names and (stored is None or not planning.is_same_release(plan, stored)):
             # it may have been answered before the names were known, when another mechanism was chosen
             earlier = planning.build_plan(replace(query, names=None), own.terms, salts=self._salts)
             found = self._find_stored(earlier)
             if found is not None:
                 plan, stored = earlier, found
+        if stored is None and not plan.fresh:
+            if self._names.earlier_keys():
+                plan, stored = self._find_earlier(query, plan)
+            if plan.earlier_key:
+                found = own.ledger.stored(plan.earlier_key, self._account)
+                is_reread = found is not None and planning.is_of_0_11(found)
         if query.explained:
             plan = planning.simulate_recall(plan, noise=own.noise)
         return replace(
-            plan, stored=stored is not None, warnings=planning.find_waste(plan), needs=planning.describe_need(plan)
+            plan,
+            stored=stored is not None,
+            reread=is_reread,
+            warnings=planning.find_waste(plan),
+            needs=planning.describe_need(plan),
         ), stored
 
     def _find_stored(self, plan: planning.Plan) -> bytes | None:
         """Return the stored answer of this analyst to a query, in these words or in others; None without one."""
-        own = self._dependencies
-        stored = own.ledger.stored(plan.key, self._account)
-        for key in plan.other_keys if stored is None else ():
-            found = own.ledger.stored(key, self._account)
-            if found is not None and (key == plan.release_key or planning.is_same_release(plan, found)):
+        ledger, account = self._dependencies.ledger, self._account
+        stored = ledger.stored(plan.key, account)
+        if stored is None and plan.named_keys:
+            stored = ledger.stored(plan.named_keys[0], account, *plan.named_keys[1:])
+        for key in plan.similar_keys if stored is None else ():
+            found = ledger.stored(key, account)
+            if found is not None and planning.is_same_release(plan, found):
                 return found
         return stored
+
+    def _find_earlier(self, query: statements.PrivateQuery, plan: planning.Plan) -> tuple[planning.Plan, bytes | None]:
+        """Return the answer that a version before 0.11 stored for a question, with its plan; else `plan` and None."""
+        own, keys = self._dependencies, self._names.earlier_keys()
+        found = planning.list_earlier_plans(
+            query, lambda each: planning.build_plan(each, own.terms, salts=self._salts), stored=keys
+        )
+        for key, earlier in found:
+            stored = own.ledger.stored(key, self._account)
+            if stored is not None:
+                return replace(earlier, key=key), stored
+        return plan, None
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
@@ -573,6 +597,7 @@ class Session:
             known=drawn.known,
             evident=drawn.evident,
             known_before=released.known_before,
+            reread=plan.reread and not replayed,
             total=None if (total := drawn.total) is None else Total(total.value, total.variance, plan.query.unit_name),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),

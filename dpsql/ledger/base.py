@@ -216,8 +216,8 @@ class Ledger(Protocol):
         """Return all reservations and how they ended, oldest first."""
         ...
 
-    def stored(self, key: str, account: str | None) -> bytes | None:
-        """Return the newest stored answer for this key, account and current data version."""
+    def stored(self, key: str, account: str | None, *others: str) -> bytes | None:
+        """Return the newest stored answer for this key or the others, this account and the current data version."""
         ...
 
     def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:

@@ -346,12 +346,13 @@ class BaseLedger(ABC):
         return read_entries(self.events())
 
     @release_on_interrupt
-    def stored(self, key: str, account: str | None) -> bytes | None:
-        """Return the newest stored answer for this key, account and current data version."""
+    def stored(self, key: str, account: str | None, *others: str) -> bytes | None:
+        """Return the newest stored answer for this key or the others, this account and the current data version."""
         with self._reading() as book:
             self._agree(book)
-            found = _find_stored(book, key, account=account, version=book.terms().data_version)
-        return None if found is None else found[1]
+            version = book.terms().data_version
+            every = [_find_stored(book, each, account=account, version=version) for each in (key, *others)]
+        return max(filter(None, every), default=(0, None))[1]
 
     @release_on_interrupt
     def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:

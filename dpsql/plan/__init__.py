@@ -2,9 +2,10 @@
 
 from dpsql.plan.bound_notes import describe_bounds
 from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
+from dpsql.plan.cache.earlier_answers import list_earlier_plans
 from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
-from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack_release, unpack
+from dpsql.plan.cache.stored_release import PackedRelease, is_of_0_11, is_same_release, pack_release, unpack
 from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
@@ -64,8 +65,10 @@ __all__ = [
     "history_table",
     "hold_failure_to_grid",
     "hold_to_grid",
+    "is_of_0_11",
     "is_repeatable",
     "is_same_release",
+    "list_earlier_plans",
     "name_measure",
     "pack_release",
     "plan_columns",

@@ -14,6 +14,7 @@ from dpsql.plan.auto import CHOSEN, Candidate
 from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
 from dpsql.plan.released_names import ReleasedNames
 from dpsql.quantities import Delta, Epsilon
+from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery
 
@@ -28,7 +29,9 @@ class Plan(NotebookRepr):
 
     `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
     the digest of the question, under which its answer is stored, and `release_key` that of everything that the
-    distribution of the release depends on (`cache/replay_key.py`). Under the `other_keys` the answer may be stored too.
+    distribution of the release depends on (`cache/replay_key.py`). The answer may stand under the `similar_keys` too,
+    if it is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means
+    something else than it did in 0.11; it is `reread` if 0.11 answered it.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
     of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
@@ -48,7 +51,10 @@ class Plan(NotebookRepr):
     population: int | None = None
     key: str = ""
     release_key: str = ""
-    other_keys: tuple[str, ...] = ()
+    similar_keys: tuple[str, ...] = ()
+    named_keys: tuple[str, ...] = ()
+    earlier_key: str = ""
+    reread: bool = False
     warnings: tuple[str, ...] = ()
     needs: str = ""
 
@@ -273,7 +279,7 @@ class Plan(NotebookRepr):
 
     def _stored(self) -> list[tuple[str, str]]:
         if not self.stored:
-            return []
+            return [("stored", REREAD)] if self.reread else []
         if self.fresh:
             return [("stored", "answered before; fresh = true draws new noise and is charged")]
         return [("stored", "answered before; asking again shows that answer and costs nothing")]

@@ -13,6 +13,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.auto import CHOSEN, Candidate, choose_candidate, compare_candidates
 from dpsql.plan.auto_names import choose_over_names
+from dpsql.plan.cache.readings import find_changed_readings
 from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
 from dpsql.plan.measures import bound_measures
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
@@ -126,11 +127,23 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     tables = [terms.tables[name] for name in query.tables]
     bound = read_groups(options.get("max_groups_contributed"), tables)
     min_units = _find_min_units(query, terms)
-    key, others = compute_question_keys(
-        query, mechanism=name, bound=bound, min_units=min_units, uses_names=terms.uses_known_names
+    keys = compute_question_keys(
+        query,
+        mechanism=name,
+        bound=bound,
+        min_units=min_units,
+        uses_names=terms.uses_known_names,
+        reread=None if query.counts_units_alone else find_changed_readings(query, terms),
     )
     release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
-    return replace(plan, key=key, release_key=release_key, other_keys=(*others, release_key))
+    return replace(
+        plan,
+        key=keys.key,
+        release_key=release_key,
+        similar_keys=(*keys.similar, release_key),
+        named_keys=keys.named,
+        earlier_key=keys.earlier,
+    )
 
 
 def _find_compared(query: PrivateQuery) -> frozenset[str]:

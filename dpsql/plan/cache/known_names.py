@@ -7,6 +7,7 @@ those stored for the account alone: the guarantee against one analyst says nothi
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from dpsql.ledger.base import Ledger
 from dpsql.plan.arrow_schema import arrow_type, int64_array
 from dpsql.plan.cache.key_identity import identify_keys
 from dpsql.plan.cache.replay_key import order_canonically
-from dpsql.plan.cache.stored_release import read_names
+from dpsql.plan.cache.stored_release import read_earlier_key, read_names
 from dpsql.plan.released_names import ReleasedNames, list_rows
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 
@@ -60,6 +61,7 @@ class NamesOfAccount:
     ledger: Ledger
     account: str | None
     by_default: bool = True
+    _earlier: dict[str, None] | None = None
     _position: int = 0
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,18 +87,28 @@ class NamesOfAccount:
         known = query.clause.options.get("known")
         return replace(query, names=ReleasedNames(table, evident=known is None or known.value != "all"))
 
+    def earlier_keys(self) -> Collection[str]:
+        """Return the keys of the answers that versions before 0.11 stored, on any version of the data."""
+        if self._earlier is None:
+            with self._lock:
+                self._read()
+        return self._earlier or ()
+
     def _read(self) -> None:
         """Read the answers that were stored since the last look."""
         position, answers = self.ledger.answers(self.account, self._position)
+        earlier = {} if self._earlier is None else self._earlier
         for answer in answers:
             released = read_names(answer)
             if released is None:
+                key = read_earlier_key(answer)
+                earlier.update({} if key is None else {key: None})
                 continue
             keys, table = released
             order = sorted(range(len(keys)), key=keys.__getitem__)
             table = table.select(order).rename_columns([f"key_{at + 1}" for at in range(len(keys))])
             self._found.setdefault(tuple(keys[at] for at in order), _Names(table.slice(0, 0))).add(table)
-        self._position = position
+        self._position, self._earlier = position, earlier
 
 
 def _uses_names(query: PrivateQuery, *, by_default: bool) -> bool:

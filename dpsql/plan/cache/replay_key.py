@@ -7,6 +7,10 @@ stored answers free. The stored answer says with which parameters it was drawn.
 The release is the law by which an answer is drawn: the rows, the counted groups, and the mechanism with its parameters.
 Analysts who share answers share those of one release alone. It is the key under which answers were stored before 0.11.
 
+No key depends on what the planner prefers today: a question that names no mechanism has a key without one. A class of
+the tree has in a key the name and the fields that it had in 0.11; a later field is there, by its name, only where it
+says something. What means something else today has the number of its reading besides (`readings.py`).
+
 Names and order of outputs, ends of intervals, ORDER BY, LIMIT and HAVING apply after the release, and the salts of a
 bound belong to the session; no key contains them. The answer of one query may therefore be shown for every query with
 its key, as post-processing. A repeated query is recognized by its text, never by the data.
@@ -20,18 +24,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache
 
+from dpsql.plan.cache.readings import Reread
 from dpsql.plan.plan import Plan
+from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
 __all__ = [
     "FORMAT",
+    "QuestionKeys",
     "compute_question_keys",
     "compute_replay_key",
     "encode_value",
@@ -39,6 +46,8 @@ __all__ = [
     "order_canonically",
 ]
 
+_CHOICES = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")  # of AUTO since 0.11
+_OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
     "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
@@ -51,7 +60,9 @@ _RECORDED: dict[
     TableDomain: "Stored",
     FromWhere: "Body",
 }
-_NEW_FIELDS = frozenset(["row_range", "stated", "weight"])  # of measures: None in what stored keys were made of
+_RECORDED_FIELDS: dict[type, tuple[str, ...]] = {  # those that classes had when stored keys were made, in their order
+    Measure: ("aggregate", "argument", "condition", "columns", "bounds"),
+}
 _NUMBER: dict[type, str] = {
     Column: "relation",
     Scan: "number",
@@ -79,15 +90,36 @@ class _Numbers(dict[int, int]):
         return relation in self or (self.outer is not None and self.outer.knows(relation))
 
 
-def compute_question_keys(
-    query: PrivateQuery, *, mechanism: str, bound: int | None, min_units: int, uses_names: bool = True
-) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of what the analyst wrote, and those of other words for what may be the same release.
+@dataclass(frozen=True, slots=True)
+class QuestionKeys:
+    """Keys of a question: its own, and those under which an answer to it may stand that other words got.
 
-    The rules of the tables are part of it: the bound of units, and min_units. The other words leave out the mechanism,
-    leave out all options that have defaults, or name the `mechanism` that answers; their answer is the same only if
-    their release is. `uses_names` says whether queries use known names by default. The query must be in the order of
-    `order_canonically`.
+    The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
+    under the `named` keys are of the same words with a mechanism of those that AUTO chooses among. `earlier` is the key
+    that 0.11 gave to the question, where its statement means something else today; "" where it does not.
+    """
+
+    key: str
+    similar: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    earlier: str = ""
+
+
+def compute_question_keys(
+    query: PrivateQuery,
+    *,
+    mechanism: str,
+    bound: int | None,
+    min_units: int,
+    uses_names: bool = True,
+    reread: Reread | None = None,
+) -> QuestionKeys:
+    """Return the keys of what the analyst wrote: the digests of its own words, and of others with the same answer.
+
+    The rules of the tables are part of it: the bound of units, and min_units. Other words leave out the mechanism,
+    leave out all options that have defaults, or name the `mechanism` that answers. `uses_names` says whether queries
+    use known names by default. The query must be in the order of `order_canonically`. It is `reread` if its statement
+    means something else than it did in 0.11.
     """
     default = ("known", str(uses_names).lower())
     written = {
@@ -95,25 +127,40 @@ def compute_question_keys(
         for name, option in query.clause.options.items()
         if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != default
     }
-    bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
-    unnamed = {name: value for name, value in written.items() if name != "mechanism"}
-    counted = (
-        *_counted_fields(query),
+    rules = (
         query.clause.k if query.clause.shape == "top" else query.clause.shape,
         query.releases_counts,
         bound,
         min_units,
+        *_partition_fields(query.partitions),
+        query.protected,
     )
-    parts = [QUESTION, *counted, *_partition_fields(query.partitions), query.protected]
-    wordings = (written, unnamed, bare, {**written, "mechanism": (mechanism, True)})
-    first, *others = _digest_each(parts, [tuple(sorted(options.items())) for options in wordings])
-    return first, tuple(key for key in dict.fromkeys(others) if key != first)
+    counted = _counted_fields(query)
+    parts = [QUESTION, *counted, *rules, *(() if reread is None else (reread.readings,))]
+    own = tuple(sorted(written.items()))
+    similar, named = list[tuple[object, ...]](), list[tuple[object, ...]]()
+    if not _WITH_DEFAULTS.isdisjoint(written):
+        bare = tuple(option for option in own if option[0] not in _WITH_DEFAULTS)
+        similar = list(dict.fromkeys([tuple(option for option in own if option[0] != "mechanism"), bare]))
+    if "mechanism" not in written and query.clause.shape == "top":
+        choices = _CHOICES if query.domain is None else _OF_A_DOMAIN
+        for name in dict.fromkeys((mechanism, *choices)):
+            named.append(tuple(sorted((*own, ("mechanism", (name, True))))))
+    first, *others = _digest_each(parts, [own, *similar, *named])
+    earlier = ""
+    if reread is not None and reread.measures is not None:
+        as_in_0_11 = _counted_fields(replace(query, measures=reread.measures))
+        (earlier,) = _digest_each([QUESTION, *as_in_0_11, *rules], [own])
+    return QuestionKeys(first, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
 
 
-def compute_replay_key(plan: Plan) -> str:
-    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
-    query = plan.query
-    return _digest(
+def compute_replay_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
+    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law.
+
+    The digest `as_in_0_10` is the one by which the versions before question keys stored a release of units alone.
+    """
+    query, numbers = plan.query, _Numbers()
+    parts = (
         FORMAT,
         *_counted_fields(query),
         *plan.mechanism_plan.release_identity,
@@ -121,12 +168,24 @@ def compute_replay_key(plan: Plan) -> str:
         *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),
     )
+    described: object = [_encode(part, numbers) for part in parts]
+    if as_in_0_10:
+        described = _rename_as_in_0_10(described)
+    return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
 
 
-def _digest(*parts: object) -> str:
-    *most, last = parts
-    (digest,) = _digest_each(most, [last])
-    return digest
+def _rename_as_in_0_10(described: object) -> object:
+    """Return the JSON of a release in which classes of mechanisms have the names and the fields that they had then."""
+    match described:
+        case list():
+            return [_rename_as_in_0_10(part) for part in described]
+        case {"ItemLoss": [*parts, []]}:  # without contributions of other measures
+            return {"Price": [_rename_as_in_0_10(part) for part in parts]}
+        case {"StableTopK": parts}:
+            return {"StableTopK": [*map(_rename_as_in_0_10, parts), 1]}  # its sensitivity
+        case dict():
+            return {name: _rename_as_in_0_10(part) for name, part in described.items()}
+    return described
 
 
 def _digest_each(parts: Sequence[object], endings: Sequence[object]) -> list[str]:
@@ -223,11 +282,15 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
     parts: list[object] = []
     kind: type = type(node)
     numbered, nested = _NUMBER.get(kind), isinstance(node, InQuery | Exists)
+    recorded = _RECORDED_FIELDS.get(kind)
     for name in _compared_fields(kind):
         content = getattr(node, name)
         if _is_new_default(name, content):
             continue
-        if name == numbered:
+        if recorded is not None and name not in recorded:
+            if content is not None:
+                parts.append([name, _encode(content, inside)])
+        elif name == numbered:
             parts.append(numbers.of(content))
         elif nested and name == "source":
             parts.append({Derived.__name__: _encode_fields(content, _Numbers(), inside=_Numbers(numbers))})
@@ -247,4 +310,4 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
 
 def _is_new_default(name: str, content: object) -> bool:
     """Return whether a field has the value for which stored keys were made without it."""
-    return (name == "sensitivity" and content == 1) or (name in _NEW_FIELDS and content is None)
+    return name == "sensitivity" and content == 1

@@ -1,7 +1,7 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
     dpsql release 2 <SHA-256 of the mark and the rest>
-    {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}, "keys": [...]}
+    {"key": ..., "release": ..., "items": ..., "reading": 2, "loss": ..., "bottom": ..., "terms": {...}, "keys": [...]}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
@@ -22,6 +22,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
 from dpsql.intervals import SharedNoise
 from dpsql.plan.cache.key_identity import identify_keys
+from dpsql.plan.cache.readings import READING
 from dpsql.plan.mechanisms import CountNoise, NoisyTotal
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
@@ -30,7 +31,15 @@ from dpsql.quantities import Delta, Epsilon, Rho
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PackedRelease", "is_same_release", "pack_release", "read_names", "unpack"]
+__all__ = [
+    "PackedRelease",
+    "is_of_0_11",
+    "is_same_release",
+    "pack_release",
+    "read_earlier_key",
+    "read_names",
+    "unpack",
+]
 
 _MARK, _SHARED_MARK = b"dpsql release 1 ", b"dpsql release 2 "  # the second where counts share a total
 _PLAIN = ("mechanism", "k", "k_bar", "chooses", "partitions", "bounded_by")  # terms that JSON has as they are
@@ -52,6 +61,7 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "key": plan.key,
         "release": plan.release_key,
         "items": release.items_charged,
+        "reading": READING,
         "loss": [str(loss.refundable), str(loss.permanent)],
         "bottom": release.stopped_at_bottom,
         "chosen": release.chosen,
@@ -91,7 +101,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     facts, _, stream = content.partition(b"\n")
     known = json.loads(facts)
-    if known["key"] != plan.key and not _is_release_of(known, plan):
+    if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     with pa.ipc.open_stream(stream) as reader:
@@ -130,6 +140,19 @@ def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
         return None
     with pa.ipc.open_stream(stream) as reader:
         return keys, reader.read_all().select(range(len(keys)))
+
+
+def read_earlier_key(stored: bytes) -> str | None:
+    """Return the key of an answer that a version before 0.11 stored; None for a later one, and for a damaged one."""
+    head, _, content = stored.partition(b"\n")
+    known = json.loads(content.partition(b"\n")[0]) if _is_whole(head, content) else {"release": None}
+    return None if "release" in known else known["key"]
+
+
+def is_of_0_11(stored: bytes) -> bool:
+    """Return whether an answer was stored before readings had numbers."""
+    head, _, content = stored.partition(b"\n")
+    return _is_whole(head, content) and "reading" not in json.loads(content.partition(b"\n")[0])
 
 
 def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:

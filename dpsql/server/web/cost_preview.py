@@ -12,7 +12,7 @@ from dpsql.plan import Balance, Forecast, Plan
 from dpsql.plan.report.forecast import forecast
 from dpsql.plan.report.shortfall import describe_together, price_together
 from dpsql.plan.report.tables import describe_plans
-from dpsql.receipt import format_share
+from dpsql.receipt import REREAD, format_share
 from dpsql.session import Session
 
 __all__ = ["Preview", "balance_html", "preview_cost"]
@@ -92,6 +92,8 @@ def _describe_shortage(plan: Plan, balance: Balance) -> str:
 def _words(plan: Plan, fits: Forecast, *, balance: Balance) -> str:
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
+    if plan.reread and not plan.stored:
+        again = f"{REREAD[0].upper()}{REREAD[1:]}. "
     return f"{again}At most {_share(plan, balance)} of the budget. {queries} in what is left."
 
 
