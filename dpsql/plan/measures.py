@@ -189,7 +189,7 @@ class _Bounding:
 
 def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
     """Return the totals of a column by its bounds, and by those of each of so many rows."""
-    most, least = (inf if bounds.max is None else bounds.max), (-inf if bounds.min is None else bounds.min)
+    most, least = (inf, -inf) if bounds.max is None else (bounds.max, bounds.min or Fraction(0))
     low, high = bounds.each or (least, most)
     count = inf if rows is None else Fraction(rows)
     positive, negative = max(high, Fraction(0)), max(-low, Fraction(0))
