@@ -1,4 +1,4 @@
-"""Bounds of a policy: rows, sums and the range of one row's value, in Python and in TOML, and what is wrong with them."""
+"""Bounds of a policy: rows, sums and the range of a value, in Python and in TOML, and what is wrong with them."""
 
 from __future__ import annotations
 
