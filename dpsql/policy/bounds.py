@@ -12,7 +12,7 @@ from dpsql.policy.toml import Section
 from dpsql.policy.validation import check_count, check_name, fold, wrong_type
 from dpsql.quantities import Number, exact
 
-__all__ = ["Bounds", "ColumnBounds", "GivenBounds", "check_bounds", "read_bounds"]
+__all__ = ["Bounds", "ColumnBounds", "check_bounds", "read_bounds"]
 
 _LARGEST = 10**15
 _EACH, _ENDS = "each", ("min", "max")

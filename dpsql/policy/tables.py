@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
-from dpsql.policy.bounds import Bounds, GivenBounds, check_bounds, read_bounds
+from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
 from dpsql.policy.calendar import CalendarDays, check_calendar, read_calendar_days
 from dpsql.policy.links import Link
 from dpsql.policy.source import DataSource
@@ -31,6 +31,7 @@ from dpsql.policy.validation import (
     optional_count,
     wrong_type,
 )
+from dpsql.quantities import Number
 
 __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
 
@@ -100,7 +101,7 @@ class PrivateTable:
         population: int | None = None,
         one_value_per_unit: Sequence[str] = (),
         materialized: Sequence[Sequence[str]] = (),
-        bounds: Bounds | Mapping[str, int | GivenBounds] = MappingProxyType({}),
+        bounds: Bounds | Mapping[str, int | Mapping[str, Number | Mapping[str, Number]]] = MappingProxyType({}),
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
         budget_by: str | None = None,
     ) -> None:
