@@ -157,6 +157,11 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
+        _, of_units = split_stated_bounds(reader, counted.expressions)
+        if stated is not None or of_units is not None:
+            reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
+            hint = f"Write COUNT(DISTINCT {_name_unit(reader)})."
+            raise Refusal("option", reason, hint=hint, place=reader.place(node))
         return ReadMeasure(
             replace(DISTINCT_UNITS, condition=condition),
             unit=_read_counted_unit(reader, node, columns=list(counted.expressions)),

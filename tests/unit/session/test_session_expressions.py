@@ -221,6 +221,7 @@ WRONG = {
     "SUM(amount, contribution_bounds_per_row => (0, 5))": "quantiles",
     "SUM(ABS(amount, contribution_bounds_per_group => (0, 5)))": "COUNT, SUM and AVG",
     "COUNT(*, contribution_bounds_per_group => (0, 2.5))": "whole number",
+    "COUNT(DISTINCT user_id, contribution_bounds_per_group => (0, 1))": "once",
     "COUNT(*, contribution_bounds_per_group => (-1, 2))": "whole number",
     "COUNT(*, contribution_bounds_per_group => (0, 2e6))": "whole number",
 }
@@ -236,6 +237,18 @@ def test_wrong_bounds_are_refused_with_an_example_that_works(measure: str) -> No
     example = re.search(r"Write ((SUM|COUNT)\(.*\))\.", refused.value.hint or "")
     assert example is not None
     assert session.sql(f"SELECT {example[1].replace('SUM(x', 'SUM(amount')} AS s FROM orders PRIVATE")
+
+
+def test_stated_bounds_are_of_the_measures_of_the_query_alone() -> None:
+    session = open_session()
+    inner = "SELECT user_id, SUM(qty, contribution_bounds_per_group => (0, 5)) AS n FROM orders GROUP BY user_id"
+    with pytest.raises(Error, match="and of nothing inside it"):
+        session.sql(f"SELECT SUM(n) AS s FROM ({inner}) AS q PRIVATE")
+
+
+def test_bounds_of_a_prepared_statement_are_numbers() -> None:
+    prepared = open_session().prepare(STATED.format("?", "?"))
+    assert prepared.parameters == ("DOUBLE", "DOUBLE")
 
 
 def test_other_measures_than_the_one_that_ranks_may_be_below_0() -> None:
