@@ -136,7 +136,7 @@ class _Bounding:
 
     def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
         argument = measure.argument or Literal(None, NULL)
-        return bound_expression(argument, self.query.body, totals, condition=measure.condition)
+        return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
 
     def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
         """Return the totals of a column of a private table, None without bounds."""
