@@ -40,6 +40,7 @@ _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
 _OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
 _KEPT = DATE_FUNCTIONS.union(FUNCTIONS, INTERVAL_ENDS)
+_BOUNDED = frozenset(["sum", "avg"])  # which take bounds: sqlglot's own take one argument
 _SIGNS = (exp.Neg, exp.BitwiseNot)
 Tree = TypeVar("Tree")
 
@@ -223,10 +224,17 @@ def _starts(tokens: list[Token]) -> Iterator[int]:
 
 def _plain(tokens: list[Token], at: int) -> Token:
     """Return a token as the parser shall read it: a function of the language under a name that it does not know."""
-    token = tokens[at]
-    if token.token_type != TokenType.IDENTIFIER and _opens(tokens, at + 1) and ascii_lower(token.text) in _KEPT:
+    token, name = tokens[at], ascii_lower(tokens[at].text)
+    if token.token_type == TokenType.IDENTIFIER or not _opens(tokens, at + 1):
+        return token
+    if name in _KEPT or (name in _BOUNDED and _has_named_argument(tokens, at + 2)):
         return _like(token, TokenType.VAR, text=FUNCTION_PREFIX + token.text)
     return token
+
+
+def _has_named_argument(tokens: list[Token], start: int) -> bool:
+    """Say whether name => value is among the arguments that begin at tokens[start]."""
+    return any(tokens[at].token_type == TokenType.FARROW for at in _level(tokens, start))
 
 
 def _level(tokens: list[Token], start: int, *, step: int = 1) -> Iterable[int]:

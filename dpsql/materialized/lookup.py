@@ -143,12 +143,9 @@ def list_summed(table: PrivateTable) -> list[tuple[str, Fraction, Fraction]]:
     """
     shown = None if table.columns is None else set(map(fold, table.columns))
     return [
-        (name, bounds.min, bounds.max)
+        (name, bounds.min or Fraction(0), bounds.max)
         for name, bounds in table.bounds.columns
-        if (shown is None or fold(name) in shown)
-        and bounds.min is not None
-        and bounds.max is not None
-        and bounds.each is None
+        if (shown is None or fold(name) in shown) and bounds.max is not None and bounds.each is None
     ]
 
 

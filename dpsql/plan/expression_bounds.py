@@ -90,7 +90,7 @@ class ExpressionBounds:
 
 
 def bound_expression(
-    expression: Expression, body: FromWhere, totals: Totals, *, condition: Expression | None = None
+    expression: Expression, body: FromWhere, *, totals: Totals, condition: Expression | None = None
 ) -> ExpressionBounds:
     """Return what one unit adds to the sum of an expression over the rows of a query where a condition holds."""
     level = _Level(totals, body, condition)

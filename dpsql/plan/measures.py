@@ -137,7 +137,7 @@ class _Bounding:
 
     def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
         argument = measure.argument or Literal(None, NULL)
-        return bound_expression(argument, self.query.body, totals, condition=measure.condition)
+        return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
 
     def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
         """Return the totals of a column of a private table, None without bounds."""
@@ -190,7 +190,7 @@ class _Bounding:
 
 def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
     """Return the totals of a column by its bounds, and by those of each of so many rows."""
-    most, least = (inf if bounds.max is None else bounds.max), (-inf if bounds.min is None else bounds.min)
+    most, least = (inf, -inf) if bounds.max is None else (bounds.max, bounds.min or Fraction(0))
     low, high = bounds.each or (least, most)
     count = inf if rows is None else Fraction(rows)
     positive, negative = max(high, Fraction(0)), max(-low, Fraction(0))

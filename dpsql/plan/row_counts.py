@@ -137,8 +137,8 @@ def _is_one_row(relation: Derived, tables: Mapping[tuple[str, ...], TableRows]) 
     if not relation.grouping:
         return bool(relation.outputs) and any(is_aggregate(part) for each in relation.outputs for part in walk(each))
     keys = list_keys(relation)
-    return any(_is_unit(key, relation, tables) for key in keys) and all(
-        isinstance(key, Literal) or _is_unit(key, relation, tables) for key in keys
+    return any(_is_unit(key, relation, tables=tables) for key in keys) and all(
+        isinstance(key, Literal) or _is_unit(key, relation, tables=tables) for key in keys
     )
 
 
@@ -149,11 +149,11 @@ def list_keys(relation: Derived) -> tuple[Expression, ...]:
     return relation.outputs[: len(relation.grouping.split(","))] if relation.grouping else ()
 
 
-def _is_unit(expression: Expression, relation: Derived, tables: Mapping[tuple[str, ...], TableRows]) -> bool:
+def _is_unit(expression: Expression, relation: Derived, *, tables: Mapping[tuple[str, ...], TableRows]) -> bool:
     """Say whether an expression over the rows that a subquery reads is the privacy unit, unchanged."""
     inner = strip_casts(expression)
     if isinstance(inner, Call) and inner.function in {"min", "coalesce"}:  # of a link, and of FULL JOIN ... USING
-        return all(_is_unit(each, relation, tables) for each in inner.arguments)
+        return all(_is_unit(each, relation, tables=tables) for each in inner.arguments)
     if not isinstance(inner, Column):
         return False
     source = list_sources(relation.body.source).get(inner.relation)
@@ -161,8 +161,8 @@ def _is_unit(expression: Expression, relation: Derived, tables: Mapping[tuple[st
         case Scan(path=path):
             return path in tables and inner.name == tables[path].unit
         case Derived():
-            return _is_unit(source.outputs[int(inner.name.removeprefix("c")) - 1], source, tables)
+            return _is_unit(source.outputs[int(inner.name.removeprefix("c")) - 1], source, tables=tables)
         case Combined():
             at = int(inner.name.removeprefix("c")) - 1
-            return all(_is_unit(branch.outputs[at], branch, tables) for branch in source.branches)
+            return all(_is_unit(branch.outputs[at], branch, tables=tables) for branch in source.branches)
     return False

@@ -12,7 +12,7 @@ from dpsql.policy.toml import Section
 from dpsql.policy.validation import check_count, check_name, fold, wrong_type
 from dpsql.quantities import Number, exact
 
-__all__ = ["Bounds", "ColumnBounds", "GivenBounds", "check_bounds", "read_bounds"]
+__all__ = ["Bounds", "ColumnBounds", "check_bounds", "read_bounds"]
 
 _LARGEST = 10**15
 _EACH, _ENDS = "each", ("min", "max")
@@ -25,8 +25,8 @@ _HINT_EACH = "Write the least and the greatest value of one row, such as each = 
 class ColumnBounds:
     """Bounds of one unit's values in one group; at least `max` or `each` is set.
 
-    `max` bounds the sum of the positive values, and `-min` that of the negative ones: 0 without negative values, None
-    where `max` is not set. `each` is the range of the value of one row.
+    `max` bounds the sum of the positive values, and `-min` that of the negative ones, which count as 0 where only `max`
+    is set. `each` is the range of the value of one row.
     """
 
     min: Fraction | None
@@ -35,7 +35,7 @@ class ColumnBounds:
 
     def __str__(self) -> str:
         """Return the bounds as a policy file writes them."""
-        parts = [] if self.max is None or self.min is None else [_write_ends(self.min, self.max)]
+        parts = [] if self.max is None else [_write_ends(self.min or Fraction(0), self.max)]
         parts += [] if self.each is None else [f"each = {{{_write_ends(*self.each)}}}"]
         return f"{{{', '.join(parts)}}}"
 
@@ -127,6 +127,7 @@ def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
             raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
         return ColumnBounds(None, None, each)
     low, high = (_check_number(values.get(key, 0), key, place=place, hint=_HINT) for key in _ENDS)
+    stated = low if "min" in values else None
     if not -_LARGEST <= low <= 0 or not low < high or not 0 <= high <= _LARGEST:
         reason = f"A max must be above 0 and at most {_LARGEST:,}, and a min at most 0."
         raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
@@ -134,7 +135,7 @@ def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
         reason = "No value of each lies between min and max."
         hint = "Raise max, or lower min, to what the values of one unit add up to in one group."
         raise PolicyError("policy-bounds", reason, hint=hint, place=place)
-    return ColumnBounds(low, high, each)
+    return ColumnBounds(stated, high, each)
 
 
 def _check_each(values: object, place: str) -> tuple[Fraction, Fraction]:

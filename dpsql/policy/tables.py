@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
-from dpsql.policy.bounds import Bounds, GivenBounds, check_bounds, read_bounds
+from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
 from dpsql.policy.calendar import CalendarDays, check_calendar, read_calendar_days
 from dpsql.policy.links import Link
 from dpsql.policy.source import DataSource
@@ -31,6 +31,7 @@ from dpsql.policy.validation import (
     optional_count,
     wrong_type,
 )
+from dpsql.quantities import Number
 
 __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
 
@@ -63,11 +64,12 @@ class PrivateTable:
     `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its rows and sums
     where `bounds` has them, and queries that need no other columns read these in place of the rows. `bounds` say how
     much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*) counts at most so
-    many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below. `calendar` says the
-    first and the last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}},
-    which time series without bounds in WHERE have: a public choice. With `budget_by`, each value of that column has the
-    whole budget: a query WHERE the column is one of some constants counts only units of these values, and is charged to
-    them alone; one table of a policy may have it.
+    many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below; "each", such as
+    {"min": 1, "max": 10}, is the range of the value of one row, and may stand alone. `calendar` says the first and the
+    last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}}, which time
+    series without bounds in WHERE have: a public choice. With `budget_by`, each value of that column has the whole
+    budget: a query WHERE the column is one of some constants counts only units of these values, and is charged to them
+    alone; one table of a policy may have it.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -99,7 +101,7 @@ class PrivateTable:
         population: int | None = None,
         one_value_per_unit: Sequence[str] = (),
         materialized: Sequence[Sequence[str]] = (),
-        bounds: Bounds | Mapping[str, int | GivenBounds] = MappingProxyType({}),
+        bounds: Bounds | Mapping[str, int | Mapping[str, Number | Mapping[str, Number]]] = MappingProxyType({}),
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
         budget_by: str | None = None,
     ) -> None:

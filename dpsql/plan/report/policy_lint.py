@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from dpsql.dialects import ENUM
 from dpsql.plan.report.policy_report import CheckedTable
-from dpsql.policy import Policy
+from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
 from dpsql.policy.name_evidence import somebody_in
 from dpsql.policy.quoting import spell
 from dpsql.policy.validation import fold
@@ -17,6 +17,9 @@ __all__ = ["lint_policy"]
 
 _LARGE_DELTA = Fraction(1, 10**5)
 _LARGE_EPSILON = 10
+_MANY_ROWS = 1_000  # of one unit in one group
+_FEW = 10  # for each row of a unit, where nothing is said of the value of one row
+_SIGNED = re.compile(r"TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL\(.*\)")
 _WORD = re.compile(r"\w+")
 _WITH_FIELDS = frozenset(["STRUCT", "UNION"])
 
@@ -39,14 +42,17 @@ def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]
         if table.privacy_unit is None:
             yield from _of_public(table, units)
         else:
-            yield from _of_private(table, unit=table.privacy_unit, listed=policy.tables[table.name].columns is not None)
+            yield from _of_private(policy, table, unit=table.privacy_unit)
 
 
-def _of_private(table: CheckedTable, *, unit: str, listed: bool) -> Iterator[str]:
+def _of_private(policy: Policy, table: CheckedTable, *, unit: str) -> Iterator[str]:
     name = spell(table.name)
-    if not listed:
+    if policy.tables[table.name].columns is None:
         yield f"{name}: no columns are listed, so all of them exist for analysts, also those added later."
     yield from _of_labels(table)
+    declared = policy.tables[table.name]
+    if isinstance(declared, PrivateTable):
+        yield from _of_bounds(table, declared.bounds)
     for column in table.columns or ():
         naming = somebody_in(column.name, column.type)
         if naming is not None and fold(column.name) != fold(unit):
@@ -54,6 +60,53 @@ def _of_private(table: CheckedTable, *, unit: str, listed: bool) -> Iterator[str
                 f"{name}: {spell(column.name)} ({naming.reason}) may name a person other than {spell(unit)}, who is "
                 "not protected by it."
             )
+
+
+def _of_bounds(table: CheckedTable, bounds: Bounds) -> Iterator[str]:
+    """Yield which bounds are more than is meant, or contradict each other."""
+    name = spell(table.name)
+    if bounds.rows is not None and bounds.rows > _MANY_ROWS:
+        yield (
+            f"{name}: rows = {bounds.rows:,}: the noise of COUNT(*) is {bounds.rows:,} times that of a count of units. "
+            "Few units have so many rows in one group: 20 is a good start."
+        )
+    types = {fold(column.name): column.type or "" for column in table.columns or ()}
+    for column, found in bounds.columns:
+        where = f"{name}: {spell(column)}"
+        yield from (f"{where}: {words}" for words in _contradict(found, bounds.rows))
+        may_be_below = found.max is not None and found.min is None and (found.each is None or found.each[0] < 0)
+        if may_be_below and _SIGNED.fullmatch(types.get(fold(column), "")):
+            yield (
+                f"{where} may hold values below 0, which count as 0 without a min. Write min = -500, or another "
+                "number, or min = 0 if there are none."
+            )
+
+
+def _contradict(bounds: ColumnBounds, rows: int | None) -> Iterator[str]:
+    """Yield in words how the bounds of a column contradict each other, and the rows of a unit."""
+    if bounds.max is None:
+        return
+    most = float(bounds.max)
+    if bounds.each is None:
+        if rows is not None and rows > 1 and bounds.max < rows * _FEW:
+            yield (
+                f"rows = {rows:,} and max = {most:,g} are {most / rows:,.3g} for each row: a unit with all its rows is "
+                "cut at that. Raise max, lower rows, or say each = {min = 1, max = 10}, the range of one row's value."
+            )
+        return
+    low, high = map(float, bounds.each)
+    if high > most:
+        yield f"each reaches {high:,g} and max = {most:,g}: one row alone is cut. Raise max, or lower that of each."
+    if rows is None:
+        return
+    if low > 0 and rows * low > most:
+        yield (
+            f"rows = {rows:,} of at least {low:,g} are more than max = {most:,g}: a unit with all its rows is cut. "
+            "Raise max, or lower rows."
+        )
+    if 0 < rows * high < most:
+        added = f"rows = {rows:,} of at most {high:,g} add up to {rows * high:,g}"
+        yield f"{added}, so that max = {most:,g} is never reached. Lower max."
 
 
 def _of_labels(table: CheckedTable) -> Iterator[str]:

@@ -105,8 +105,9 @@ def _describe_columns(table: Table, declared: PolicyTable | None) -> Iterator[tu
 
 def _describe_bounds(bounds: ColumnBounds) -> str:
     """Return in words what one unit and one row add to a group."""
-    added = bounds.min is not None and bounds.max is not None
-    parts = [f"one unit adds {float(bounds.min or 0):g} to {float(bounds.max or 0):g} to a group"] if added else []
+    parts = []
+    if bounds.max is not None:
+        parts.append(f"one unit adds {float(bounds.min or 0):g} to {float(bounds.max):g} to a group")
     parts += [] if bounds.each is None else [f"each row has {float(bounds.each[0]):g} to {float(bounds.each[1]):g}"]
     return ", and ".join(parts)
 

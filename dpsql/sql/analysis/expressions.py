@@ -39,6 +39,7 @@ from dpsql.sql.ir.unbound_parameters import Open, UnboundParameter, fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+from dpsql.sql.syntax.stated_bounds import STATED
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -295,6 +296,9 @@ def _function(reader: Reader, node: Node) -> Expression:
     if is_unnest(node):
         reason, hint = "unnest has no place here.", "Write FROM t, unnest([a, b]) AS x(item), and use x.item."
         raise Unsupported("unnest", reason, hint=hint, place=reader.place(node))
+    if node.this == STATED:
+        reason = "Bounds are stated of the measures that a private query releases, and of nothing inside it."
+        raise Refusal("option", reason, hint="Leave them out here.", place=reader.place(node))
     if name in REFUSED:
         reason = "This function has no place here."
         hint = "Aggregates stand in the select list, HAVING and ORDER BY, none in another; windows in subqueries alone."

@@ -115,10 +115,10 @@ def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMe
         return _read_count(reader, node, condition=condition)
     only(reader.statement, node, "this", "expressions")
     arguments, stated = split_stated_bounds(reader, node.expressions)
-    found = _read_summand(reader, node, arguments, name=name.upper())
+    found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     words = find_words(reader, node)
     if name == "sum":
-        check_holds_zero(reader, node, stated)
+        check_holds_zero(reader, node, stated=stated)
         return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
     divisor = replace(_count_present(found, condition), words=words)
     if stated is not None:  # of the mean of one unit, which counts as one row
@@ -126,7 +126,7 @@ def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMe
     return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
 
 
-def _read_summand(reader: Reader, node: Node, arguments: Sequence[Node], *, name: str) -> Expression:
+def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
     """Return the one number that each row gives to a sum or average; refuse anything else."""
     argument, more = (arguments[0] if arguments else None), arguments[1:]
     place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
@@ -150,13 +150,18 @@ def _read_summand(reader: Reader, node: Node, arguments: Sequence[Node], *, name
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
     only(reader.statement, node, "this", "expressions", "big_int")
     (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
-    rows = replace(_ROWS, stated=read_bounds_of_rows(reader, node, stated), words=find_words(reader, node))
+    rows = replace(_ROWS, stated=read_bounds_of_rows(reader, node, stated=stated), words=find_words(reader, node))
     if more:
         raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=reader.place(node))
     if type(counted).__name__ == "Star":
         only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
+        _, of_units = split_stated_bounds(reader, counted.expressions)
+        if stated is not None or of_units is not None:
+            reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
+            hint = f"Write COUNT(DISTINCT {_name_unit(reader)})."
+            raise Refusal("option", reason, hint=hint, place=reader.place(node))
         return ReadMeasure(
             replace(DISTINCT_UNITS, condition=condition),
             unit=_read_counted_unit(reader, node, columns=list(counted.expressions)),

@@ -37,10 +37,10 @@ def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list
         return list(arguments), None
     *most, node = arguments
     only(reader.statement, node, "this", "expressions")
-    low, high = (_read_end(reader, end, at) for at, end in enumerate(node.expressions))
+    low, high = (_read_end(reader, end, at=at) for at, end in enumerate(node.expressions))
     if not low < high or max(abs(low), abs(high)) > _LARGEST or high - low < _SMALLEST:
         reason = f"The first bound must be below the second, and both between -{_LARGEST:,} and {_LARGEST:,}."
-        raise _refuse(reader, node, reason)
+        raise _refuse(reader, node, reason=reason)
     return most, StatedBounds(low, high)
 
 
@@ -48,21 +48,22 @@ def _is_stated(node: Node) -> bool:
     return type(node).__name__ == "Anonymous" and node.this == STATED
 
 
-def _read_end(reader: Reader, node: Node, at: int) -> Fraction:
+def _read_end(reader: Reader, node: Node, *, at: int) -> Fraction:
     found = fill_unbound(reader.read(node), DOUBLE, such_as=_SAMPLES[at])
     value = found.value if isinstance(found, Literal) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not isfinite(value):
-        raise _refuse(reader, node, "Bounds are numbers, written in the statement or bound to parameters.")
+        raise _refuse(reader, node, reason="Bounds are numbers, written in the statement or bound to parameters.")
     return Fraction(value)
 
 
-def check_holds_zero(reader: Reader, node: Node, stated: StatedBounds | None) -> None:
+def check_holds_zero(reader: Reader, node: Node, *, stated: StatedBounds | None) -> None:
     """Refuse bounds of a sum that leave out 0, which is what no row adds."""
     if stated is not None and not stated.low <= 0 <= stated.high:
-        raise _refuse(reader, node, "The bounds of a sum hold 0: the first is at most 0, and the second at least 0.")
+        reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
+        raise _refuse(reader, node, reason=reason)
 
 
-def read_bounds_of_rows(reader: Reader, node: Node, stated: StatedBounds | None) -> StatedBounds | None:
+def read_bounds_of_rows(reader: Reader, node: Node, *, stated: StatedBounds | None) -> StatedBounds | None:
     """Return the bounds of a number of rows: from 0 to a whole number."""
     if stated is None:
         return None
@@ -73,7 +74,7 @@ def read_bounds_of_rows(reader: Reader, node: Node, stated: StatedBounds | None)
     return stated
 
 
-def _refuse(reader: Reader, node: Node, reason: str) -> Refusal:
+def _refuse(reader: Reader, node: Node, *, reason: str) -> Refusal:
     hint = "Write SUM(x, contribution_bounds_per_group => (0, 500))."
     return Refusal("option", reason, hint=hint, place=reader.place(node))
 

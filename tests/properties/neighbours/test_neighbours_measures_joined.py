@@ -32,7 +32,12 @@ SOURCES = {
     "the unit of the other side": ("reads AS r LEFT JOIN likes AS l ON r.unit = l.unit", "r.k", "r.n", "l.unit"),
     "the key of the other side": ("reads AS r LEFT JOIN likes AS l ON r.unit = l.unit", "l.k", "l.w", "r.unit"),
     "both sides": ("reads AS r FULL JOIN likes AS l USING (unit)", "r.k", "l.w", "unit"),
-    "a public table": ("reads AS r JOIN tags AS t ON r.k = t.k", "t.label", "r.n * t.m", "unit"),
+    "a public table": (
+        "reads AS r JOIN tags AS t ON r.k = t.k",
+        "t.label",
+        "r.n * t.m, contribution_bounds_per_group => (0, 7)",
+        "unit",
+    ),
     "a public table that is kept": ("tags AS t FULL JOIN reads AS r ON r.k = t.k", "t.label", "r.n", "unit"),
     "a link": ("payments", "k", "n", "unit"),
     "two links": ("payments AS p JOIN accounts AS a ON p.unit = a.unit", "a.k", "p.n", "a.unit"),

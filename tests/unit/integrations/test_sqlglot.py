@@ -185,6 +185,14 @@ def test_functions_keep_their_names() -> None:
     assert "STRPOS(article, 'x')" in sqlglot.parse_one(sql, read="dpsql").sql("dpsql")
 
 
+@pytest.mark.parametrize("measure", ["SUM(x, {})", "AVG(x, {})", "COUNT(*, {})", "COUNT(x, {})"])
+def test_stated_bounds_stay(measure: str) -> None:
+    bounds = "contribution_bounds_per_group => (-2.5, 5)"
+    sql = f"SELECT {measure.format(bounds)} AS m, SUM(x) AS s FROM t PRIVATE"
+    assert sqlglot.parse_one(sql, read="dpsql").sql("dpsql") == sql
+    assert sqlglot.parse_one("SELECT SUM(x) AS s FROM t PRIVATE", read="dpsql").find(sqlglot.exp.Sum)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
