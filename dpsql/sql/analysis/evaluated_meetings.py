@@ -7,7 +7,7 @@ called n somewhere in the statement, so that measures are rather in one set than
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import cast
@@ -26,11 +26,14 @@ _TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
 _MAX_PASSES = 10  # aliases of aliases
 
 
-def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery]) -> tuple[PrivateQuery, ...]:
-    """Return the private queries with the sets of the outputs that meet in the SELECT; its shares are clipped."""
+def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
+    """Return the private queries with the sets of the outputs that meet in the SELECT; its shares are clipped.
+
+    `tables` are the names under which the SELECT reads the answers.
+    """
     if not any(sum(_is_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
         return tuple(inners)
-    walk = _Walk(defaultdict(lambda: _NONE))
+    walk = _Walk(defaultdict(lambda: _NONE), dict(zip(tables, inners, strict=True)))
     for number, inner in enumerate(inners):
         for at, output in enumerate(inner.outputs):
             if _is_number(inner, at):
@@ -59,6 +62,7 @@ class _Walk:
     """One walk through a syntax tree; `names` are the outputs that a column of a name may be computed from."""
 
     names: dict[str, _Outputs]
+    answers: dict[str, PrivateQuery]  # by the names of their tables
     meetings: set[_Outputs] = field(default_factory=set)
 
     def find(self, value: object) -> _Outputs:
@@ -111,10 +115,22 @@ class _Walk:
     def _name_columns(self, node: Tree) -> None:
         """Note the names that a relation or CTE gives to its columns."""
         names = cast("list[str]", node.get("column_name_alias") or node.get("aliases") or [])
-        inner = node.get("subquery") or node.get("query_node")
-        query = cast("Tree", inner.get("node", inner)) if names and isinstance(inner, dict) else {}
-        for name, item in zip(names, cast("list[object]", query.get("select_list") or []), strict=False):
-            self.names[ascii_lower(name)] |= self.find(item)
+        for name, found in zip(names, self._list_columns(node), strict=False):
+            self.names[ascii_lower(name)] |= found
+
+    def _list_columns(self, node: Tree) -> Iterator[_Outputs]:
+        """Yield what each column of a relation, a CTE or a query is computed from, as far as it is known."""
+        answer = self.answers.get(str(node.get("table_name")))
+        if answer is not None:
+            yield from (self.names.get(ascii_lower(output.name), _NONE) for output in answer.outputs)
+        inner = node.get("subquery") or node.get("query_node") or node.get("node")
+        if isinstance(inner, dict):
+            yield from self._list_columns(inner)
+        for item in cast("list[Tree]", node.get("select_list") or []):
+            if item.get("type") == "STAR" and isinstance(node.get("from_table"), dict):
+                yield from self._list_columns(cast("Tree", node["from_table"]))
+            else:
+                yield self.find(item)
 
 
 def _list_arguments(node: Tree) -> list[object]:

@@ -124,7 +124,8 @@ def _couple(node: Tree, inners: tuple[PrivateQuery, ...], *, place: Place | None
     """Return the private queries with their sets of measures; refuse a SELECT that nests too deeply."""
     found: tuple[PrivateQuery, ...] | None = None
     with suppress(RecursionError):
-        found = couple_evaluated(node, inners)
+        tables = [released_path(number)[-1] for number in range(1, len(inners) + 1)]
+        found = couple_evaluated(node, inners, tables=tables)
     if found is None:
         raise _refuse_depth(place)
     return found
