@@ -370,3 +370,34 @@ def test_a_measure_may_have_a_bound_of_rows_of_its_own() -> None:
     )
     rows: Measure = next(each for each in own.measures if each.aggregate is Aggregate.ROWS)
     assert rows.bounds == ContributionRange(0, 2**20, Fraction(1, 2**20))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "truth"),
+    [
+        ("SUM(dwell) / COUNT(*)", 10),
+        ("100e0 * COUNT(*) FILTER (WHERE dwell > 3) / NULLIF(COUNT(*), 0)", 100),
+        ("SUM(dwell) / SUM(change)", None),
+        ("SUM(dwell) / COUNT(*) FILTER (WHERE page = 'a')", None),
+    ],
+)
+def test_a_ratio_has_the_ends_of_an_interval(ratio: str, truth: float | None) -> None:
+    """By the alias or by the words; they are ends of the weighted ratio."""
+    sql = f"SELECT {ratio} AS r, value_low(r) AS low, value_high({ratio}) AS high FROM visits PRIVATE"
+    answer = ask(sql)
+    ((value, low, high),) = answer.fetchall()
+    assert answer.columns == ["r", "low", "high"]
+    assert answer.receipt.items_charged == 2
+    if low is not None:
+        assert low <= value <= high
+    if truth is not None:
+        assert low <= truth <= high + 0.5
+
+
+def test_an_end_is_null_where_the_divisor_may_be_0() -> None:
+    session = session_over("INSERT INTO visits SELECT 1, 'a', 1, 1, 1")
+    sql = "SELECT SUM(dwell) / SUM(speed) AS r, value_low(r) AS low, value_high(r) AS high FROM visits PRIVATE"
+    assert session.sql(sql).fetchall()[0][1:] == (None, None)
+    shares = "SELECT COUNT(*) FILTER (WHERE dwell > 0) / COUNT(*) AS r, value_low(r) AS low, value_high(r) AS high "
+    ((_, low, high),) = session.sql(f"{shares} FROM visits PRIVATE").fetchall()
+    assert 0 <= low <= high <= 1
