@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.evaluated_meetings import is_product, list_arguments, unwrap, write_call
+from dpsql.sql.analysis.meeting_outputs import counts_all_rows, is_share
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
@@ -48,19 +50,21 @@ def add_interval_ends(
     evaluator has the answer of one with its ends. Raises `Refusal` for an argument that is no such measure.
     """
     found = tuple(inners)
+    levels = [_find_level(inner) for inner in inners]
     calls = [call for part, value in node.items() if part not in {"from_table", "cte_map"} for call in _calls(value)]
     sources = list(_list_sources(node, "from_table", find_released=find_released)) if calls else []
     used = list[_Source]()
     for call in calls:
+        quotient = _find_quotient(node, call, sources, inners=found)
+        if quotient is not None:
+            found = _write_quotient_end(call, quotient, inners=found, level=levels[quotient.source.inner])
+            used.append(quotient.source)
+            continue
         source, at = _find_measure(call, sources, inners=found, place=place)
         output, is_high = found[source.inner].outputs[at], ascii_lower(str(call["function_name"])) == "value_high"
         hidden = f"{'high' if is_high else 'low'} of {output.name}{_HIDDEN}"
-        ends = found[source.inner].outputs
-        if hidden not in [each.name for each in ends]:
-            level = next((each.end.level for each in ends if each.end is not None), _LEVEL)
-            end = replace(output, name=hidden, end=IntervalEnd(is_high, level))
-            inner = replace(found[source.inner], outputs=(*ends, end))
-            found = (*found[: source.inner], inner, *found[source.inner + 1 :])
+        end = IntervalEnd(is_high, levels[source.inner])
+        found = _add_end(found, source.inner, replace(output, name=hidden, end=end))
         alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({output.name})"
         place_of_call = [call.get("query_location"), call.get("query_location_length")]
         call.clear()
@@ -72,6 +76,138 @@ def add_interval_ends(
     for source in {each.name: each for each in used}.values():
         _read_with_ends(node, source, names=[each.name for each in found[source.inner].outputs], path=path)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Quotient:
+    """A quotient of two measures of one private query: its node, and the positions of their outputs."""
+
+    source: _Source
+    node: Tree
+    part: int
+    whole: int
+
+
+def _find_level(inner: PrivateQuery) -> float:
+    """Return the level of the intervals of a query."""
+    shown = (each.end.level for each in inner.outputs if each.end is not None and not each.name.endswith(_HIDDEN))
+    return next(shown, _LEVEL)
+
+
+def _add_end(inners: tuple[PrivateQuery, ...], at: int, end: Output) -> tuple[PrivateQuery, ...]:
+    """Return the private queries, number `at` with one more column."""
+    if end.name in [each.name for each in inners[at].outputs]:
+        return inners
+    inner = replace(inners[at], outputs=(*inners[at].outputs, end))
+    return (*inners[:at], inner, *inners[at + 1 :])
+
+
+def _find_quotient(
+    node: Tree, call: Tree, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery]
+) -> _Quotient | None:
+    """Return the quotient of two measures that a call is about, itself or by the name of an item; None for another."""
+    arguments = list_arguments(call)
+    expression = unwrap(arguments[0]) if len(arguments) == 1 else {}
+    if expression.get("class") == "COLUMN_REF" and not _list_measures(expression, sources, inners=inners):
+        name = ascii_lower(cast("list[str]", expression["column_names"])[-1])
+        items = cast("list[Tree]", node.get("select_list") or [])
+        expression = next((each for each in items if ascii_lower(str(each.get("alias") or "")) == name), {})
+    if expression.get("function_name") != "/":
+        return None
+    sides = [unwrap(each) for each in list_arguments(expression)]
+    found = [_list_measures(each, sources, inners=inners) for each in sides]
+    if [len(each) for each in found] != [1, 1] or not is_product(sides[0]):
+        return None
+    (source, part), (other, whole) = found[0][0], found[1][0]
+    return _Quotient(source, expression, part, whole) if source is other else None
+
+
+def _list_measures(
+    value: object, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery]
+) -> list[tuple[_Source, int]]:
+    """Return the released measures that are columns in an expression."""
+    if isinstance(value, list):
+        return [found for each in value for found in _list_measures(each, sources, inners=inners)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("class") != "COLUMN_REF":
+        return _list_measures(list(value.values()), sources, inners=inners)
+    names = [ascii_lower(name) for name in cast("list[str]", value["column_names"])]
+    return [
+        (source, at)
+        for source in sources
+        for at, output in enumerate(inners[source.inner].outputs)
+        if ascii_lower(output.name) == names[-1] and names[-2:-1] in ([], [ascii_lower(source.name)])
+        if output.key is None and output.end is None and output.divisor is None
+    ]
+
+
+def _write_quotient_end(
+    call: Tree, quotient: _Quotient, *, inners: tuple[PrivateQuery, ...], level: float
+) -> tuple[PrivateQuery, ...]:
+    """Write the end of the interval of a quotient in place of a call; return the queries with the columns it reads.
+
+    Each measure leaves its interval with half of the probability that the level leaves, as with an average. An end is
+    NULL where the divisor may be 0, unless it counts every row of the others: then it is at least 1 where the quotient
+    exists.
+    """
+    is_high, at = ascii_lower(str(call["function_name"])) == "value_high", quotient.source.inner
+    like, names = quotient.node, dict[tuple[int, bool], Tree]()
+    for output_at, side in ((quotient.part, is_high), (quotient.whole, False), (quotient.whole, True)):
+        output = inners[at].outputs[output_at]
+        hidden = f"wider {'high' if side else 'low'} of {output.name}{_HIDDEN}"
+        inners = _add_end(inners, at, replace(output, name=hidden, end=IntervalEnd(side, (1.0 + level) / 2.0)))
+        names[output_at, side] = {
+            "class": "COLUMN_REF",
+            "type": "COLUMN_REF",
+            "alias": "",
+            "column_names": [quotient.source.name, hidden],
+        }
+    zero, one = (
+        cast(
+            "Tree",
+            {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "literal": {"kind": "INTEGER", "text": text}},
+        )
+        for text in ("0", "1")
+    )
+    least, most = names[quotient.whole, False], names[quotient.whole, True]
+    if counts_all_rows(inners[at], quotient.whole):
+        wholes = [write_call(like, "greatest", each, one) for each in (least, most)]
+    else:
+        above = write_call(like, "nullif", write_call(like, "greatest", least, zero), zero)
+        wholes = [above, write_call(like, "add", most, write_call(like, "multiply", above, zero))]
+    part, ends = names[quotient.part, is_high], list[Tree]()
+    for whole in wholes:
+        clipped = part
+        if is_share(inners[at], quotient.part, quotient.whole):
+            clipped = write_call(like, "least", write_call(like, "greatest", part, zero), whole)
+        ends.append(_divide(like, clipped, whole))
+    alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({like.get('alias') or 'ratio'})"
+    found = write_call(like, "greatest" if is_high else "least", *ends)
+    call.clear()
+    call.update({**found, "alias": alias})
+    return inners
+
+
+def _divide(like: Tree, part: Tree, whole: Tree) -> Tree:
+    """Return the quotient with other numbers in place of its measures, of which each side has one."""
+    return {**write_call(like, "/", _put(unwrap(list_arguments(like)[0]), part), whole), "is_operator": True}
+
+
+def _put(value: Tree, column: Tree) -> Tree:
+    """Return a product with another column."""
+    if value.get("class") == "COLUMN_REF":
+        return column
+    if value.get("class") == "CAST":
+        return {**value, "child": _put(cast("Tree", value["child"]), column)}
+    if value.get("class") != "FUNCTION":
+        return value
+    return {
+        **value,
+        "arguments": [
+            {**cast("Tree", each), "expression": _put(unwrap(each), column)} for each in list_arguments(value)
+        ],
+    }
 
 
 def _calls(value: object) -> Iterator[Tree]:

@@ -7,7 +7,7 @@ called n somewhere in the statement, so that measures are rather in one set than
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import cast
@@ -17,7 +17,7 @@ from dpsql.sql.analysis.meeting_outputs import APART, is_share
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["couple_evaluated"]
+__all__ = ["clip_evaluated", "couple_evaluated", "is_product", "list_arguments", "unwrap", "write_call"]
 
 Tree = dict[str, object]
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
@@ -26,11 +26,31 @@ _TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
 _MAX_PASSES = 10  # aliases of aliases
 
 
-def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery]) -> tuple[PrivateQuery, ...]:
-    """Return the private queries with the sets of the outputs that meet in the SELECT; its shares are clipped."""
+def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
+    """Return the private queries with the sets of the outputs that meet in the SELECT.
+
+    `tables` are the names under which it reads the answers.
+    """
+    walk = _walk(node, inners, tables)
+    found = list[PrivateQuery]()
+    for number, inner in enumerate(inners):
+        meetings = [{at for owner, at in each if owner == number} for each in walk.meetings]
+        found.append(couple_measures(inner, [each for each in meetings if len(each) > 1]))
+    return tuple(found)
+
+
+def clip_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
+    """Let the count of a part be at least 0 and at most that of the whole that divides it, in every quotient."""
+    walk = _walk(node, inners, tables)
+    if walk.meetings:
+        _clip_shares(walk, node, inners)
+
+
+def _walk(node: Tree, inners: Sequence[PrivateQuery], tables: Sequence[str]) -> _Walk:
+    """Return a walk through the SELECT, with all that meets in it; none where no private query has two numbers."""
+    walk = _Walk(defaultdict(lambda: _NONE), dict(zip(tables, inners, strict=True)))
     if not any(sum(_is_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
-        return tuple(inners)
-    walk = _Walk(defaultdict(lambda: _NONE))
+        return walk
     for number, inner in enumerate(inners):
         for at, output in enumerate(inner.outputs):
             if _is_number(inner, at):
@@ -40,12 +60,7 @@ def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery]) -> tuple[Privat
         walk.find(node)
         if before == walk.names:
             break
-    found = list[PrivateQuery]()
-    for number, inner in enumerate(inners):
-        meetings = [{at for owner, at in each if owner == number} for each in walk.meetings]
-        found.append(couple_measures(inner, [each for each in meetings if len(each) > 1]))
-    _clip_shares(walk, node, found)
-    return tuple(found)
+    return walk
 
 
 def _is_number(inner: PrivateQuery, at: int) -> bool:
@@ -59,6 +74,7 @@ class _Walk:
     """One walk through a syntax tree; `names` are the outputs that a column of a name may be computed from."""
 
     names: dict[str, _Outputs]
+    answers: dict[str, PrivateQuery]  # by the names of their tables
     meetings: set[_Outputs] = field(default_factory=set)
 
     def find(self, value: object) -> _Outputs:
@@ -84,7 +100,7 @@ class _Walk:
             self._unite(check["when_expr"] for check in checks)
             return self._unite([*(check["then_expr"] for check in checks), node["else_expr"]])
         if kind in {"FUNCTION", "WINDOW"}:
-            arguments = map(_unwrap, _list_arguments(node))
+            arguments = map(unwrap, list_arguments(node))
             self._unite(each for part, each in node.items() if part not in {"arguments", "children"})
             return self._meet(self._unite(arguments), str(node["function_name"]))
         found = self._unite(node.values())
@@ -111,18 +127,31 @@ class _Walk:
     def _name_columns(self, node: Tree) -> None:
         """Note the names that a relation or CTE gives to its columns."""
         names = cast("list[str]", node.get("column_name_alias") or node.get("aliases") or [])
-        inner = node.get("subquery") or node.get("query_node")
-        query = cast("Tree", inner.get("node", inner)) if names and isinstance(inner, dict) else {}
-        for name, item in zip(names, cast("list[object]", query.get("select_list") or []), strict=False):
-            self.names[ascii_lower(name)] |= self.find(item)
+        for name, found in zip(names, self._list_columns(node), strict=False):
+            self.names[ascii_lower(name)] |= found
+
+    def _list_columns(self, node: Tree) -> Iterator[_Outputs]:
+        """Yield what each column of a relation, a CTE or a query is computed from, as far as it is known."""
+        answer = self.answers.get(str(node.get("table_name")))
+        if answer is not None:
+            yield from (self.names.get(ascii_lower(output.name), _NONE) for output in answer.outputs)
+        inner = node.get("subquery") or node.get("query_node") or node.get("node")
+        if isinstance(inner, dict):
+            yield from self._list_columns(inner)
+        for item in cast("list[Tree]", node.get("select_list") or []):
+            if item.get("type") == "STAR" and isinstance(node.get("from_table"), dict):
+                yield from self._list_columns(cast("Tree", node["from_table"]))
+            else:
+                yield self.find(item)
 
 
-def _list_arguments(node: Tree) -> list[object]:
+def list_arguments(node: Tree) -> list[object]:
+    """Return the arguments of a function."""
     return cast("list[object]", node.get("arguments") or node.get("children") or [])
 
 
 def _clip_shares(walk: _Walk, value: object, inners: Sequence[PrivateQuery]) -> None:
-    """Let the count of a part be at least 0 and at most that of the whole that divides it."""
+    """Clip the quotients in a part of the tree."""
     if isinstance(value, list):
         for each in value:
             _clip_shares(walk, each, inners)
@@ -130,21 +159,21 @@ def _clip_shares(walk: _Walk, value: object, inners: Sequence[PrivateQuery]) -> 
         return
     for each in value.values():
         _clip_shares(walk, each, inners)
-    sides = [_unwrap(each) for each in _list_arguments(value)] if value.get("function_name") == "/" else []
+    sides = [unwrap(each) for each in list_arguments(value)] if value.get("function_name") == "/" else []
     counts = [_list_released(walk, each) for each in sides]
-    if [len(each) for each in counts] != [1, 1] or not _is_product(sides[0]):
+    if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):
         return
     (part,), (whole,) = counts
     (number, at), (other, of) = (*walk.find(part), *walk.find(whole))
     if number == other and is_share(inners[number], at, of):
         zero: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER", "text": "0"}}
-        least = _call(value, "greatest", deepcopy(part), zero)
-        most = _call(value, "greatest", deepcopy(whole), zero)
+        least = write_call(value, "greatest", deepcopy(part), zero)
+        most = write_call(value, "greatest", deepcopy(whole), zero)
         part.clear()
-        part.update(_call(value, "least", least, most))
+        part.update(write_call(value, "least", least, most))
 
 
-def _call(like: Tree, function: str, *arguments: Tree) -> Tree:
+def write_call(like: Tree, function: str, *arguments: Tree) -> Tree:
     """Return the call of a function, in the form that another one has in the tree."""
     changed = {"function_name": function, "alias": "", "is_operator": False, "qualified_name": {"path": [function]}}
     call = {**like, **{name: value for name, value in changed.items() if name in like}}
@@ -154,7 +183,7 @@ def _call(like: Tree, function: str, *arguments: Tree) -> Tree:
     return call
 
 
-def _unwrap(argument: object) -> Tree:
+def unwrap(argument: object) -> Tree:
     """Return an argument of a function, which newer trees have a node around."""
     node = cast("Tree", argument)
     return cast("Tree", node["expression"]) if "class" not in node and "expression" in node else node
@@ -171,11 +200,11 @@ def _list_released(walk: _Walk, node: object) -> list[Tree]:
     return [found for each in node.values() for found in _list_released(walk, each)]
 
 
-def _is_product(node: Tree) -> bool:
+def is_product(node: Tree) -> bool:
     """Say whether an expression is a column times constants."""
     kind = node.get("class")
     if kind == "CAST":
-        return _is_product(cast("Tree", node["child"]))
+        return is_product(cast("Tree", node["child"]))
     if kind == "FUNCTION" and node.get("function_name") == "*":
-        return all(_is_product(_unwrap(each)) for each in _list_arguments(node))
+        return all(is_product(unwrap(each)) for each in list_arguments(node))
     return kind in {"COLUMN_REF", "CONSTANT"}

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.deterministic import is_deterministic
 from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
-from dpsql.sql.analysis.evaluated_meetings import couple_evaluated
+from dpsql.sql.analysis.evaluated_meetings import clip_evaluated, couple_evaluated
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.analysis.postgres_select import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.analysis.to_char import rewrite_to_char
@@ -116,6 +116,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             path=lambda at: released_path(at + 1, with_ends=True),
             place=place,
         )
+    clip_evaluated(node, inners, tables=_name_tables(inners))
     if divides:
         paths = {
             released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
@@ -138,11 +139,16 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     )
 
 
+def _name_tables(inners: Sequence[PrivateQuery]) -> list[str]:
+    """Return the names of the tables of the answers."""
+    return [released_path(number)[-1] for number in range(1, len(inners) + 1)]
+
+
 def _couple(node: Tree, inners: tuple[PrivateQuery, ...], *, place: Place | None) -> tuple[PrivateQuery, ...]:
     """Return the private queries with their sets of measures; refuse a SELECT that nests too deeply."""
     found: tuple[PrivateQuery, ...] | None = None
     with suppress(RecursionError):
-        found = couple_evaluated(node, inners)
+        found = couple_evaluated(node, inners, tables=_name_tables(inners))
     if found is None:
         raise _refuse_depth(place)
     return found

@@ -15,7 +15,7 @@ from typing import cast
 
 from dpsql.sql.analysis.coupled_measures import couple_measures
 from dpsql.sql.analysis.outer_select import PATH
-from dpsql.sql.ir.measures import Aggregate
+from dpsql.sql.ir.measures import Aggregate, Measure, is_present
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.tree import (
     Call,
@@ -38,7 +38,7 @@ from dpsql.sql.ir.types import BIGINT, BOOLEAN, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.ir.visitor import rebuild
 
-__all__ = ["APART", "clip_shares", "couple_outputs", "find_meetings", "is_share"]
+__all__ = ["APART", "clip_shares", "counts_all_rows", "couple_outputs", "find_meetings", "is_share"]
 
 APART = frozenset(["and", "or", "not", "||", "concat", "concat_ws", "coalesce"])  # these compute no number of two
 _NONE: frozenset[int] = frozenset()
@@ -152,6 +152,23 @@ def is_share(query: PrivateQuery, part: int, whole: int) -> bool:
     first, second = (query.measures[each.measure] for each in outputs)
     counts = first.aggregate is second.aggregate is Aggregate.ROWS and first.weight == second.weight
     return counts and set(split_conjuncts(second.condition)) <= set(split_conjuncts(first.condition))
+
+
+def counts_all_rows(query: PrivateQuery, at: int) -> bool:
+    """Say whether an output counts every row that the measures of its set read: then each unit counts 1 or more."""
+    output = query.outputs[at]
+    rows = query.measures[output.measure]
+    if output.divisor is not None or rows.aggregate is not Aggregate.ROWS or rows.weight is None:
+        return False
+    wanted = set(split_conjuncts(rows.condition))
+    others = [each for each in query.measures if each.weight == rows.weight and each != rows]
+    return all(wanted <= set(_list_conditions(each)) for each in others)
+
+
+def _list_conditions(measure: Measure) -> list[Expression]:
+    """Return the conditions of the rows that a measure reads: a sum reads those that have a value."""
+    present = () if measure.argument is None else is_present(measure.argument)
+    return [*split_conjuncts(measure.condition), *present]
 
 
 def clip_shares(query: PublicQuery, inner: PrivateQuery) -> PublicQuery:

@@ -430,9 +430,13 @@ class _Block:
     def _is_window(self, item: _Item) -> bool:
         return any(kind_of(self.tokens, at) == "OVER" for at in _list_outside(self.tokens, (item.start, item.end)))
 
+    def _is_end(self, item: _Item) -> bool:
+        """Say whether an item has the end of an interval of something that another item computes."""
+        return any(is_word(self.tokens, at, words=INTERVAL_ENDS) for at in range(item.start, item.end))
+
     def _find_keys(self) -> bool:
         """Mark the items that are group keys, and list the keys that are no item; return whether all can be read."""
-        plain = [item for item in self.items if not item.calls and not self._is_window(item)]
+        plain = [each for each in self.items if not (each.calls or self._is_window(each) or self._is_end(each))]
         group = self._split("GROUP_BY")
         if not group or (len(group) == 1 and kind_of(self.tokens, group[0][0]) == "ALL"):
             for item in plain:

@@ -39,7 +39,13 @@ ByHand = Callable[[Sequence[tuple]], Rows]  # type: ignore[type-arg]
 PLAIN = "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product ORDER BY n DESC LIMIT 4"
 BOTH = "FROM orders GROUP BY product"
 TOTAL = "SELECT COUNT(*), SUM(amount) FROM orders"
-PARTS = "SELECT SUM(amount), COUNT(*) FROM orders"
+PARTS = "SELECT s, n FROM (SELECT SUM(amount) AS s, COUNT(*) AS n FROM orders PRIVATE) AS x WHERE s / n > 0"
+TOP = "FROM orders GROUP BY product TOP 4 PRIVATE"
+PAIRS = f"SELECT product, n, s FROM (SELECT product, COUNT(*) AS n, SUM(amount) AS s {TOP}) AS x WHERE s / n > 0"
+SETS = (  # a measure alone, which ranks, and a quotient
+    f"SELECT product, a, s / n FROM (SELECT product, COUNT(*) AS a, COUNT(*) AS n, SUM(amount) AS s {TOP}) AS x "
+    "ORDER BY a DESC"
+)
 DAYS = f"SELECT date_trunc('day', ts) AS day, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1 ORDER BY 1"
 COMPUTED: list[tuple[str, str, ByHand]] = [
     (
@@ -71,9 +77,9 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
         lambda rows: [(p, 2 * n, s) for p, n, s in rows],
     ),
     (
-        PLAIN,
+        SETS,
         f"SELECT SUM(amount) / COUNT(*) AS m, upper(product) {BOTH} ORDER BY COUNT(*) DESC LIMIT 4",
-        lambda rows: [(s / n, p.upper()) for p, n, s in rows],
+        lambda rows: [(m, p.upper()) for p, _, m in rows],
     ),
     (
         PLAIN,
@@ -86,17 +92,17 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
         lambda rows: [(place, p, s) for place, (p, _, s) in enumerate(rows, 1)],
     ),
     (
-        PLAIN,
+        PAIRS,
         f"SELECT product FROM (SELECT product, COUNT(*) + SUM(amount) AS m {BOTH} LIMIT 4) AS x ORDER BY m LIMIT 2",
         lambda rows: [(p,) for p, *_ in sorted(rows, key=lambda row: row[1] + row[2])[:2]],
     ),
     (
-        PLAIN,
+        SETS,
         (
             f"SELECT product, COUNT(*) AS n, SUM(amount) / COUNT(*) {BOTH} HAVING COUNT(*) * 2 > 5200 AND 9 < n "
             "ORDER BY n DESC LIMIT 4"
         ),
-        lambda rows: [(p, n, s / n) for p, n, s in rows if 2 * n > 5200],
+        lambda rows: [(p, n, m) for p, n, m in rows if 2 * n > 5200],
     ),
     (
         PLAIN,

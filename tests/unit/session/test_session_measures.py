@@ -77,9 +77,9 @@ def test_a_total_has_every_measure_and_costs_an_item_for_each() -> None:
         "double",
         "int64",
     ]
-    # n, counted (which AVG shares), revenue, weight, the sum of pieces, users
-    assert answer.receipt.items_charged == 6
-    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(6, 8)), dpsql.Delta(0))
+    # n, counted, revenue, weight, users, and the two of the average
+    assert answer.receipt.items_charged == 7
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(7, 8)), dpsql.Delta(0))
     again = session.sql(f"-- again\n{TOTAL}")
     assert again.receipt.replayed
     assert again.fetchall() == answer.fetchall()
@@ -167,7 +167,10 @@ def test_a_query_may_ask_for_fewer_rows() -> None:
     assert abs(answer[0][0] - 1200) < 40
     assert answer.counts is not None
     assert answer.counts.variance == 16
-    assert answer.bound_note == "each user counted with at most 2 rows: true values can be higher"
+    assert answer.bound_note == (
+        "COUNT: each user counted with at most 2 rows, so the true number can be higher; "
+        "intervals are of the values counted so"
+    )
     assert not session.sql(total.replace("= 2", "= 10")).receipt.replayed
     assert session.sql(total.replace(", max_rows_contributed = 2", "")).receipt.replayed  # 10 is what the policy says
     for wrong, code in (("11", "option-range"), ("0", "option-range"), ("2.5", "option-range")):
@@ -263,7 +266,8 @@ def test_intervals_are_in_the_unit_of_each_measure() -> None:
     assert row.mean_low <= 2 <= row.mean_high
     assert row.users_high - row.users_low < row.n_high - row.n_low
     assert answer.intervals().column_names == ["low", "high"]
-    assert "at most 10 rows and with at most 50 of amount" in answer.bound_note
+    assert "SUM of amount: each user counted with at most 50 of amount and values below 0 as 0" in answer.bound_note
+    assert "average of pieces over rows: each user weighs as at most 10 rows and 20 of pieces" in answer.bound_note
 
 
 @pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
@@ -271,7 +275,7 @@ def test_the_other_certificates_take_measures(certificate: str) -> None:
     budget = dpsql.Budget(40, "1e-6", items=60, queries=10, certificate=certificate)
     policy = dpsql.Policy(budget, {"orders": dpsql.PrivateTable("user_id", bounds=BOUNDS)})  # type: ignore[arg-type]
     session = session_on(shared(CREATE, *ROWS), policy)
-    assert session.sql(TOTAL.replace(" WITH (epsilon = 1)", "")).receipt.items_charged == 6
+    assert session.sql(TOTAL.replace(" WITH (epsilon = 1)", "")).receipt.items_charged == 7
     assert session.sql(RANKED.replace(" WITH (epsilon=1)", "")).counts is not None
 
 
@@ -398,7 +402,9 @@ def test_values_beyond_the_types_that_are_added_up_are_whole() -> None:
     exact = Measure(Aggregate.SUM, Literal(Decimal("1.5"), decimal(10, 2)), bounds=large)
     assert decode_steps([2**50], exact).to_pylist() == [2**50 * 10**12]
     assert decode_steps([2**90], exact).to_pylist() == [Decimal("9" * 36 + ".99")]  # noise alone is so large
-    assert divide_steps([10, 10, 10], [4, 0, -3], measure=whole).to_pylist() == [2.5e12, None, None]
+    rows = Measure(Aggregate.ROWS, bounds=ContributionRange(0, 2**20, Fraction(1, 4)))
+    averages = divide_steps([10, 10, 10, 10], [16, 3, 0, -3], measures=(whole, rows))
+    assert averages.to_pylist() == [2.5e12, None, None, None]
     assert decode_steps([], exact).type == pa.decimal128(38, 2)
     assert math.isfinite(float(decode_steps([1], exact)[0].as_py()))
 

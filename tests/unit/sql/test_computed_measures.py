@@ -14,7 +14,7 @@ from dpsql.sql.syntax.private_spans import write_parts
 from dpsql.sql.syntax.token_scan import AGGREGATES
 
 R = '"dpsql released"'
-M1, M2 = f'{R}."dpsql measure 1"', f'{R}."dpsql measure 2"'
+M1, M2, M3 = (f'{R}."dpsql measure {number}"' for number in (1, 2, 3))
 RELEASED = f"FROM released AS {R}"
 
 
@@ -50,15 +50,18 @@ GOLDEN = {
         f'SELECT {R}."a" AS "a", {M1} *2 AS "n" {RELEASED} ORDER BY n DESC LIMIT 3',
     ),
     "SELECT SUM(x) AS s, COUNT( * ) + count(*) + SUM(x) FROM t": (
-        'SELECT SUM ( x ) AS "dpsql measure 1" , COUNT ( * ) AS "dpsql measure 2" FROM t',
-        f'SELECT {M1} AS "s", {M2} + {M2} + {M1} AS "COUNT( * ) + count(*) + SUM(x)" {RELEASED}',
+        (
+            'SELECT SUM ( x ) AS "dpsql measure 1" , COUNT ( * ) AS "dpsql measure 2" , '
+            'SUM ( x ) AS "dpsql measure 3" FROM t'
+        ),
+        f'SELECT {M1} AS "s", {M2} + {M2} + {M3} AS "COUNT( * ) + count(*) + SUM(x)" {RELEASED}',
     ),
     "SELECT SUM(x) / COUNT(*) AS m, a FROM t GROUP BY 2 HAVING COUNT(*) > 5 ORDER BY COUNT(*) DESC": (
         (
-            'SELECT a , COUNT ( * ) AS "dpsql measure 1" , SUM ( x ) AS "dpsql measure 2" FROM t GROUP BY 1 '
-            "ORDER BY 2 DESC"
+            'SELECT a , COUNT ( * ) AS "dpsql measure 1" , SUM ( x ) AS "dpsql measure 2" , '
+            'COUNT ( * ) AS "dpsql measure 3" FROM t GROUP BY 1 ORDER BY 2 DESC'
         ),
-        f'SELECT {M2} / {M1} AS "m", {R}."a" AS "a" {RELEASED} WHERE {M1} > 5 ORDER BY {M1} DESC',
+        f'SELECT {M2} / {M3} AS "m", {R}."a" AS "a" {RELEASED} WHERE {M1} > 5 ORDER BY {M1} DESC',
     ),
     "SELECT f(a, ','), COUNT(*) FILTER (WHERE c = ',') / 2 FROM t GROUP BY f(a, ',')": (
         (
