@@ -514,11 +514,11 @@ class Answer:
 
     def __repr__(self) -> str:
         released = self._release_rows(_SHOWN)
-        names = [replace_unprintable(column.name) for column in released.headings]
+        names = list(map(replace_unprintable, self.columns))
         lines = [" | ".join(row) for row in [names, *released.format_rows(grouped=False)]]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
-        return "\n".join([*lines, *self.notes()])
+        return "\n".join([*lines, *released.legend, *self.notes()])
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""

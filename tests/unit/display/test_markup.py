@@ -113,6 +113,7 @@ def test_adjusted_counts_have_no_intervals_and_rows_without_a_count_no_bar() -> 
     adjusted = Answer(table, receipt(), counts=CountColumns((1,), Fraction(4), adjusted=True))
     root = page(adjusted._repr_html_())
     assert "±" not in words(root)
+    assert "interval" not in words(root)
     assert len(list(root.iter("rect"))) == 1
     plain = cells(page(Answer(table, receipt(), counts=CountColumns((1,), Fraction(4)))._repr_html_()))
     assert plain == [["a", "5 ± 4", ""], ["b", "NULL", ""]]
