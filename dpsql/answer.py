@@ -518,7 +518,9 @@ class Answer:
         lines = [" | ".join(row) for row in [names, *released.format_rows(grouped=False)]]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
-        return "\n".join([*lines, *released.legend, *self.notes()])
+        receipt = str(self.receipt)
+        level = "; ± at 95 %" if released.legend else ""
+        return "\n".join([*lines, *(f"{note}{level}" if note == receipt else note for note in self.notes())])
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
