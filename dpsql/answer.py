@@ -308,8 +308,8 @@ class Answer:
     def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
 
-        NULL is an empty field; an empty text is quoted, as all text is. `intervals` and `level` are those of `df`. Raises
-        `OSError` where the file cannot be written.
+        NULL is an empty field; an empty text is quoted, as all text is. `intervals` and `level` are those of `df`.
+        Raises `OSError` where the file cannot be written.
 
         >>> answer.to_csv().splitlines()[0]
         '"article","n"'
