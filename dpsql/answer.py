@@ -316,7 +316,8 @@ class Answer:
     def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
 
-        `intervals` and `level` are those of `df`. Raises `OSError` where the file cannot be written.
+        NULL is an empty field; an empty text is quoted, as all text is. `intervals` and `level` are those of `df`.
+        Raises `OSError` where the file cannot be written.
 
         >>> answer.to_csv().splitlines()[0]
         '"article","n"'
@@ -522,11 +523,13 @@ class Answer:
 
     def __repr__(self) -> str:
         released = self._release_rows(_SHOWN)
-        names = [replace_unprintable(column.name) for column in released.headings]
+        names = list(map(replace_unprintable, self.columns))
         lines = [" | ".join(row) for row in [names, *released.format_rows(grouped=False)]]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
-        return "\n".join([*lines, *self.notes()])
+        receipt = str(self.receipt)
+        level = "; ± at 95 %" if released.legend else ""
+        return "\n".join([*lines, *(f"{note}{level}" if note == receipt else note for note in self.notes())])
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
@@ -35,13 +35,9 @@ class Released:
     barred: int | None = None
 
     @property
-    def headings(self) -> list[Column]:
-        """The columns; the first whose values have intervals says at which level, for all."""
-        first = min(self.ends, default=None) if self.total else None
-        return [
-            replace(column, name=f"{column.name} (± 95 %)") if at == first else column
-            for at, column in enumerate(self.columns)
-        ]
+    def legend(self) -> list[str]:
+        """The line that says what ± is, if it is behind any value."""
+        return ["± is half the width of the 95 % interval"] if self.ends and self.total else []
 
     def format_rows(self, *, grouped: bool = True) -> list[list[str]]:
         """Return all cells as text, with what is behind released values, and numbers as in `format_column`."""
@@ -89,13 +85,13 @@ def released_html(released: Released, cost: Cost) -> str:
     return sheet_html(
         Sheet(
             caption="Answer" if cost.loss is None else "Private answer",
-            columns=released.headings,
+            columns=released.columns,
             rows=released.format_rows(),
             total=released.total,
             longest=_PUBLIC if cost.loss is None else _PRIVATE,
             bars=released.list_bars(),
             meters=_make_meters(cost),
-            notes=cost.notes,
+            notes=[*released.legend, *cost.notes],
             details=cost.details,
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from fractions import Fraction
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from support.answer_kit import answer_of
 
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Answer, CountColumns
-from dpsql.cli.show import write_answer
+from dpsql.cli.show import write_answer, write_json
 from dpsql.receipt import Receipt
 
 
@@ -79,3 +80,26 @@ def test_counts_under_a_bound_say_so(capsys: pytest.CaptureFixture[str], layout:
     assert "counted in at most 5 groups: true counts can be higher" in (
         written.out if layout == "table" else written.err
     ).replace("\n", " ")
+
+
+def test_json_has_no_character_that_a_terminal_obeys(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    body = {"a": "é\x9b31m\u202e\U000e0001\n"}
+    write_json(body)
+    written = capfdbinary.readouterr().out.decode()
+    assert json.loads(written) == body
+    assert "é" in written
+    assert all(char.isprintable() or char == "\n" for char in written)
+
+
+def test_every_released_value_has_its_interval_in_a_column() -> None:
+    table = pa.table({"k": ["a", "b"], "n": [5000, 40], "s": pa.array([12.34567, None], pa.float64())})
+    sums = CountColumns((2,), Fraction(400), step=Fraction(1, 100))
+    answer = Answer(
+        table, Receipt.free(BudgetVector(0, 0), sealed=True), counts=CountColumns((1,), Fraction(400), others=(sums,))
+    )
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(answer)
+    head, first, second, *_ = console.export_text().splitlines()
+    assert head.split() == ["#", "k", "n", "±", "at", "95%", "s", "±"]
+    assert first.split("█")[0].split() == ["1", "a", "5,000", "±", "39", "12.35", "±", "0.40"]
+    assert second.split("█")[0].split("░")[0].split() == ["2", "b", "40", "±", "39", "NULL"]

@@ -113,6 +113,7 @@ def test_adjusted_counts_have_no_intervals_and_rows_without_a_count_no_bar() -> 
     adjusted = Answer(table, receipt(), counts=CountColumns((1,), Fraction(4), adjusted=True))
     root = page(adjusted._repr_html_())
     assert "±" not in words(root)
+    assert "interval" not in words(root)
     assert len(list(root.iter("rect"))) == 1
     plain = cells(page(Answer(table, receipt(), counts=CountColumns((1,), Fraction(4)))._repr_html_()))
     assert plain == [["a", "5 ± 4", ""], ["b", "NULL", ""]]
@@ -262,3 +263,23 @@ def test_a_page_that_lets_no_style_in_gets_the_rest_and_the_style_as_a_file() ->
     assert "<style" not in bare
     assert "&lt;style&gt;a&lt;/style&gt;" in bare
     assert html == bare.replace('">', f'"><style>{style_sheet()}</style>', 1)
+
+
+def test_null_and_the_text_null_differ_wherever_they_are_shown() -> None:
+    keys = pa.array(["NULL", None, "'NULL'"])
+    answer = Answer(
+        pa.table({"key": keys, "n": pa.array([3, 2, 1])}), receipt(), counts=CountColumns((1,), Fraction(4))
+    )
+    shown = ["'NULL'", "NULL", "'''NULL'''"]
+    assert [row[0] for row in cells(page(answer._repr_html_()))] == shown
+    assert [line.split(" | ")[0] for line in repr(answer).splitlines()[1:4]] == shown
+    assert [line.split(",")[0] for line in (answer.to_csv() or "").splitlines()[1:]] == ['"NULL"', "", "\"'NULL'\""]
+
+
+def test_half_a_width_is_explained_where_there_is_one() -> None:
+    assert "± is half the width of the 95 % interval" in words(page(counted([5])._repr_html_()))
+    assert repr(counted([5])).splitlines()[1] == "k0 | 5 ± 78"
+    assert repr(counted([5])).splitlines()[2].endswith("; ± at 95 %")
+    for without in (counted([]), Answer(pa.table({"key": ["a"]}), receipt())):
+        assert "±" not in words(page(without._repr_html_()))
+        assert "±" not in repr(without)

@@ -44,7 +44,7 @@ SHAPES = {
 MEASURES = {
     "COUNT(DISTINCT user_id)": pa.int64(),
     "COUNT(*)": pa.int64(),
-    "SUM(price)": pa.decimal128(18, 2),
+    "SUM(price)": pa.decimal128(38, 2),
     "SUM(dwell)": pa.float64(),
 }
 
