@@ -106,6 +106,13 @@ def test_names_that_rows_have_are_found(session: Session, mechanism: str, counts
     assert (again.receipt.known_before, again.receipt.evident) == (3, True)
 
 
+def test_the_receipt_of_several_queries_adds_up_what_was_known_before(session: Session) -> None:
+    one, two = ask(k=2, where="", epsilon="1"), ask(k=3, where="", epsilon="1")
+    receipt = session.sql(f"SELECT a.article FROM ({one}) AS a, ({two}) AS b").receipt
+    assert (receipt.known, receipt.known_before, receipt.evident) == (2 * NAMES, 5, True)
+    assert "answered 2 of 2 and 3 of 3; all of them known before" in str(receipt)
+
+
 def test_a_list_goes_on_behind_the_gate(session: Session) -> None:
     """Behind the gate all k come back, and the receipt says what that means."""
     seen = set[str]()
