@@ -137,7 +137,7 @@ class Receipt:
     @classmethod
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
         """Return the receipt of a statement with several private queries: sums, and their own receipts as parts."""
-        last = parts[-1]
+        last, before = parts[-1], [each.known_before for each in parts if each.known]
         return replace(
             last,
             mechanism=", ".join(dict.fromkeys(each.mechanism for each in parts)),
@@ -160,8 +160,8 @@ class Receipt:
             legs="",
             charged_to="; ".join(dict.fromkeys(each.charged_to for each in parts if each.charged_to)),
             known=sum(each.known for each in parts),
-            evident=all(each.evident for each in parts if each.known),
-            known_before=None,
+            evident=bool(before) and all(each.evident for each in parts if each.known),
+            known_before=None if None in before else sum(each or 0 for each in before),
             parts=tuple(parts),
             total=None,
             reread=any(each.reread for each in parts),

@@ -17,9 +17,9 @@ from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["EvidenceGate", "EvidentPeeling", "EvidentSelection"]
+__all__ = ["GATE_SHARE", "EvidenceGate", "EvidentPeeling", "EvidentSelection"]
 
-_GATE_SHARE = Fraction(1, 10)  # of the items that are left
+GATE_SHARE = Fraction(1, 10)  # of the items that are left
 _DECIMALS = 24  # of an epsilon that is a square root, rounded down
 
 
@@ -132,12 +132,12 @@ class EvidentPeeling:
 
     def gate(self, above: int) -> EvidenceGate:
         """Return the gate after so many names, where items are left."""
-        rho = BoundedRange(self.epsilon).rho.value * self.left(above) * _GATE_SHARE
+        rho = BoundedRange(self.epsilon).rho.value * self.left(above) * GATE_SHARE
         return EvidenceGate(Rho(rho), self._probability, self.sensitivity)
 
     def epsilon_behind(self, above: int) -> Fraction:
         """Return the epsilon of each of the k - `above` draws behind the gate, which cost no more than what is left."""
-        square = self.epsilon.value**2 * (1 - _GATE_SHARE) * self.left(above) / (self.k - above)
+        square = self.epsilon.value**2 * (1 - GATE_SHARE) * self.left(above) / (self.k - above)
         return Fraction(math.isqrt(math.floor(square * 10 ** (2 * _DECIMALS))), 10**_DECIMALS)
 
     def select(self, counts: Sequence[int], noise: Noise) -> EvidentSelection:
@@ -167,7 +167,7 @@ class EvidentPeeling:
         steps = Fraction(selection.above + selection.stopped_at_bottom)
         if selection.gate_opened is None:
             return steps
-        return steps + self.left(selection.above) * (1 if selection.gate_opened else _GATE_SHARE)
+        return steps + self.left(selection.above) * (1 if selection.gate_opened else GATE_SHARE)
 
     def loss(self, selection: EvidentSelection) -> ZCDP:
         """Return what `selection` cost, at most `worst_case`."""

@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.errors import Refusal
-from dpsql.mechanisms import WEIGHT_STEPS
+from dpsql.mechanisms import WEIGHT_STEPS, EvidenceGate
 from dpsql.mechanisms.known_names import find_line
 from dpsql.plan.auto import Prediction, assume_groups_per_unit, predict_need
 from dpsql.plan.mechanisms import MechanismPlan
 from dpsql.plan.mechanisms.evident_peeling import EvidentPeelingPlan
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
+from dpsql.plan.mechanisms.joint import JointPlan
 from dpsql.plan.mechanisms.peeling import PeelingPlan
 from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.sql.ir.statements import PrivateQuery
@@ -79,6 +80,8 @@ def predict_known_need(mechanism_plan: MechanismPlan, query: PrivateQuery) -> Pr
     match mechanism_plan:
         case EvidentPeelingPlan():
             return predict_need(mechanism_plan, query)
+        case JointPlan(gate=EvidenceGate(height=height)):
+            line = float(height)
         case GaussianHistogramPlan(selection=histogram, known=known, evident=True):
             line = float(find_line(histogram.variance, known))
         case WeightedGaussianPlan(selection=weighted, known=known, evident=True):

@@ -11,7 +11,10 @@ from dpsql.mechanisms.known_names import share_false_alarm
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.plan.mechanisms.base import CountNoise, MechanismOutput
 
-__all__ = ["leave_out_below_line"]
+__all__ = ["GATE_CLOSED", "GATE_OPEN", "leave_out_below_line"]
+
+GATE_CLOSED = "gate closed: the rest of the items was not charged"
+GATE_OPEN = "gate open, so that some name has rows"
 
 
 def leave_out_below_line(drawn: MechanismOutput, k: int) -> MechanismOutput:

@@ -9,7 +9,7 @@ from dpsql.accounting import ZCDP, Certificate, Loss
 from dpsql.mechanisms import EvidentPeeling, EvidentSelection, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import draw_measures, put_measures
-from dpsql.plan.mechanisms.evidence import leave_out_below_line
+from dpsql.plan.mechanisms.evidence import GATE_CLOSED, GATE_OPEN, leave_out_below_line
 from dpsql.plan.mechanisms.known_domain import count_candidates, read_domain
 from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_amount, describe_noisy
 from dpsql.plan.mechanisms.request import MechanismRequest
@@ -92,9 +92,9 @@ def _describe_legs(chosen: EvidentSelection) -> str:
         case None:
             return f"above the evidence line: {chosen.above}" if chosen.stopped_at_bottom else ""
         case False:
-            return f"above the evidence line: {chosen.above}; gate closed: the rest of the items was not charged"
+            return f"above the evidence line: {chosen.above}; {GATE_CLOSED}"
     behind = len(chosen.positions) - chosen.above
-    return f"above the evidence line: {chosen.above}; gate open, so that some name has rows: {behind} more"
+    return f"above the evidence line: {chosen.above}; {GATE_OPEN}: {behind} more"
 
 
 def evident_peeling(request: MechanismRequest, k: int) -> EvidentPeelingPlan:

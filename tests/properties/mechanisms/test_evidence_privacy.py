@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, permutations, product
 
 import pytest
 from support.evidence_kit import BETA, Terms, chance_of_names, evident_law, items
-from support.laws import ROUNDING, cks, hockey_stick
+from support.laws import ROUNDING, cks, discrete_gaussian_law, hockey_stick
 
 from dpsql.mechanisms import EvidentPeeling
 from dpsql.quantities import Epsilon
@@ -155,3 +155,39 @@ def test_the_numbers_of_the_mechanism_are_those_of_the_law(terms: Terms) -> None
         assert float(mechanism.gate(above).variance) == pytest.approx(1 / (2 * rho))
         share = math.sqrt(0.9 * left / (terms.k - above))
         assert float(mechanism.epsilon_behind(above)) == pytest.approx(terms.epsilon * share)
+
+
+@cache
+def joint_law(counts: Counts, terms: Terms) -> dict[tuple[object, ...], float]:
+    """Return the law of a gate for a tenth of k items, and of one joint draw for the rest behind it."""
+    rho = terms.k * terms.epsilon**2 / 8
+    noise = discrete_gaussian_law(Fraction(terms.gate_noise / (2 * rho * terms.share)).limit_denominator(10**9))
+    height = next(n for n in range(10**6) if math.fsum(mass for at, mass in noise.items() if at >= n) <= BETA)
+    opens = math.fsum(mass for at, mass in noise.items() if at + max(counts) >= height)
+    epsilon, best = math.sqrt(8 * terms.behind * rho), sorted(counts, reverse=True)
+    losses = {
+        steps: max(best[rank] - counts[at] for rank, at in enumerate(steps))
+        for steps in permutations(range(len(counts)), terms.k)
+    }
+    weights = {steps: math.exp(-epsilon * loss / 2) for steps, loss in losses.items()}
+    total = math.fsum(weights.values())
+    return {(): 1 - opens, **{steps: opens * weight / total for steps, weight in weights.items()}}
+
+
+def joint_paid(terms: Terms, here: Counts, there: Counts) -> float:
+    """Return what `paid` does of a joint draw behind a gate: a tenth of k items where it is shut, else k."""
+    p, q = joint_law(here, terms), joint_law(there, terms)
+    rho, found = terms.k * terms.epsilon**2 / 8, 0.0
+    for order in ORDERS:
+        masses = (
+            mass**order * q[steps] ** (1 - order) * math.exp(-order * (order - 1) * rho * (1.0 if steps else 0.1))
+            for steps, mass in p.items()
+        )
+        found = max(found, math.fsum(masses))
+    return found
+
+
+def test_a_joint_draw_behind_a_gate_loses_no_more_than_it_is_charged() -> None:
+    terms = [Terms(epsilon, k) for epsilon in (0.3, 1.0, 2.0) for k in (1, 2)]
+    assert 0.99 < worst(joint_paid, terms) <= 1.0 + ROUNDING
+    assert worst(joint_paid, [replace(each, gate_noise=0.1) for each in terms]) > 1.0005

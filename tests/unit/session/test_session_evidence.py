@@ -26,7 +26,7 @@ READS = (
 FIRST = 12  # articles of 69 units or more: with a few rows in a segment
 PEELED, WEIGHTED = "", ", mechanism = weighted_gaussian, delta = 1e-9"
 HISTOGRAM = ", mechanism = gaussian_histogram, max_groups_contributed = 5, delta = 1e-9"
-RELEASED = ", domain = released"
+RELEASED, JOINT = ", domain = released", ", domain = released, mechanism = joint"
 
 
 def know(session: Session, names: int = NAMES) -> None:
@@ -63,7 +63,7 @@ def session() -> Iterator[Session]:
         yield session
 
 
-MECHANISMS = {"AUTO": PEELED, "weighted": WEIGHTED, "histogram": HISTOGRAM, "released": RELEASED}
+MECHANISMS = {"AUTO": PEELED, "weighted": WEIGHTED, "histogram": HISTOGRAM, "released": RELEASED, "joint": JOINT}
 
 
 @pytest.mark.parametrize("counts", [False, True])
@@ -82,11 +82,10 @@ def test_of_names_without_rows_hardly_ever_one_is_returned(session: Session, mec
 
 
 @pytest.mark.parametrize("counts", [False, True])
-@pytest.mark.parametrize("mechanism", [*MECHANISMS, "joint"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.filterwarnings("ignore::dpsql.WastedChargeWarning")
 def test_known_all_returns_k_names_rows_or_not(session: Session, mechanism: str, counts: bool) -> None:
-    options = MECHANISMS.get(mechanism, f"{RELEASED}, mechanism = joint")
-    answer = session.sql(ask(f"{options}, known = all", counts=counts))
+    answer = session.sql(ask(f"{MECHANISMS[mechanism]}, known = all", counts=counts))
     assert len(answer) == 10
     assert not answer.receipt.evident
     assert "all of them known before" in str(answer.receipt)
@@ -105,6 +104,13 @@ def test_names_that_rows_have_are_found(session: Session, mechanism: str, counts
     again = session.sql(query)
     assert again.receipt.replayed
     assert (again.receipt.known_before, again.receipt.evident) == (3, True)
+
+
+def test_the_receipt_of_several_queries_adds_up_what_was_known_before(session: Session) -> None:
+    one, two = ask(k=2, where="", epsilon="1"), ask(k=3, where="", epsilon="1")
+    receipt = session.sql(f"SELECT a.article FROM ({one}) AS a, ({two}) AS b").receipt
+    assert (receipt.known, receipt.known_before, receipt.evident) == (2 * NAMES, 5, True)
+    assert "answered 2 of 2 and 3 of 3; all of them known before" in str(receipt)
 
 
 def test_a_list_goes_on_behind_the_gate(session: Session) -> None:
@@ -217,13 +223,20 @@ def test_all_private_and_totals_count_what_they_counted(session: Session) -> Non
     assert not answer.receipt.evident
 
 
-def test_joint_has_a_line_on_counts_alone(session: Session) -> None:
-    joint = f"{RELEASED}, mechanism = joint"
-    assert not session.explain(ask(joint)).spec.rows.evident
-    assert session.explain(ask(joint, counts=True)).spec.rows.evident
-    answers = [session.sql(ask(joint, counts=True, k=5)) for _ in range(20)]
-    assert sum(len(answer) > 0 for answer in answers) < 8
-    assert len(session.sql(ask(joint, k=5))) == 5
+def test_joint_asks_a_gate_first(session: Session) -> None:
+    """It costs a tenth of the items, and the draw behind it what is left; together no more than k items."""
+    plan = session.explain(ask(JOINT, k=5))
+    gate, selection = plan.mechanism_plan.gate, plan.selection  # type: ignore[attr-defined]
+    item = Fraction("0.2") ** 2 / 8
+    assert gate.rho.value == item / 2
+    assert 0 <= 5 * item - gate.rho.value - selection.epsilon.value**2 / 8 < Fraction(1, 10**10)  # type: ignore[attr-defined]
+    assert dict(plan.facts())["evidence"].startswith("a gate asks for one name of a noisy count of 24 units")
+    shut = next(answer for answer in (session.sql(ask(JOINT, k=5)) for _ in range(20)) if not len(answer))
+    assert (shut.receipt.items_charged, shut.receipt.loss) == (1, ZCDP(gate.rho, dpsql.Delta(0)))
+    assert "At this price they need about 24 users" in shut.explanation
+    found = session.sql(ask(JOINT, k=5, where=""))
+    assert len(found) == found.receipt.items_charged == 5
+    assert found.receipt.legs == "gate open, so that some name has rows"
 
 
 def test_min_units_and_per_use_no_known_names() -> None:
