@@ -16,6 +16,7 @@ from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, INTERVAL_ENDS, REF
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
+from dpsql.sql.syntax.like_lists import ALL_ITEMS, ANY_ITEMS, normalize_like_lists
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _TYPES = {
     "date": "DATE",
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
-_SPECIAL_CALLS = frozenset(["cast", "try_cast", "extract", "count", "unnest", ANY_OF, ALL_OF])
+_SPECIAL_CALLS = frozenset(["cast", "try_cast", "extract", "count", "unnest", ANY_OF, ALL_OF, ANY_ITEMS, ALL_ITEMS])
 _TYPED = frozenset(_TYPES.values())
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _EACH_PARTITION = (
@@ -130,6 +131,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
+    tokens = normalize_like_lists(tokens) if statement.postgres else tokens
     tokens, settled = normalize_array_comparisons(normalize_misread_forms(statement, tokens)), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
