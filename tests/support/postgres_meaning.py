@@ -304,6 +304,9 @@ trunc(i) / 2
 
 # conditions of private queries
 CONDITIONS = r"""
+t LIKE ANY (ARRAY['a\_b', '100%'])
+t NOT LIKE ALL (ARRAY['a\_b', '100%'])
+t ILIKE ALL ('{A%,%B}')
 t LIKE 'a\_b'
 t NOT LIKE 'a\_b'
 t ILIKE 'A\_B'

@@ -13,6 +13,7 @@ An expression in a select list keeps the name that it has in DuckDB.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
@@ -27,6 +28,9 @@ Tree = dict[str, object]
 _LIKES = {"~~": "like_escape", "!~~": "not_like_escape", "~~*": "ilike_escape", "!~~*": "not_ilike_escape"}
 _UNFINISHED = r"(?s)^((?:[^\\]|\\.)*)\\$"  # a pattern that ends in an escape
 _PATTERN_AND_OPTIONS = 3
+_INTERVALS = re.compile(r"age|to_(?:second|minute|hour|day|week|month|quarter|year)s")
+_OF_INTERVALS = frozenset(["+", "-", "*", "min", "max", "coalesce"])
+_MOMENTS = frozenset(["now", "current_timestamp", "localtimestamp"])
 _NUMERIC = frozenset(["round", "trunc", "sign"])
 
 
@@ -77,7 +81,9 @@ def _is_other(node: Tree, values: Sequence[object], *, divides: bool) -> bool:
     if name == "regexp_matches":
         pattern = _read_value(arguments[1], values) if 1 < len(arguments) <= _PATTERN_AND_OPTIONS else None
         return isinstance(pattern, str) and bool(flag_pattern(pattern))
-    return name == "/" or (divides and (name in {"sum", "date_part"} or (name in _NUMERIC and len(arguments) == 1)))
+    return (name == "/" and not _is_interval(arguments[0])) or (
+        divides and (name in {"sum", "date_part"} or (name in _NUMERIC and len(arguments) == 1))
+    )
 
 
 def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> None:
@@ -150,6 +156,26 @@ def _holds(value: object, changed: set[int]) -> bool:
             return True
         pending += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
     return False
+
+
+def _is_interval(node: Tree) -> bool:
+    """Return whether a node is an INTERVAL, as far as the text alone says so; such a one has no // in DuckDB."""
+    name, arguments = ascii_lower(str(node.get("function_name", ""))), _arguments(node)
+    parts = [cast("Tree", each["expression"]) for each in arguments] if name in _OF_INTERVALS else []
+    if any(map(_is_interval, parts)) or (name == "-" and any(map(_is_moment, parts))):
+        return True
+    return _INTERVALS.fullmatch(name) is not None or _read_cast(node) == "interval"
+
+
+def _is_moment(node: Tree) -> bool:
+    names = [node.get("function_name"), *cast("list[str]", node.get("column_names") or [])]
+    return _read_cast(node).startswith("timestamp") or not _MOMENTS.isdisjoint(map(str, names))
+
+
+def _read_cast(node: Tree) -> str:
+    """Return the type to which a node is cast, in lower case, or nothing."""
+    wanted = node.get("type_expr")
+    return ascii_lower(str(wanted.get("type_name"))) if isinstance(wanted, dict) else ""
 
 
 def _rename(node: Tree, name: str) -> None:

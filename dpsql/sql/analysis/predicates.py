@@ -19,6 +19,7 @@ from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
 from dpsql.sql.ir.unbound_parameters import UnboundParameter, fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF
+from dpsql.sql.syntax.like_lists import ALL_ITEMS, ANY_ITEMS
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal
 from dpsql.sql.syntax.sqlglot_nodes import only
 from dpsql.sql.syntax.text_values import parse_text_array
@@ -32,6 +33,8 @@ _ESCAPES = frozenset("!#$&*+-./:;<=>?@[\\]^`{|}~")  # one byte, and no letter: I
 _SOME_ESCAPE = Literal("!", TEXT, 1)
 _ANY = FUNCTION_PREFIX + ANY_OF
 _QUANTIFIERS = frozenset([_ANY, FUNCTION_PREFIX + ALL_OF])
+_ANY_LISTS = frozenset([_ANY, FUNCTION_PREFIX + ANY_ITEMS])
+_LISTS = _QUANTIFIERS | _ANY_LISTS | {FUNCTION_PREFIX + ALL_ITEMS}
 _ARRAY_HINT = "Write an array of one dimension as ARRAY['a', 'b'] or '{a,b}', or bind a list."
 _COMPARISONS = {
     "EQ": "=",
@@ -156,7 +159,37 @@ def _like(reader: Reader, node: Node) -> Expression:
         only(reader.statement, node, "this", "expression")
         like, escape = node.this, (_quoted(reader, node.expression),)
     only(reader.statement, like, "this", "expression", "negate")
+    if type(like.expression).__name__ == "Anonymous" and like.expression.name in _LISTS and not escape:
+        return _like_list(reader, like)
     subject, pattern = fill_unbound(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
+    return _match(reader, like, subject=subject, pattern=pattern, escape=escape)
+
+
+def _like_list(reader: Reader, node: Node) -> Expression:
+    """Return LIKE of any or all items of an array as conditions joined by OR or AND."""
+    call, subject = node.expression, fill_unbound(reader.operand(node.this), TEXT)
+    only(reader.statement, call, "this", "expressions")
+    if call.name in _QUANTIFIERS:
+        items = [fill_unbound(item, TEXT) for item in _read_items(reader, call.expressions[0])]
+        patterns = [item for item in items if isinstance(item, Literal) and isinstance(item.value, str)]
+        if len(patterns) < len(items):
+            raise _unquoted(reader, node)
+    else:
+        patterns = [_pattern(reader, each) for each in call.expressions]
+    is_any = call.name in _ANY_LISTS
+    if not patterns:
+        return Literal(not is_any, BOOLEAN)
+    for _ in patterns[1:]:
+        reader.copy(subject, node)
+    reader.conjoin(len(patterns), node)
+    parts = tuple(_match(reader, node, subject=subject, pattern=each, escape=()) for each in patterns)
+    return parts[0] if len(parts) == 1 else Call("or" if is_any else "and", parts, BOOLEAN)
+
+
+def _match(
+    reader: Reader, node: Node, *, subject: Expression, pattern: Literal, escape: tuple[Literal, ...]
+) -> Expression:
+    """Return LIKE or ILIKE, as the node says, of a pattern with or without an escape."""
     if subject.type.family is not Family.TEXT:
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
     if reader.statement.postgres:
@@ -167,11 +200,11 @@ def _like(reader: Reader, node: Node) -> Expression:
         if escape[0] is BACKSLASH:
             hint = "Write two backslashes for one, or ESCAPE '' where a backslash is no escape."
         raise Refusal("pattern", reason, hint=hint, place=reader.place(node))
-    name = "ilike" if type(like).__name__ == "ILike" else "like"
+    name = "ilike" if type(node).__name__ == "ILike" else "like"
     if escape:  # a collation folds the pattern but not the escape, and DuckDB raises on rows where they then clash
         subject = Collate(subject, TEXT, subject.longest)
     found = Call(name, (subject, pattern, *escape), BOOLEAN)
-    return Call("not", (found,), BOOLEAN) if like.args.get("negate") else found
+    return Call("not", (found,), BOOLEAN) if node.args.get("negate") else found
 
 
 def _pattern(reader: Reader, node: Node) -> Literal:

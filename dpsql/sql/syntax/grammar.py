@@ -16,6 +16,7 @@ from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, I
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
+from dpsql.sql.syntax.like_lists import ALL_ITEMS, ANY_ITEMS, normalize_like_lists
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
 from dpsql.sql.syntax.standard_calls import normalize_standard_calls
@@ -59,7 +60,7 @@ _TYPES = {
     "date": "DATE",
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
-_SPECIAL_CALLS = frozenset(["cast", "try_cast", "extract", "count", "unnest", ANY_OF, ALL_OF])
+_SPECIAL_CALLS = frozenset(["cast", "try_cast", "extract", "count", "unnest", ANY_OF, ALL_OF, ANY_ITEMS, ALL_ITEMS])
 _TYPED = frozenset(_TYPES.values())
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _EACH_PARTITION = (
@@ -140,6 +141,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
+    tokens = normalize_like_lists(tokens) if statement.postgres else tokens
     tokens = normalize_standard_calls(normalize_misread_forms(statement, tokens), statement)
     tokens, settled = normalize_stated_bounds(statement, normalize_array_comparisons(tokens)), list[Token]()
     everything = INSIDE.union(aggregates)

@@ -142,6 +142,8 @@ def test_a_difference_of_the_page_is_one(expression: str, postgres: str, dpsql: 
         ("UPPER(t::text) LIKE UPPER(%s)", [r"100\%%"]),
         ("t LIKE %s ESCAPE %s", ["100!%", "!"]),
         ("t LIKE '%%' || %s", [r"\%"]),
+        ("t LIKE ANY (%s)", [[r"a\_b", "100%"]]),
+        ("t NOT LIKE ALL (%s)", [[r"a\_b", "100%"]]),
         ("t ~ %s", ["a.b"]),
         ("i / %s = 3", [2]),
     ],

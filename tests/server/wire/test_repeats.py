@@ -76,7 +76,7 @@ def test_a_repeated_constant_has_the_rows_and_types_of_the_first(text: str, bina
     text = f"{text} -- {binary}"  # which nobody has sent
     with psycopg.connect(served.conninfo("ben"), autocommit=True) as connection:
         found = [connection.execute(text, binary=binary) for _ in range(3)]
-        assert served.front.service.session("ben").peek(text) is not None
+        assert served.front.service.session("ben").peek(text, postgres=True) is not None
     columns = [[(one.name, one.type_code, one.internal_size) for one in each.description or ()] for each in found]
     assert columns[0] == columns[1] == columns[2]
     rows = [each.fetchall() for each in found]

@@ -180,7 +180,12 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("copy-unknown", "COPY countries (nothing) TO STDOUT", "42703", ""),
     ("copy-table", "COPY nowhere TO STDOUT", "42P01", "nowhere"),
     ("set-config", "SELECT set_config('client_encoding', 'latin1', false)", "0A000", ""),
-    ("private-regex", "SELECT article FROM reads WHERE article !~ 'a' GROUP BY 1 TOP 2 PRIVATE", "0A000", "!~"),
+    (
+        "private-similar",
+        "SELECT article FROM reads WHERE article SIMILAR TO 'a' GROUP BY 1 TOP 2 PRIVATE",
+        "0A000",
+        "SIMILAR TO",
+    ),
     (
         "private-less-any",
         "SELECT 1 AS x FROM reads WHERE user_id < ANY(ARRAY[1]) GROUP BY x TOP 2 PRIVATE",

@@ -66,6 +66,9 @@ def read(session: Session, text: str, *values: object) -> list[object]:
         ("regexp_matches(t, 'A.', 'i')", [], [True, True, None]),
         ("row_number() OVER (ORDER BY n DESC)", [], [2, 3, 1]),
         ("(SELECT string_agg(coalesce(t, '-'), ',' ORDER BY t DESC) FROM facts)", [], ["-,axb,a_b"] * 3),
+        ("(interval '1 day' / 2)::text", [], ["12:00:00"] * 3),
+        ("((TIMESTAMP '2026-01-02' - TIMESTAMP '2026-01-01') / 2)::text", [], ["12:00:00"] * 3),
+        ("(n * interval '1 hour' / 7 + n / 2 * interval '1 hour')::text", [], ["04:00:00", "-04:00:00", None]),
         ("list_transform([n], lambda x: x / 2)", [], ["[3]", "[-3]", "[NULL]"]),
     ],
 )
