@@ -56,6 +56,7 @@ WRITTEN = [
     "SELECT r.country, COUNT(DISTINCT r.user_id) AS n FROM reads r, likes l, users u GROUP BY 1",
 ]
 AFTER_ON = re.compile(r"\b(?:WHERE|GROUP|JOIN|LEFT|RIGHT|FULL|CROSS|SEMI|ANTI)\b")
+PARTS = 8  # of the statements, so that several processes share them
 LEFT_OUT = {
     "decode",  # a name near to that of a function is a guess
     "5!",  # no operand is negated
@@ -137,21 +138,19 @@ def follow(text: str, refused: Error) -> str | None:
     return None if found == text.rstrip().rstrip(";") else found
 
 
-@pytest.mark.parametrize(("text", "number"), dict.fromkeys(list_statements()))
-def test_a_hint_that_is_followed_leads_to_no_other_refusal(text: str, number: int, parser: EvaluatorParser) -> None:
-    refused = find_refusal(text, number, parser)
-    written = None if refused is None else follow(text, refused)
-    if written is None or any(each in text for each in LEFT_OUT):
-        return
-    again = find_refusal(written, number, parser)
-    assert again is None or (again.code, again.reason) == (refused.code, refused.reason), written  # type: ignore[union-attr]
-
-
-def test_many_hints_are_followed(parser: EvaluatorParser) -> None:
-    refusals = [(text, find_refusal(text, number, parser)) for text, number in dict.fromkeys(list_statements())]
-    followed = [refused.code for text, refused in refusals if refused is not None and follow(text, refused)]
-    assert len(followed) > 300
-    assert {"not-private", "join-private", "unknown-table", "unknown-column", "not-row-local"} <= set(followed)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_hints_that_are_followed_lead_to_no_other_refusal(part: int, parser: EvaluatorParser) -> None:
+    statements = list(dict.fromkeys(list_statements()))[part::PARTS]
+    followed = 0
+    for text, number in statements:
+        refused = find_refusal(text, number, parser)
+        written = None if refused is None else follow(text, refused)
+        if refused is None or written is None or any(each in text for each in LEFT_OUT):
+            continue
+        followed += 1
+        again = find_refusal(written, number, parser)
+        assert again is None or (again.code, again.reason) == (refused.code, refused.reason), (text, written, again)
+    assert followed > len(statements) // 6
 
 
 @pytest.mark.parametrize("call", CALLS)
