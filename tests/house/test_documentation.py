@@ -292,7 +292,7 @@ def test_sql_reference_examples_are_read() -> None:
         return Table(name, ("db", "main", name), tuple((column, parse_type(type_)) for column, type_ in pairs), unit)
 
     reads = "user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE"
-    orders = table("orders", "product VARCHAR, household_id BIGINT", "household_id")
+    orders = table("orders", "product VARCHAR, customer_id BIGINT, household_id BIGINT", "household_id")
     link = Link(
         "customer_id",
         "id",
@@ -302,6 +302,7 @@ def test_sql_reference_examples_are_read() -> None:
         orders.columns[1][1],
     )
     tables = (
+        table("customers", "id BIGINT, household_id BIGINT, city VARCHAR", "household_id"),
         table("reads", reads, "user_id"),
         table("users", "user_id BIGINT, age INTEGER, city VARCHAR", "user_id"),
         table("countries", "country VARCHAR, continent VARCHAR", None),

@@ -90,7 +90,7 @@ def _split_trim(inner: list[Token]) -> tuple[str, list[list[Token]]]:
     first = ascii_lower(inner[0].text) if kind_of(inner, 0) not in {"", "IDENTIFIER"} else ""
     parts = _split_at_word(inner[first in _TRIMS :], "from")
     if len(parts) < _SIDES:
-        return "trim", [inner] if first not in _TRIMS else parts
+        return _TRIMS.get(first, "trim"), [inner] if first not in _TRIMS else parts
     characters, text = parts
     return _TRIMS.get(first, "trim"), [text, *([characters] if characters else [])]
 

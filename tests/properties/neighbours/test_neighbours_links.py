@@ -102,8 +102,10 @@ BY_KEY = [  # joined by the key of a link alone
         ("product", "orders AS o WHERE NOT EXISTS (SELECT 1 FROM items AS i WHERE i.order_id = o.order_id)"),
         (
             "id",
-            "customers AS c WHERE EXISTS (SELECT 1 FROM orders AS o JOIN items AS i USING (order_id) "
-            "WHERE o.customer_id = c.id AND what = 'v')",
+            (
+                "customers AS c WHERE EXISTS (SELECT 1 FROM orders AS o JOIN items AS i USING (order_id) "
+                "WHERE o.customer_id = c.id AND what = 'v')"
+            ),
         ),
         (
             "product, n",
@@ -111,9 +113,11 @@ BY_KEY = [  # joined by the key of a link alone
         ),
         (
             "id, n",
-            "customers AS c JOIN (SELECT o.household, i.household AS other, o.customer_id, what AS n FROM orders AS o "
-            "LEFT JOIN items AS i ON o.order_id = i.order_id) AS x ON c.household = x.household "
-            "AND c.id = x.customer_id",
+            (
+                "customers AS c JOIN (SELECT o.household, i.household AS other, o.customer_id, what AS n FROM orders AS o "
+                "LEFT JOIN items AS i ON o.order_id = i.order_id) AS x ON c.household = x.household "
+                "AND c.id = x.customer_id"
+            ),
         ),
     ]
 ]

@@ -211,6 +211,61 @@ def test_what_would_be_lost_or_moved_is_an_error(sql: str) -> None:
         sqlglot.parse_one(sql, read="dpsql")
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "dwell = ANY (ARRAY[1, 2])",
+        "country <> ALL (ARRAY['DE'])",
+        "country = ANY (ARRAY['DE', 'FR']::text[])",
+        "country = ANY ('{DE,FR}'::text[])",
+        "country = SOME (ARRAY['DE'])",
+        "country = ANY (['DE'])",
+        "user_id = ANY (SELECT user_id FROM likes)",
+        "SUBSTRING(article FROM 2 FOR 3) = 'x'",
+        "SUBSTRING(article FROM 2) = 'x'",
+        "TRIM(BOTH 'x' FROM article) = 'a'",
+        "TRIM(LEADING FROM article) = 'a'",
+        "POSITION('a' IN SUBSTRING(article FROM 2)) = 1",
+        "EXTRACT('hour' FROM ts) = 7",
+        "ts > TIMESTAMP '2026-01-01 00:00:00' - INTERVAL '1 day'",
+        "dwell::DECIMAL(10, 2) > 1",
+    ],
+)
+def test_a_condition_means_the_same_when_it_is_written_again(condition: str) -> None:
+    check_written_again(
+        f"SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE {condition} GROUP BY article TOP 9 PRIVATE"
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE ORDER BY ALL DESC",
+        "SELECT article, country FROM reads GROUP BY (article, country) TOP 9 PRIVATE",
+        "SELECT COUNT(DISTINCT user_id) AS n FROM reads GROUP BY () PRIVATE",
+        "SELECT ts - INTERVAL '1 day' x, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY x TOP 3 PRIVATE",
+        "SELECT ts - INTERVAL 1 DAY x, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY x TOP 3 PRIVATE",
+        "SELECT ts::DATE x, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY x TOP 3 PRIVATE",
+    ],
+)
+def test_a_form_of_duckdb_means_the_same_when_it_is_written_again(sql: str) -> None:
+    check_written_again(sql)
+
+
+def check_written_again(sql: str) -> None:
+    for pretty in (False, True):
+        (written,) = sqlglot.transpile(sql, read="dpsql", write="dpsql", pretty=pretty)
+        assert asked(written) == asked(sql), written
+
+
+@pytest.mark.parametrize("condition", ["POSITION(? IN article) = 1", "TRIM(? FROM article) = 'a'"])
+def test_a_mark_moves_past_no_other(condition: str) -> None:
+    one = f"SELECT article FROM reads WHERE {condition} GROUP BY article TOP 9 PRIVATE"
+    assert "?" in sqlglot.transpile(one, read="dpsql", write="dpsql")[0]
+    with pytest.raises(ParseError):
+        sqlglot.transpile(one.replace("article)", "?)"), read="dpsql", write="dpsql")
+
+
 @pytest.mark.parametrize("k", ["10", "ADAPTIVE", "?", "$1", "$k", ":k"])
 def test_every_way_to_write_k(k: str) -> None:
     sql = f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"

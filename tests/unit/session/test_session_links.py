@@ -174,3 +174,39 @@ def test_check_without_a_database_leaves_out_links_to_its_tables(tmp_path: Path)
     columns = {"customer_id": "BIGINT", "product": "VARCHAR"}
     order = dpsql.PrivateTable(None, columns, link="customer_id -> customers.id", source=tmp_path / "orders.csv")
     assert [table.checked for table in check_policy(policy(customers=CUSTOMER, orders=order)).tables] == [False, False]
+
+
+def test_tables_are_joined_by_the_key_of_a_link() -> None:
+    tables = {"customers": CUSTOMER, "orders": ORDER, "items": ITEM}
+    limits = dpsql.Limits(max_epsilon=20)
+    session = session_on(
+        shared(CUSTOMERS, ORDERS, ITEMS), dpsql.Policy(dpsql.Budget(50, "1e-2"), tables, limits=limits)
+    )
+    both = "SELECT what, COUNT(DISTINCT o.household_id) AS n FROM orders o JOIN items i {} GROUP BY what TOP 3 PRIVATE"
+    rows = session.sql(both.format("USING (order_id)")).fetchall()
+    assert {what for what, _ in rows} == {"x0", "x1", "x2"}
+    assert all(abs(count - 3000) < 200 for _, count in rows)  # each household has 18 orders, of all kinds
+
+
+@pytest.mark.parametrize(
+    ("join", "hint"),
+    [
+        ("ON o.product = i.what", "ON o.order_id = i.order_id AND o.product = i.what,"),
+        ("ON o.order_id + 0 = i.order_id", "ON o.order_id = i.order_id,"),
+        ("ON o.order_id = i.order_id OR TRUE", "ON o.order_id = i.order_id,"),
+    ],
+)
+def test_the_hint_of_another_join_names_the_key(join: str, hint: str) -> None:
+    session = session_on(shared(CUSTOMERS, ORDERS, ITEMS), policy(items=ITEM, customers=CUSTOMER, orders=ORDER))
+    with pytest.raises(dpsql.Refusal, match="join-private") as caught:
+        session.sql(f"SELECT what FROM orders o JOIN items i {join} GROUP BY what TOP 3 PRIVATE")
+    assert hint in str(caught.value.hint)
+
+
+def test_the_hint_of_a_join_of_other_tables_keeps_its_condition() -> None:
+    tables = policy(customers=CUSTOMER, likes=dpsql.PrivateTable("household_id"))
+    likes = "CREATE TABLE likes AS SELECT i AS household_id, i % 7 AS id FROM range(3000) t(i)"
+    session = session_on(shared(CUSTOMERS, likes), tables)
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql("SELECT l.id FROM customers c JOIN likes l ON c.id = l.id GROUP BY l.id TOP 3 PRIVATE")
+    assert "ON c.household_id = l.household_id AND c.id = l.id," in str(caught.value.hint)
