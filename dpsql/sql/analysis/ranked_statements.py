@@ -47,14 +47,23 @@ _BEHIND = re.compile(rf'({RELEASED}\."[^"]*") (?=[\s,)])')
 _STEPS = "Write this, which divides by a private total: {}"
 _PER = "Write this, which ranks the groups of each {}: {}"
 _PER_LATER = (
-    "For the first {k} of each {key} list the values of {key}. If they are not public, ask for them first: {names}; "
-    "then write them into TOP {k} PRIVATE PER {key} WITH (partitions = ['...', '...']) at the end of the private query."
+    "Write {clause} at the end of the private query, with the values of {key}. If they are not public, ask for them "
+    "first: {names}"
 )
 _LISTED = "Write this, which computes it from the released rows: {}"
 
+_VALUES = "['...', '...']"
 _MANY = 1 << 62
 
 Edit = tuple[int, int, Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Per:
+    """PER key number `key`, from 0, with the first k groups of each of its values."""
+
+    key: int
+    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,10 @@ class RankedSelect:
             return 0
 
         k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or query.clause.k or 1
-        return write_per(self.statement, self.catalog, query, key=key, k=k, at=self._find_clause(query))
+        items = [part for part in self.computed.inner if isinstance(part, Slice)]
+        source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
+        at = self._find_clause(query)
+        return write_per(self.statement, self.catalog, query, per=_Per(key, k), at=at, source=source)
 
     def _find_clause(self, query: PrivateQuery) -> tuple[int, int]:
         """Return the characters where the clause stands, or belongs."""
@@ -243,7 +255,8 @@ def _write_per_around(
 
     k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or clause.k
     end = tokens[clause.at - 1].end + 1
-    return write_per(statement, catalog, query, key=key, k=k, at=(end, end))
+    source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
+    return write_per(statement, catalog, query, per=_Per(key, k), at=(end, end), source=(source,))
 
 
 def _find_alias(tokens: list[Token], at: int) -> str:
@@ -252,17 +265,16 @@ def _find_alias(tokens: list[Token], at: int) -> str:
 
 
 def write_per(
-    statement: Statement, catalog: Catalog, query: PrivateQuery, *, key: int, k: int, at: tuple[int, int]
+    statement: Statement, catalog: Catalog, query: PrivateQuery, *, per: _Per, at: tuple[int, int], source: Parts
 ) -> str:
-    """Return a hint with PER a key: the statement, or how to find the values of the key first."""
-    name = next(output.name for output in query.outputs if output.key == key)
-    values = _find_partitions(query, catalog, key=key)
+    """Return a hint with PER a key: the statement, or how to find the values of the key first, in a `source`."""
+    name = next(output.name for output in query.outputs if output.key == per.key)
+    values = _find_partitions(query, catalog, key=per.key)
+    clause = f"TOP {per.k} PRIVATE PER {write_name(name)} WITH (partitions = {values or _VALUES})"
     if values:
-        clause = f" TOP {k} PRIVATE PER {write_name(name)} WITH (partitions = {values})"
-        return _PER.format(name, _edit(statement, [(*at, (clause if at[0] == at[1] else clause.strip(),))]))
-    table, listed = write_name(query.tables[0]), write_name(name)
-    names = f"SELECT {listed} FROM {table} GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"  # noqa: S608 - to paste
-    return _PER_LATER.format(k=k, key=name, names=names)
+        return _PER.format(name, _edit(statement, [(*at, (f" {clause}" if at[0] == at[1] else clause,))]))
+    names = _write(statement, ("SELECT ", *source, f" GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"))
+    return _PER_LATER.format(clause=clause, key=name, names=names)
 
 
 def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
