@@ -221,6 +221,8 @@ LISTED = [  # what no prefix decides: over the released rows, which the statemen
     f"SELECT 5000 > ALL (SELECT n FROM {LIST} AS x) AS q",
     f"SELECT (SELECT n FROM {LIST} AS x WHERE country = 'c14') AS q",
     f"WITH x AS {LIST} SELECT (SELECT n FROM x WHERE country = 'c14') AS q",
+    f"SELECT country FROM {LIST} AS x ORDER BY country DESC LIMIT 2",
+    f"SELECT x.country, x.n FROM ({COUNTED}, SUM(dwell) AS s {BY_COUNTRY}) AS x ORDER BY s DESC LIMIT 2",
 ]
 
 
@@ -258,6 +260,8 @@ DECIDED = [
     f"SELECT country, n, RANK() OVER (ORDER BY n DESC) AS q FROM {LIST} AS x",
     f"WITH x AS {LIST} SELECT country, n, SUM(n) OVER (ORDER BY n DESC) AS q FROM x",
     f"SELECT MAX(n) AS q FROM {LIST} AS x",
+    f"WITH x AS {LIST} SELECT country, n / (SELECT MAX(n) FROM x) AS q FROM x",
+    f"SELECT country, n FROM {LIST} AS x ORDER BY n DESC LIMIT 2",
 ]
 
 
@@ -399,6 +403,14 @@ UNCUT = [
 @pytest.mark.parametrize("text", UNCUT)
 def test_a_list_that_is_whole_says_nothing(text: str) -> None:
     assert open_session().sql(text).receipt.list_note == ""
+
+
+def test_a_note_proposes_no_clause_where_none_can_be_written() -> None:
+    text = "SELECT WITH DIFFERENTIAL_PRIVACY age, COUNT(*) AS n FROM reads GROUP BY age"
+    assert (
+        open_session().sql(text).receipt.list_note == "the 3 most frequent of all groups; write LIMIT 3 for these alone"
+    )
+    assert open_session().sql(f"{text} LIMIT 3").receipt.list_note == ""
 
 
 def test_the_most_that_a_note_proposes_is_within_the_policy() -> None:
