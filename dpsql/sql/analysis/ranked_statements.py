@@ -44,7 +44,7 @@ _AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT", "OFFSET", "SEMICOLON", "UNION", 
 _SOURCE = "dpsql source"
 _BEFORE = re.compile(rf"(?<=[\s(]) (?={RELEASED}\.)")
 _BEHIND = re.compile(rf'({RELEASED}\."[^"]*") (?=[\s,)])')
-_STEPS = "Write this, which divides by a private total: {}"
+_WITH_TOTAL = "Write this, with a private total: {}"
 _PER = "Write this, which ranks the groups of each {}: {}"
 _PER_LATER = (
     "Write {clause} at the end of the private query, with the values of {key}. If they are not public, ask for them "
@@ -105,7 +105,7 @@ class RankedSelect:
         counts_rows = all(table.counts_rows for table in self.catalog.tables if table.name in query.tables)
         has_totals = all(window.total and (counts_rows or "pairs" not in str(window.total[-1])) for window in found)
         if has_totals and query.domain is None and query.partitions is None:
-            return _STEPS.format(self._write_shares(found))
+            return _WITH_TOTAL.format(self._write_shares(found))
         is_at_end = self.clause is not None or _is_at_end(self.statement, query)
         keys = self._list_keys(found[0], query)
         is_ranked = all(window.is_ranked and window.partition == found[0].partition for window in found)
@@ -193,7 +193,7 @@ def _hint_around(
     if query.clause.terms is None:
         shares = _write_shares_around(statement, clause, found)
         if shares:
-            return _STEPS.format(shares)
+            return _WITH_TOTAL.format(shares)
         per = _write_per_around(statement, clause, found, query=query, catalog=catalog)
         if per:
             return per
