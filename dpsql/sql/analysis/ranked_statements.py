@@ -148,7 +148,7 @@ class RankedSelect:
         items = [part for part in self.computed.inner if isinstance(part, Slice)]
         source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
         at = self._find_clause(query)
-        return write_per(self.statement, self.catalog, query, per=_Per(key, k), at=at, source=source)
+        return write_per(self.statement, self.catalog, query=query, per=_Per(key, k), at=at, source=source)
 
     def _find_clause(self, query: PrivateQuery) -> tuple[int, int]:
         """Return the characters where the clause stands, or belongs."""
@@ -173,34 +173,37 @@ class RankedSelect:
 
 
 def refuse_computation(
-    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
     place = statement.place(clause.tokens[found.at])
     if found.window is None:
         reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
         return Refusal(
-            "wrapping", reason, hint=_hint_around(statement, clause, found, query=query, catalog=catalog), place=place
+            "wrapping",
+            reason,
+            hint=_hint_around(statement, clause, found=found, query=query, catalog=catalog),
+            place=place,
         )
     place = statement.place(clause.tokens[found.window.start], clause.tokens[found.window.end - 1])
-    hint = _hint_around(statement, clause, found, query=query, catalog=catalog)
+    hint = _hint_around(statement, clause, found=found, query=query, catalog=catalog)
     return Refusal("window", _REASON, hint=hint, place=place)
 
 
 def _hint_around(
-    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     if query.clause.terms is None:
-        shares = _write_shares_around(statement, clause, found)
+        shares = _write_shares_around(statement, clause, found=found)
         if shares:
             return _WITH_TOTAL.format(shares)
-        per = _write_per_around(statement, clause, found, query=query, catalog=catalog)
+        per = _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
         if per:
             return per
     return f"End the inner query with LIMIT {clause.k}: {_write_limit(statement, clause)}"
 
 
-def _write_shares_around(statement: Statement, clause: ImpliedClause, found: Computation) -> str:
+def _write_shares_around(statement: Statement, clause: ImpliedClause, *, found: Computation) -> str:
     """Return the statement with a private total in place of SUM(n) OVER () or (SELECT SUM(n) FROM ranking)."""
     tokens, ranking, block = list(clause.tokens), clause.ranking, found.block
     if ranking is None or block is None or not found.is_direct:
@@ -233,7 +236,7 @@ def _write_shares_around(statement: Statement, clause: ImpliedClause, found: Com
 
 
 def _write_per_around(
-    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     """Return a hint with PER for RANK() OVER (PARTITION BY key ORDER BY measure DESC)."""
     tokens, ranking, window = list(clause.tokens), clause.ranking, found.window
@@ -256,7 +259,7 @@ def _write_per_around(
     k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or clause.k
     end = tokens[clause.at - 1].end + 1
     source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
-    return write_per(statement, catalog, query, per=_Per(key, k), at=(end, end), source=(source,))
+    return write_per(statement, catalog, query=query, per=_Per(key, k), at=(end, end), source=(source,))
 
 
 def _find_alias(tokens: list[Token], at: int) -> str:
@@ -265,7 +268,7 @@ def _find_alias(tokens: list[Token], at: int) -> str:
 
 
 def write_per(
-    statement: Statement, catalog: Catalog, query: PrivateQuery, *, per: _Per, at: tuple[int, int], source: Parts
+    statement: Statement, catalog: Catalog, *, query: PrivateQuery, per: _Per, at: tuple[int, int], source: Parts
 ) -> str:
     """Return a hint with PER a key: the statement, or how to find the values of the key first, in a `source`."""
     name = next(output.name for output in query.outputs if output.key == per.key)
@@ -316,7 +319,7 @@ def _lstrip(parts: Parts) -> Parts:
     return (str(parts[0]).lstrip(), *parts[1:]) if parts else ()
 
 
-def computes_around(statement: Statement, tokens: list[Token], query: PrivateQuery) -> bool:
+def computes_around(statement: Statement, tokens: list[Token], *, query: PrivateQuery) -> bool:
     """Say whether a SELECT around a query whose clause is written computes from its rows."""
     blocks = sorted(find_blocks(tokens), key=lambda each: each.end)
     at, _ = _find_characters(statement, query)
@@ -353,10 +356,10 @@ def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:
     if not query.clause.options and query.clause.per is None:
         return str(query.clause)
     start, end = _find_characters(statement, query)
-    return Slice(start, _find_clause_end(statement, start, end), ())
+    return Slice(start, _find_clause_end(statement, start, end=end), ())
 
 
-def _find_clause_end(statement: Statement, start: int, end: int) -> int:
+def _find_clause_end(statement: Statement, start: int, *, end: int) -> int:
     """Return where a clause ends with PER and its options."""
     depth, last = 0, end
     for token in statement.tokens:
