@@ -38,7 +38,17 @@ __all__ = ["MAX_ROWS", "TOOLS", "Caller", "Tool", "ToolAnswer", "encode_values"]
 MAX_ROWS = 1000  # of an answer; a language model reads no more
 _ENGINE_SQL = "engine SQL"  # the fact of a plan that helps no analyst
 _READ_FIRST = frozenset(
-    ["private query", "read as", "needs", "charged to", "groups per unit", "such queries", "warning", "around it"]
+    [
+        "private query",
+        "read as",
+        "note",
+        "needs",
+        "charged to",
+        "groups per unit",
+        "such queries",
+        "warning",
+        "around it",
+    ]
 )
 _TEXT: dict[str, object] = {"type": "string"}
 _BOOLEAN: dict[str, object] = {"type": "boolean"}

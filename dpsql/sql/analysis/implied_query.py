@@ -84,9 +84,10 @@ def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReadi
     if has_all_groups(query):
         return query
     if clause.around is not None and clause.may_be_all:
-        raise refuse_computation(by.statement, clause, clause.around, query=query, catalog=by.catalog)
+        raise refuse_computation(by.statement, clause, found=clause.around, query=query, catalog=by.catalog)
     if clause.may_be_all:
-        note = describe_cut(query, ListReading(clause.asked, by.max_k, clause.is_alone), catalog=by.catalog)
+        may_have_clause = clause.is_alone and by.header is None
+        note = describe_cut(query, ListReading(clause.asked, by.max_k, may_have_clause), catalog=by.catalog)
     else:
         note = describe_released(query) if clause.computes else ""
     return replace(query, list_note=note)

@@ -31,12 +31,13 @@ def has_all_groups(query: PrivateQuery) -> bool:
 class ListReading:
     """How a statement of standard SQL asks for a ranking: for so many groups, `asked`, None for all.
 
-    It may ask for `max_k`. `is_alone` says that it has no other private query, which could not stay without a clause.
+    It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
+    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause.
     """
 
     asked: int | None
     max_k: int
-    is_alone: bool = True
+    may_have_clause: bool = True
 
 
 def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> str:
@@ -45,7 +46,7 @@ def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog)
     rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
     hints = [f"{order}LIMIT {k} for these alone"] if (order := _write_order(query)) is not None else []
-    if reading.is_alone:
+    if reading.may_have_clause:
         more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
         where = "before ORDER BY" if query.order else "at the end of the query" if asked is None else "before LIMIT"
         hints += [f"TOP {more} PRIVATE {where} for more"] if more > k else []

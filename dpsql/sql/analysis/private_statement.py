@@ -121,7 +121,7 @@ def check_explicit(
 def note_released(asked: AnalysisRequest, query: PrivateQuery) -> PrivateQuery:
     """Return a query whose clause is written, noting that a SELECT around it computes from its rows if one does."""
     tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
-    if has_all_groups(query) or not computes_around(asked.statement, tokens, query):
+    if has_all_groups(query) or not computes_around(asked.statement, tokens, query=query):
         return query
     return replace(query, list_note=describe_released(query))
 

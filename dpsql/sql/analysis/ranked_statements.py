@@ -44,17 +44,26 @@ _AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT", "OFFSET", "SEMICOLON", "UNION", 
 _SOURCE = "dpsql source"
 _BEFORE = re.compile(rf"(?<=[\s(]) (?={RELEASED}\.)")
 _BEHIND = re.compile(rf'({RELEASED}\."[^"]*") (?=[\s,)])')
-_STEPS = "Write this, which divides by a private total: {}"
+_WITH_TOTAL = "Write this, with a private total: {}"
 _PER = "Write this, which ranks the groups of each {}: {}"
 _PER_LATER = (
-    "For the first {k} of each {key} list the values of {key}. If they are not public, ask for them first: {names}; "
-    "then write them into TOP {k} PRIVATE PER {key} WITH (partitions = ['...', '...']) at the end of the private query."
+    "Write {clause} at the end of the private query, with the values of {key}. If they are not public, ask for them "
+    "first: {names}"
 )
 _LISTED = "Write this, which computes it from the released rows: {}"
 
+_VALUES = "['...', '...']"
 _MANY = 1 << 62
 
 Edit = tuple[int, int, Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Per:
+    """PER key number `key`, from 0, with the first k groups of each of its values."""
+
+    key: int
+    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ class RankedSelect:
         counts_rows = all(table.counts_rows for table in self.catalog.tables if table.name in query.tables)
         has_totals = all(window.total and (counts_rows or "pairs" not in str(window.total[-1])) for window in found)
         if has_totals and query.domain is None and query.partitions is None:
-            return _STEPS.format(self._write_shares(found))
+            return _WITH_TOTAL.format(self._write_shares(found))
         is_at_end = self.clause is not None or _is_at_end(self.statement, query)
         keys = self._list_keys(found[0], query)
         is_ranked = all(window.is_ranked and window.partition == found[0].partition for window in found)
@@ -136,7 +145,10 @@ class RankedSelect:
             return 0
 
         k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or query.clause.k or 1
-        return write_per(self.statement, self.catalog, query, key=key, k=k, at=self._find_clause(query))
+        items = [part for part in self.computed.inner if isinstance(part, Slice)]
+        source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
+        at = self._find_clause(query)
+        return write_per(self.statement, self.catalog, query=query, per=_Per(key, k), at=at, source=source)
 
     def _find_clause(self, query: PrivateQuery) -> tuple[int, int]:
         """Return the characters where the clause stands, or belongs."""
@@ -161,34 +173,37 @@ class RankedSelect:
 
 
 def refuse_computation(
-    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
     place = statement.place(clause.tokens[found.at])
     if found.window is None:
         reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
         return Refusal(
-            "wrapping", reason, hint=_hint_around(statement, clause, found, query=query, catalog=catalog), place=place
+            "wrapping",
+            reason,
+            hint=_hint_around(statement, clause, found=found, query=query, catalog=catalog),
+            place=place,
         )
     place = statement.place(clause.tokens[found.window.start], clause.tokens[found.window.end - 1])
-    hint = _hint_around(statement, clause, found, query=query, catalog=catalog)
+    hint = _hint_around(statement, clause, found=found, query=query, catalog=catalog)
     return Refusal("window", _REASON, hint=hint, place=place)
 
 
 def _hint_around(
-    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     if query.clause.terms is None:
-        shares = _write_shares_around(statement, clause, found)
+        shares = _write_shares_around(statement, clause, found=found)
         if shares:
-            return _STEPS.format(shares)
-        per = _write_per_around(statement, clause, found, query=query, catalog=catalog)
+            return _WITH_TOTAL.format(shares)
+        per = _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
         if per:
             return per
     return f"End the inner query with LIMIT {clause.k}: {_write_limit(statement, clause)}"
 
 
-def _write_shares_around(statement: Statement, clause: ImpliedClause, found: Computation) -> str:
+def _write_shares_around(statement: Statement, clause: ImpliedClause, *, found: Computation) -> str:
     """Return the statement with a private total in place of SUM(n) OVER () or (SELECT SUM(n) FROM ranking)."""
     tokens, ranking, block = list(clause.tokens), clause.ranking, found.block
     if ranking is None or block is None or not found.is_direct:
@@ -221,7 +236,7 @@ def _write_shares_around(statement: Statement, clause: ImpliedClause, found: Com
 
 
 def _write_per_around(
-    statement: Statement, clause: ImpliedClause, found: Computation, *, query: PrivateQuery, catalog: Catalog
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     """Return a hint with PER for RANK() OVER (PARTITION BY key ORDER BY measure DESC)."""
     tokens, ranking, window = list(clause.tokens), clause.ranking, found.window
@@ -243,7 +258,8 @@ def _write_per_around(
 
     k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or clause.k
     end = tokens[clause.at - 1].end + 1
-    return write_per(statement, catalog, query, key=key, k=k, at=(end, end))
+    source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
+    return write_per(statement, catalog, query=query, per=_Per(key, k), at=(end, end), source=(source,))
 
 
 def _find_alias(tokens: list[Token], at: int) -> str:
@@ -252,17 +268,16 @@ def _find_alias(tokens: list[Token], at: int) -> str:
 
 
 def write_per(
-    statement: Statement, catalog: Catalog, query: PrivateQuery, *, key: int, k: int, at: tuple[int, int]
+    statement: Statement, catalog: Catalog, *, query: PrivateQuery, per: _Per, at: tuple[int, int], source: Parts
 ) -> str:
-    """Return a hint with PER a key: the statement, or how to find the values of the key first."""
-    name = next(output.name for output in query.outputs if output.key == key)
-    values = _find_partitions(query, catalog, key=key)
+    """Return a hint with PER a key: the statement, or how to find the values of the key first, in a `source`."""
+    name = next(output.name for output in query.outputs if output.key == per.key)
+    values = _find_partitions(query, catalog, key=per.key)
+    clause = f"TOP {per.k} PRIVATE PER {write_name(name)} WITH (partitions = {values or _VALUES})"
     if values:
-        clause = f" TOP {k} PRIVATE PER {write_name(name)} WITH (partitions = {values})"
-        return _PER.format(name, _edit(statement, [(*at, (clause if at[0] == at[1] else clause.strip(),))]))
-    table, listed = write_name(query.tables[0]), write_name(name)
-    names = f"SELECT {listed} FROM {table} GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"  # noqa: S608 - to paste
-    return _PER_LATER.format(k=k, key=name, names=names)
+        return _PER.format(name, _edit(statement, [(*at, (f" {clause}" if at[0] == at[1] else clause,))]))
+    names = _write(statement, ("SELECT ", *source, f" GROUP BY ALL TOP {query.clause.k or 10} PRIVATE"))
+    return _PER_LATER.format(clause=clause, key=name, names=names)
 
 
 def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
@@ -304,7 +319,7 @@ def _lstrip(parts: Parts) -> Parts:
     return (str(parts[0]).lstrip(), *parts[1:]) if parts else ()
 
 
-def computes_around(statement: Statement, tokens: list[Token], query: PrivateQuery) -> bool:
+def computes_around(statement: Statement, tokens: list[Token], *, query: PrivateQuery) -> bool:
     """Say whether a SELECT around a query whose clause is written computes from its rows."""
     blocks = sorted(find_blocks(tokens), key=lambda each: each.end)
     at, _ = _find_characters(statement, query)
@@ -341,10 +356,10 @@ def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:
     if not query.clause.options and query.clause.per is None:
         return str(query.clause)
     start, end = _find_characters(statement, query)
-    return Slice(start, _find_clause_end(statement, start, end), ())
+    return Slice(start, _find_clause_end(statement, start, end=end), ())
 
 
-def _find_clause_end(statement: Statement, start: int, end: int) -> int:
+def _find_clause_end(statement: Statement, start: int, *, end: int) -> int:
     """Return where a clause ends with PER and its options."""
     depth, last = 0, end
     for token in statement.tokens:

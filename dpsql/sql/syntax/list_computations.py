@@ -9,7 +9,7 @@ right values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ _BRANCHES = frozenset(["WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDE
 _IN_FROM = frozenset(["FROM", "JOIN", "COMMA", "LATERAL"])
 _MEMBERSHIP = frozenset(["IN", "EXISTS", "ANY", "SOME"])
 _OUTER = frozenset(["LEFT", "RIGHT", "FULL"])
+_COLUMN_AND_DESC = 5  # tokens from ORDER BY to the end of x.column DESC
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +132,22 @@ class _Around:
             if at in windows:
                 return Computation(at, window=windows[at])
         order = next((at for at in self.block.own if kinds[at] == "ORDER_BY"), None)
+        return Computation(order) if order is not None and self._takes_others(order, kinds) else None
+
+    def _takes_others(self, order: int, kinds: Mapping[int, str]) -> bool:
+        """Say whether LIMIT takes the first rows in another order than from the largest group on."""
         limit = next((at for at in self.block.own if kinds[at] == "LIMIT"), None)
-        if order is not None and limit is not None:
-            first = next(
-                (at for at in self.block.own if at > order and kinds[at] in {"COMMA", "LIMIT"}), self.block.end
-            )
-            text = self.tokens[limit + 1].text if limit + 1 < self.block.end else ""
-            is_all = text.isdecimal() and int(text) >= self.k
-            if "DESC" not in {kinds.get(at) for at in range(order, first)} and not is_all:
-                return Computation(order)
-        return None
+        text = "" if limit is None or limit + 1 >= self.block.end else self.tokens[limit + 1].text
+        if limit is None or (text.isdecimal() and int(text) >= self.k):
+            return False
+        ends = (at for at in self.block.own if at > order and kinds[at] in {"COMMA", "LIMIT"})
+        first = next(ends, self.block.end)
+        if "DESC" not in {kinds.get(at) for at in range(order, first)}:
+            return True
+        if self.ranking is None:
+            return False
+        others = {*self.ranking.keys, *self.ranking.totals} - {self.ranking.ranks}
+        return ascii_lower(self.tokens[first - 2].text) in others and first <= order + _COLUMN_AND_DESC
 
     def find_lost(self, inside: Sequence[SelectBlock], names: set[str]) -> Computation | None:
         """Return what has NULL, or FALSE, for a group that is not there: an outer join, a value, a negation.
@@ -158,8 +165,10 @@ class _Around:
             lost = {"LEFT": any(each > at for each in places), "RIGHT": any(each < at for each in places)}
             if lost.get(kind, bool(places)):
                 return Computation(at)
-        for opening in openings:
+        for each, opening in zip(inside, openings, strict=True):
             before = kind_of(self.tokens, opening - 1)
+            if is_aggregate(self.tokens, each.start + 1, names=_SUMMARIES):
+                continue  # the largest value, which is there
             if before in _MEMBERSHIP and first < opening:
                 negated = next((at for at in self.block.own if at < opening and self._is_negation(at)), None)
                 if negated is not None:

@@ -126,7 +126,7 @@ def find_implied_clauses(
         asked = _read_limit(statement, tokens, block=block, parameter=parameter)
         clause = _describe(tokens, block, asked=asked, default_k=default_k)
         if len(blocks) > 1 and not clause.is_total:
-            clause = _describe_around(statement, clause, block, blocks=blocks)
+            clause = _describe_around(statement, clause, block=block, blocks=blocks)
         clauses.append(clause if len(found) == 1 else replace(clause, is_alone=False))
     return clauses
 
@@ -145,7 +145,7 @@ def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
 
 
 def _describe_around(
-    statement: Statement, clause: ImpliedClause, block: SelectBlock, *, blocks: list[SelectBlock]
+    statement: Statement, clause: ImpliedClause, *, block: SelectBlock, blocks: list[SelectBlock]
 ) -> ImpliedClause:
     """Return a clause with what the SELECTs around its query compute."""
     tokens = list(clause.tokens)

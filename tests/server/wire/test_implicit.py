@@ -71,6 +71,25 @@ def is_refused(client: psycopg.Connection, text: str = TOTAL) -> bool:
     return False
 
 
+def test_a_notice_says_that_a_list_is_cut_also_of_a_view(client: psycopg.Connection) -> None:
+    client.execute("SET dpsql.implicit = on")
+    notices = list[str]()
+    client.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+    counts = "SELECT product, COUNT(*) AS n FROM orders GROUP BY product"
+    client.execute(f"{counts} ORDER BY product").fetchall()
+    assert any(
+        notice.startswith("the 5 most frequent of all groups; write ORDER BY n DESC LIMIT 5") for notice in notices
+    )
+    notices.clear()
+    client.execute(f"CREATE TEMPORARY VIEW counted AS {counts}")
+    client.execute("SELECT product, RANK() OVER (ORDER BY n DESC) AS place FROM counted").fetchall()
+    assert any(notice.startswith("the 5 most frequent of all groups") for notice in notices)
+    with pytest.raises(psycopg.Error) as refused:
+        client.execute("SELECT product, n / SUM(n) OVER () AS share FROM counted")
+    assert refused.value.diag.message_hint is not None
+    assert "(SELECT COUNT(*) FROM orders)" in refused.value.diag.message_hint
+
+
 @pytest.mark.parametrize("text", ["= on", "TO on", "= true", "TO 'ON'", "= yes"])
 def test_the_setting_is_turned_on_and_off(text: str, client: psycopg.Connection) -> None:
     assert shown(client) == ("off",)

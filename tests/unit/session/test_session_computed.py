@@ -83,8 +83,11 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
     ),
     (
         PLAIN,
-        f"SELECT product, 1e2 * COUNT(*) / SUM(COUNT(*)) OVER () AS m, SUM(amount) {BOTH} ORDER BY m DESC LIMIT 4",
-        lambda rows: [(p, 100 * n / sum(row[1] for row in rows), s) for p, n, s in rows],
+        (
+            f"SELECT product, 1e2 * COUNT(*) / MAX(COUNT(*)) OVER () AS m, SUM(amount) {BOTH} "
+            "ORDER BY COUNT(*) DESC LIMIT 4"
+        ),
+        lambda rows: [(p, 100 * n / max(row[1] for row in rows), s) for p, n, s in rows],
     ),
     (
         PLAIN,

@@ -348,9 +348,9 @@ def test_the_statements_of_a_chart_builder_are_answered_as_they_are(chart: str) 
 def test_a_refusal_of_what_the_first_groups_would_answer_says_what_to_write() -> None:
     session = session_over()
     with pytest.raises(Error) as refused:
-        session.sql(f"SELECT SUM(n) FROM ({COUNTS}) AS x")
+        session.sql(f"SELECT AVG(n) FROM ({COUNTS}) AS x")
     assert "LIMIT 5" in refused.value.hint
-    assert session.sql(f"SELECT SUM(n) FROM ({COUNTS} LIMIT 5) AS x").receipt.read_as == "TOP 5 PRIVATE"
+    assert session.sql(f"SELECT AVG(n) FROM ({COUNTS} LIMIT 5) AS x").receipt.read_as == "TOP 5 PRIVATE"
     with pytest.raises(Error) as refused:
         session.sql(f"{COUNTS} HAVING n < 100")
     assert "HAVING ... >= 100" in refused.value.hint

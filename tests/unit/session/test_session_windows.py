@@ -68,23 +68,24 @@ def paste(session: Session, text: str) -> tuple[dpsql.Error, str, Answer]:
     return refused.value, found[1], session.sql(found[1])
 
 
+COUNTED = "SELECT country, COUNT(*) AS n"
 BY_COUNTRY = "FROM reads GROUP BY country"
 PAIRS = "FROM reads GROUP BY country, article"
 LIST = f"(SELECT country, COUNT(*) AS n {BY_COUNTRY})"
 SHARES = [
     f"SELECT country, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER () AS p {BY_COUNTRY}",
     f"SELECT country, 100.0*COUNT(*)/SUM(COUNT(*)) OVER () AS p {BY_COUNTRY} ORDER BY p DESC LIMIT 5;",
-    f"SELECT country, COUNT(*) AS n, n / SUM(n) OVER () AS p {BY_COUNTRY} ORDER BY 2 DESC",
+    f"{COUNTED}, n / SUM(n) OVER () AS p {BY_COUNTRY} ORDER BY 2 DESC",
     (
-        "SELECT country, COUNT(*) / SUM(COUNT(*)) OVER w AS p FROM reads AS r WHERE dwell < 20 AND article <> 'SUM(x) OVER ()' "
-        "GROUP BY country WINDOW w AS () ORDER BY p DESC"
+        "SELECT country, COUNT(*) / SUM(COUNT(*)) OVER w AS p FROM reads AS r WHERE dwell < 20 "
+        "AND article <> 'SUM(x) OVER ()' GROUP BY country WINDOW w AS () ORDER BY p DESC"
     ),
     f"SELECT country, COUNT(DISTINCT user_id) * 1.0 / SUM(COUNT(DISTINCT user_id)) OVER () AS p {BY_COUNTRY}",
     f"SELECT country, article, COUNT(DISTINCT user_id) AS n, n / SUM(n) OVER () AS p {PAIRS} ORDER BY n DESC LIMIT 3",
     f"SELECT country, SUM(dwell) AS s, ROUND(100 * SUM(dwell) / SUM(SUM(dwell)) OVER (), 1) AS p {BY_COUNTRY}",
     (
-        "SELECT upper(country) AS c, COUNT(*) FILTER (WHERE dwell < 15) * 100 / SUM(COUNT(*) FILTER (WHERE dwell < 15)) "
-        "OVER () AS p FROM reads GROUP BY upper(country)"
+        "SELECT upper(country) AS c, COUNT(*) FILTER (WHERE dwell < 15) * 100 "
+        "/ SUM(COUNT(*) FILTER (WHERE dwell < 15)) OVER () AS p FROM reads GROUP BY upper(country)"
     ),
     (
         "WITH late AS (SELECT * FROM reads WHERE ts > TIMESTAMP '2026-01-02') "
@@ -131,8 +132,8 @@ TOPS = {  # the top of each group, and its k
     "COUNT(DISTINCT user_id) DESC) r FROM reads GROUP BY 1, 2) AS x WHERE r < 3": 2,
     f"SELECT country, article, COUNT(*) AS n {PAIRS} QUALIFY {RANK} <= 2": 2,
     f"SELECT country, article, COUNT(*) AS n, {RANK} AS r {PAIRS} QUALIFY 2 >= r": 2,
-    "SELECT country, article, COUNT(*) AS n FROM reads GROUP BY 1, 2 WINDOW w AS (PARTITION BY country ORDER BY n DESC) "
-    "QUALIFY DENSE_RANK() OVER w = 1": 1,
+    "SELECT country, article, COUNT(*) AS n FROM reads GROUP BY 1, 2 "
+    "WINDOW w AS (PARTITION BY country ORDER BY n DESC) QUALIFY DENSE_RANK() OVER w = 1": 1,
     f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY country ORDER BY n DESC) AS r FROM (SELECT country, "
     f"article, COUNT(*) AS n {PAIRS})) WHERE r <= 2": 2,
     f"WITH q AS (SELECT country, article, COUNT(*) AS n {PAIRS}), p AS (SELECT q.*, ROW_NUMBER() OVER (PARTITION BY "
@@ -156,46 +157,59 @@ def test_partitions_are_those_of_the_statement_or_the_policy() -> None:
     _, pasted, answer = paste(open_session(tables={"reads": TABLES["reads"]}), text)
     assert pasted.endswith("TOP 3 PRIVATE PER country WITH (partitions = ['c03', 'c01'])")
     assert_rows_are_among(answer.fetchall(), run_plainly(text))
-    text = f"SELECT dwell > 15 AS long, article, COUNT(*) AS n, {RANK.replace('country', 'dwell > 15')} AS r FROM reads GROUP BY 1, 2"
+    rank = RANK.replace("country", "dwell > 15")
+    text = f"SELECT dwell > 15 AS long, article, COUNT(*) AS n, {rank} AS r FROM reads GROUP BY 1, 2"
     _, pasted, answer = paste(open_session(), text)
     assert "PER long WITH (partitions = ['False', 'True'])" in pasted
     assert len(answer) == 6
 
 
+def test_partitions_that_are_not_public_are_asked_for_first() -> None:
+    text = f"SELECT country, article, COUNT(*) AS n, {RANK} AS r FROM reads WHERE dwell < 13 GROUP BY 1, 2"
+    session = open_session(tables={"reads": TABLES["reads"]})
+    error, names, answer = paste(session, text)
+    assert names == "SELECT country FROM reads WHERE dwell < 13 GROUP BY ALL TOP 3 PRIVATE"
+    clause = str(error.hint).partition("Write ")[2].partition(" at the end")[0]
+    listed = ", ".join(f"'{name}'" for (name,) in answer.fetchall())
+    answer = open_session().sql(f"{text} {clause.replace(repr('...') + ', ' + repr('...'), listed)}")
+    assert len(answer) == 9
+    assert_rows_are_among(answer.fetchall(), run_plainly(text))
+
+
 LISTED = [  # what no prefix decides: over the released rows, which the statement then says
-    f"SELECT country, COUNT(*) AS n, NTILE(4) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, PERCENT_RANK() OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY} ORDER BY n DESC",
-    f"SELECT country, COUNT(*) AS n, CUME_DIST() OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY} LIMIT 4",
-    f"SELECT country, COUNT(*) AS n, LEAD(COUNT(*)) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, LAG(COUNT(*), -1) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, LAG(COUNT(*)) OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, COUNT(*) OVER () AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, AVG(COUNT(*)) OVER () AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, MIN(COUNT(*)) OVER () AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, FIRST_VALUE(country) OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
+    f"{COUNTED}, NTILE(4) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, PERCENT_RANK() OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY} ORDER BY n DESC",
+    f"{COUNTED}, CUME_DIST() OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY} LIMIT 4",
+    f"{COUNTED}, LEAD(COUNT(*)) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, LAG(COUNT(*), -1) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, LAG(COUNT(*)) OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
+    f"{COUNTED}, ROW_NUMBER() OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
+    f"{COUNTED}, COUNT(*) OVER () AS q {BY_COUNTRY}",
+    f"{COUNTED}, AVG(COUNT(*)) OVER () AS q {BY_COUNTRY}",
+    f"{COUNTED}, MIN(COUNT(*)) OVER () AS q {BY_COUNTRY}",
+    f"{COUNTED}, FIRST_VALUE(country) OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
     (
-        f"SELECT country, COUNT(*) AS n, LAST_VALUE(country) OVER (ORDER BY COUNT(*) DESC ROWS BETWEEN UNBOUNDED PRECEDING "
+        f"{COUNTED}, LAST_VALUE(country) OVER (ORDER BY COUNT(*) DESC ROWS BETWEEN UNBOUNDED PRECEDING "
         f"AND UNBOUNDED FOLLOWING) AS q {BY_COUNTRY}"
     ),
     (
-        f"SELECT country, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY COUNT(*) DESC ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) "
+        f"{COUNTED}, SUM(COUNT(*)) OVER (ORDER BY COUNT(*) DESC ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) "
         f"AS q {BY_COUNTRY}"
     ),
-    f"SELECT country, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY country) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY ROUND(COUNT(*), -3) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, RANK() OVER (ORDER BY SUM(dwell) DESC) AS q {BY_COUNTRY} ORDER BY n DESC",
-    f"SELECT country, COUNT(*) AS n, COUNT(*) / SUM(COUNT(*)) OVER () AS q {BY_COUNTRY} HAVING COUNT(*) > 100",
+    f"{COUNTED}, SUM(COUNT(*)) OVER (ORDER BY country) AS q {BY_COUNTRY}",
+    f"{COUNTED}, SUM(COUNT(*)) OVER (ORDER BY ROUND(COUNT(*), -3) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, RANK() OVER (ORDER BY SUM(dwell) DESC) AS q {BY_COUNTRY} ORDER BY n DESC",
+    f"{COUNTED}, COUNT(*) / SUM(COUNT(*)) OVER () AS q {BY_COUNTRY} HAVING COUNT(*) > 100",
     f"SELECT country, article, COUNT(*) AS n, n / SUM(n) OVER (PARTITION BY country) AS q {PAIRS}",
-    f"SELECT country, COUNT(*) AS n {BY_COUNTRY} QUALIFY NTILE(4) OVER (ORDER BY n DESC) = 1",
-    f"SELECT 'a;b -- x' AS t, country, COUNT(*) AS n, NTILE(4) OVER (ORDER BY COUNT(*) DESC) AS q /* ; */ {BY_COUNTRY};",
-    f"SELECT * FROM (SELECT country, COUNT(*) AS n, NTILE(2) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}) WHERE q = 1",
+    f"{COUNTED} {BY_COUNTRY} QUALIFY NTILE(4) OVER (ORDER BY n DESC) = 1",
+    f"SELECT 'a;b -- x' AS t, country, NTILE(4) OVER (ORDER BY COUNT(*) DESC) AS q /* ; */ {BY_COUNTRY};",
+    f"SELECT * FROM ({COUNTED}, NTILE(2) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}) WHERE q = 1",
     f"SELECT country, n, NTILE(4) OVER (ORDER BY n DESC) AS q FROM {LIST} AS x",
     f"SELECT AVG(n) AS q FROM {LIST} AS x",
     f"SELECT COUNT(*) AS q FROM {LIST} AS x",
     f"SELECT MIN(n) AS q FROM {LIST} AS x",
     f"SELECT MAX(n) AS q FROM {LIST} AS x WHERE country <> 'c00'",
-    f"SELECT country, SUM(n) AS q FROM (SELECT country, article, COUNT(*) AS n {PAIRS} ORDER BY country) GROUP BY country",
+    f"SELECT country, SUM(n) AS q FROM (SELECT country, article, COUNT(*) AS n {PAIRS} ORDER BY 1) GROUP BY country",
     "SELECT COUNT(*) AS q FROM (SELECT DISTINCT country FROM reads) AS x",
     f"SELECT COUNT(*) AS q FROM (SELECT country, COUNT(*) AS n {BY_COUNTRY} LIMIT 300) AS x",
     f"SELECT c.country, x.n FROM countries AS c LEFT JOIN {LIST} AS x USING (country)",
@@ -207,6 +221,8 @@ LISTED = [  # what no prefix decides: over the released rows, which the statemen
     f"SELECT 5000 > ALL (SELECT n FROM {LIST} AS x) AS q",
     f"SELECT (SELECT n FROM {LIST} AS x WHERE country = 'c14') AS q",
     f"WITH x AS {LIST} SELECT (SELECT n FROM x WHERE country = 'c14') AS q",
+    f"SELECT country FROM {LIST} AS x ORDER BY country DESC LIMIT 2",
+    f"SELECT x.country, x.n FROM ({COUNTED}, SUM(dwell) AS s {BY_COUNTRY}) AS x ORDER BY s DESC LIMIT 2",
 ]
 
 
@@ -221,29 +237,31 @@ def test_what_needs_other_groups_says_that_it_is_computed_from_released_rows(tex
 
 
 DECIDED = [
-    f"SELECT country, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, RANK() OVER (ORDER BY n DESC, country) AS q {BY_COUNTRY} ORDER BY country",
-    f"SELECT country, COUNT(*) AS n, DENSE_RANK() OVER w AS q {BY_COUNTRY} WINDOW w AS (ORDER BY COUNT(*) * 2 DESC)",
-    f"SELECT country, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, AVG(COUNT(*)) OVER (ORDER BY COUNT(*) DESC ROWS 2 PRECEDING) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, COUNT(*) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, RANK() OVER (ORDER BY n DESC, country) AS q {BY_COUNTRY} ORDER BY country",
+    f"{COUNTED}, DENSE_RANK() OVER w AS q {BY_COUNTRY} WINDOW w AS (ORDER BY COUNT(*) * 2 DESC)",
+    f"{COUNTED}, SUM(COUNT(*)) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, AVG(COUNT(*)) OVER (ORDER BY COUNT(*) DESC ROWS 2 PRECEDING) AS q {BY_COUNTRY}",
+    f"{COUNTED}, COUNT(*) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
     (
-        f"SELECT country, COUNT(*) AS n, MIN(COUNT(*)) OVER (ORDER BY COUNT(*) ROWS BETWEEN 0 FOLLOWING AND UNBOUNDED "
+        f"{COUNTED}, MIN(COUNT(*)) OVER (ORDER BY COUNT(*) ROWS BETWEEN 0 FOLLOWING AND UNBOUNDED "
         f"FOLLOWING) AS q {BY_COUNTRY}"
     ),
-    f"SELECT country, COUNT(*) AS n, LAG(COUNT(*), 2, 0) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, LEAD(country) OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, COUNT(*) / FIRST_VALUE(COUNT(*)) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, COUNT(*) / MAX(COUNT(*)) OVER () AS q {BY_COUNTRY}",
-    f"SELECT country, COUNT(*) AS n, NTH_VALUE(country, 2) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, LAG(COUNT(*), 2, 0) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, LEAD(country) OVER (ORDER BY COUNT(*)) AS q {BY_COUNTRY}",
+    f"{COUNTED}, COUNT(*) / FIRST_VALUE(COUNT(*)) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
+    f"{COUNTED}, COUNT(*) / MAX(COUNT(*)) OVER () AS q {BY_COUNTRY}",
+    f"{COUNTED}, NTH_VALUE(country, 2) OVER (ORDER BY COUNT(*) DESC) AS q {BY_COUNTRY}",
     (
-        f"SELECT country, COUNT(*) AS n, RANK() OVER (ORDER BY COUNT(DISTINCT user_id) DESC) AS q, COUNT(DISTINCT user_id) "
+        f"{COUNTED}, RANK() OVER (ORDER BY COUNT(DISTINCT user_id) DESC) AS q, COUNT(DISTINCT user_id) "
         f"AS s {BY_COUNTRY} ORDER BY s DESC"
     ),
-    f"SELECT country, COUNT(*) AS n {BY_COUNTRY} QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
+    f"{COUNTED} {BY_COUNTRY} QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
     f"SELECT country, n, RANK() OVER (ORDER BY n DESC) AS q FROM {LIST} AS x",
     f"WITH x AS {LIST} SELECT country, n, SUM(n) OVER (ORDER BY n DESC) AS q FROM x",
     f"SELECT MAX(n) AS q FROM {LIST} AS x",
+    f"WITH x AS {LIST} SELECT country, n / (SELECT MAX(n) FROM x) AS q FROM x",
+    f"SELECT country, n FROM {LIST} AS x ORDER BY n DESC LIMIT 2",
 ]
 
 
@@ -309,6 +327,7 @@ def test_around_a_list_that_is_written_out_a_note_says_that_its_rows_are_meant(t
     assert open_session().sql(plain).receipt.list_note == ""
 
 
+THE_FIRST = "the 3 most frequent of all groups"
 MORE = "TOP 30 PRIVATE"
 CUT = {
     "SELECT age, COUNT(*) AS n FROM reads GROUP BY age ORDER BY age": (
@@ -336,15 +355,15 @@ CUT = {
         "the 3 most frequent of all groups; write ORDER BY n DESC LIMIT 3 for these alone or "
         f"{MORE} before ORDER BY for more"
     ),
-    f"SELECT country, COUNT(*) AS n {BY_COUNTRY} ORDER BY country": (
+    f"{COUNTED} {BY_COUNTRY} ORDER BY country": (
         "the 3 most frequent of all groups; write ORDER BY n DESC LIMIT 3 for these alone, "
         f"{MORE} before ORDER BY for more or ALL PRIVATE WITH (domain = 'countries.country') there for all of "
         "countries.country"
     ),
-    f"SELECT * FROM {LIST} AS x WHERE country = 'c14'": "the 3 most frequent of all groups",
-    f"SELECT country FROM countries WHERE country IN (SELECT country {BY_COUNTRY})": "the 3 most frequent of all groups",
-    f"SELECT x.country, x.n, y.n FROM {LIST} AS x JOIN {LIST} AS y USING (country)": "the 3 most frequent of all groups",
-    f"SELECT country FROM {LIST} AS x UNION ALL SELECT 'all'": "the 3 most frequent of all groups",
+    f"SELECT * FROM {LIST} AS x WHERE country = 'c14'": THE_FIRST,
+    f"SELECT country FROM countries WHERE country IN (SELECT country {BY_COUNTRY})": THE_FIRST,
+    f"SELECT x.country, x.n, y.n FROM {LIST} AS x JOIN {LIST} AS y USING (country)": THE_FIRST,
+    f"SELECT country FROM {LIST} AS x UNION ALL SELECT 'all'": THE_FIRST,
 }
 
 
@@ -384,6 +403,14 @@ UNCUT = [
 @pytest.mark.parametrize("text", UNCUT)
 def test_a_list_that_is_whole_says_nothing(text: str) -> None:
     assert open_session().sql(text).receipt.list_note == ""
+
+
+def test_a_note_proposes_no_clause_where_none_can_be_written() -> None:
+    text = "SELECT WITH DIFFERENTIAL_PRIVACY age, COUNT(*) AS n FROM reads GROUP BY age"
+    assert (
+        open_session().sql(text).receipt.list_note == "the 3 most frequent of all groups; write LIMIT 3 for these alone"
+    )
+    assert open_session().sql(f"{text} LIMIT 3").receipt.list_note == ""
 
 
 def test_the_most_that_a_note_proposes_is_within_the_policy() -> None:

@@ -1,0 +1,143 @@
+"""Windows over groups: those that are said to be decided by the groups that rank first are, whatever the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import duckdb
+import pytest
+
+from dpsql.sql.lexer import scan
+from dpsql.sql.syntax.clause import list_select_tokens
+from dpsql.sql.syntax.computed_measures import split_measures
+
+FUNCTIONS = [
+    "ROW_NUMBER()",
+    "RANK()",
+    "DENSE_RANK()",
+    "NTILE(3)",
+    "PERCENT_RANK()",
+    "CUME_DIST()",
+    "LAG(SUM(x))",
+    "LAG(k, 2, 'none')",
+    "LAG(SUM(x), -1)",
+    "LEAD(SUM(x))",
+    "LEAD(k, 0)",
+    "FIRST_VALUE(k)",
+    "LAST_VALUE(k)",
+    "NTH_VALUE(k, 2)",
+    "SUM(SUM(x))",
+    "SUM(COUNT(*))",
+    "COUNT(*)",
+    "AVG(SUM(x))",
+    "MIN(k)",
+    "MAX(SUM(x))",
+    "MAX(COUNT(*))",
+    "SUM(SUM(x)) FILTER (WHERE SUM(x) > 20)",
+    "string_agg(k, ',' ORDER BY k)",
+    "median(SUM(x))",
+]
+ORDERS = [
+    "",
+    "ORDER BY SUM(x) DESC",
+    "ORDER BY SUM(x) DESC NULLS LAST, k",
+    "ORDER BY SUM(x)",
+    "ORDER BY (SUM(x)) * 2 + 1 DESC",
+    "ORDER BY ROUND(SUM(x) / 40) DESC",
+    "ORDER BY COUNT(*) DESC",
+    "ORDER BY k",
+]
+BOUNDS = ["UNBOUNDED PRECEDING", "1 PRECEDING", "CURRENT ROW", "1 FOLLOWING", "UNBOUNDED FOLLOWING"]
+FRAMES = [
+    "",
+    "ROWS 1 PRECEDING",
+    *(f"ROWS BETWEEN {one} AND {other}" for one, other in product(BOUNDS[:4], BOUNDS[1:])),
+    "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+    "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW",
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE GROUP",
+    "GROUPS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+]
+SUMS = {"a": 90, "b": 70, "c": 51, "d": 50, "e": 30, "f": 12, "g": 3}
+K = 4  # d is among the first, and ROUND does not tell c, d and others apart
+
+
+def list_texts() -> Iterator[str]:
+    for function, order, frame in product(FUNCTIONS, ORDERS, FRAMES):
+        yield f"SELECT k, {function} OVER ({order} {frame}) AS w, SUM(x) AS s FROM t GROUP BY k ORDER BY s DESC"
+
+
+def is_decided(text: str) -> bool:
+    statement = scan(text)
+    found = split_measures(statement, list_select_tokens(statement)[0])
+    assert found is not None
+    (window,) = found.windows
+    return window.is_ranked and not window.partition
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        opened.execute("CREATE TABLE every (k VARCHAR, x BIGINT)")
+        for at, (key, total) in enumerate(SUMS.items()):  # numbers of rows rise where the sums fall
+            parts = [total - at * 1, *([1] * at)]
+            opened.executemany("INSERT INTO every VALUES (?, ?)", [[key, part] for part in parts])
+        yield opened
+
+
+def run(connection: duckdb.DuckDBPyConnection, text: str, *, keys: str) -> list[tuple[object, ...]] | None:
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW t AS FROM every WHERE k IN ({keys})")
+    try:
+        return connection.execute(text).fetchall()
+    except duckdb.Error:
+        return None  # no window of DuckDB
+
+
+@pytest.mark.properties
+def test_what_is_decided_does_not_depend_on_other_groups(connection: duckdb.DuckDBPyConnection) -> None:
+    every, first = ", ".join(map(repr, SUMS)), ", ".join(map(repr, list(SUMS)[:K]))
+    decided, others = 0, 0
+    for text in list_texts():
+        if not is_decided(text):
+            others += 1
+            continue
+        whole = run(connection, text, keys=every)
+        if whole is not None:
+            decided += 1
+            assert whole[:K] == run(connection, text, keys=first), text
+    assert decided > 300
+    assert others > 1000
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "ROW_NUMBER() OVER (ORDER BY SUM(x) DESC)",
+        "RANK() OVER w",
+        "SUM(COUNT(*)) OVER (w ROWS 2 PRECEDING)",
+        "LAG(k) OVER (ORDER BY s DESC)",
+        "LEAD(k) OVER (ORDER BY SUM(x))",
+        "FIRST_VALUE(k) OVER (ORDER BY SUM(x) DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)",
+        "MAX(s) OVER ()",
+        "SUM(s) OVER (ORDER BY s ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)",
+    ],
+)
+def test_these_are_decided(window: str) -> None:
+    assert is_decided(f"SELECT k, SUM(x) AS s, {window} AS w FROM t GROUP BY k WINDOW w AS (ORDER BY SUM(x) DESC)")
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "RANK() OVER nothing",
+        "RANK() OVER (PARTITION BY k ORDER BY SUM(x) DESC)",
+        "RANK(ORDER BY k) OVER (ORDER BY SUM(x) DESC)",
+        "SUM(SUM(x)) OVER (ORDER BY AVG(x) DESC)",
+        "LAG(k, COUNT(*)) OVER (ORDER BY SUM(x) DESC)",
+        "MAX(-SUM(x)) OVER ()",
+        "MAX(SUM(x)) FILTER (WHERE k > 'a') OVER ()",
+    ],
+)
+def test_these_are_not(window: str) -> None:
+    assert not is_decided(f"SELECT k, SUM(x) AS s, {window} AS w FROM t GROUP BY k")
