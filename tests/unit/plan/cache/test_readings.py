@@ -71,7 +71,10 @@ def readings(text: str) -> set[str]:
             {"join"},
         ),
         (
-            "SELECT COUNT(*) AS n FROM reads r WHERE EXISTS (SELECT 1 FROM users u WHERE u.user_id = r.user_id) PRIVATE",
+            (
+                "SELECT COUNT(*) AS n FROM reads r "
+                "WHERE EXISTS (SELECT 1 FROM users u WHERE u.user_id = r.user_id) PRIVATE"
+            ),
             {"join"},
         ),
     ],
