@@ -496,8 +496,8 @@ class Session:
             stored = ledger.stored(plan.named_keys[0], account, *plan.named_keys[1:])
         for key in plan.similar_keys if stored is None else ():
             found = ledger.stored(key, account)
-            if found is not None and planning.is_same_release(plan, found):
-                return found
+            if found is not None and (key == plan.release_key or planning.is_same_release(plan, found)):
+                return found  # of another query it is refused, and not charged again in silence
         return stored
 
     def _find_earlier(self, query: statements.PrivateQuery, plan: planning.Plan) -> tuple[planning.Plan, bytes | None]:

@@ -6,6 +6,7 @@ that 0.11 gave it, and its stored answers stay free. A change of the meaning or 
 or increments a number; a change that releases the same value with less noise, or under another type, does not.
 
     reading      since   what changed
+    -----------  ------  -----------------------------------------------------------------------------------
     average      0.12    AVG divides a sum and a count in which each unit has one weight
     ratio        0.12    measures that are divided by each other have one weight for each unit
     expression   0.12    SUM of an expression has the bounds of the expression, not those of the column in it
@@ -21,19 +22,20 @@ from decimal import Decimal
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import is_column, list_scans
+from dpsql.sql.ir.tree import Call, Expression, is_column, list_scans
+from dpsql.sql.ir.unit_equality import join_conjuncts
 
 __all__ = ["READING", "Reread", "find_changed_readings"]
 
 READING = 2  # of the answers that are stored now; those of 0.11 have none
-_OF_0_11 = frozenset("aggregate argument condition columns bounds".split())  # the fields that a measure had
 
 
 @dataclass(frozen=True, slots=True)
 class Reread:
     """What of a statement is read otherwise than in 0.11: the `readings` that changed, with their numbers.
 
-    The `measures` are those of the statement as 0.11 read it; None where it did not accept the statement.
+    There is none where only the bounds or the condition of a measure are others, which are in the key anyway. The
+    `measures` are those of the statement as 0.11 read it; None where it did not accept the statement.
     """
 
     readings: tuple[tuple[str, int], ...]
@@ -43,7 +45,8 @@ class Reread:
 def find_changed_readings(query: PrivateQuery, terms: Terms) -> Reread | None:
     """Return what a query with bounded measures is read otherwise than in 0.11; None where it means the same."""
     found = tuple((name, number) for name, number, is_in in _CHANGED if is_in(query))
-    return Reread(found, _measure_as_0_11(query, terms)) if found else None
+    earlier = _measure_as_0_11(query, terms)
+    return Reread(found, earlier) if found or earlier not in (None, query.measures) else None
 
 
 def _has_average(query: PrivateQuery) -> bool:
@@ -76,11 +79,20 @@ _CHANGED: tuple[tuple[str, int, Callable[[PrivateQuery], bool]], ...] = (
 def _measure_as_0_11(query: PrivateQuery, terms: Terms) -> tuple[Measure, ...] | None:
     """Return the measures as 0.11 bounded them; None where it refused one."""
     measures = [
-        Measure(**{name: getattr(measure, name) for name in _OF_0_11 - {"bounds"}}) for measure in query.measures
+        Measure(measure.aggregate, measure.argument, _drop_nan(measure.condition), measure.columns)
+        for measure in query.measures
     ]
     bounded = [_bound_as_0_11(measure, query, terms=terms) for measure in dict.fromkeys(measures)]
     found = tuple(measure for measure in bounded if measure is not None)
     return found if len(found) == len(bounded) else None
+
+
+def _drop_nan(condition: Expression | None) -> Expression | None:
+    """Return the condition of a measure as COUNT(x) had it: a value is not NULL, and may be NaN."""
+    match condition:
+        case Call(function="and", arguments=(*others, Call(function="not", arguments=(Call(function="isnan"),)))):
+            return join_conjuncts(others)
+    return condition
 
 
 def _bound_as_0_11(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Measure | None:

@@ -413,6 +413,20 @@ def test_the_newest_answer_is_found_and_entries_without_one_are_passed_over(make
     assert ledger.stored("", None) is None
 
 
+def test_the_newest_answer_of_several_keys_is_found(make: Make) -> None:
+    ledger = make(loss(1))
+    for key, answer in (("b", b"1"), ("a", b"2"), ("c", b"3"), ("b", b"4")):
+        settle(ledger, key, answer)
+    settle(ledger, "a", b"of alice", account=ALICE)
+    assert ledger.stored("a", None, "b", "c") == b"4"
+    assert ledger.stored("a", None, "c", "") == b"3"
+    assert ledger.stored("x", None, "a") == b"2"
+    assert ledger.stored("b", "alice", "a", "c") == b"of alice"
+    assert ledger.stored("x", None, "y") is None
+    ledger.bump("new data")
+    assert ledger.stored("a", None, "b", "c") is None
+
+
 def test_a_shared_answer_is_the_one_that_was_settled_first_at_what_it_cost(make: Make) -> None:
     ledger = make(loss(4))
     alice, bob = Account("alice", loss(2)), Account("bob", loss(2))
