@@ -167,7 +167,7 @@ class _Around:
                 return Computation(at)
         for each, opening in zip(inside, openings, strict=True):
             before = kind_of(self.tokens, opening - 1)
-            if is_aggregate(self.tokens, each.start + 1, names=_SUMMARIES):
+            if is_aggregate(self.tokens, each.start + 1):
                 continue  # the largest value, which is there
             if before in _MEMBERSHIP and first < opening:
                 negated = next((at for at in self.block.own if at < opening and self._is_negation(at)), None)
