@@ -153,3 +153,9 @@ def test_a_stored_answer_is_peeked_at_by_how_it_is_read(session: Session) -> Non
         known = session.peek(text, postgres=postgres)
         assert known is not None
         assert known.fetchall() == stored
+
+
+def test_a_tree_with_types_that_are_no_text_is_read(session: Session) -> None:
+    text = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 3) SELECT sum(i) / 4, [1] FROM r"
+    assert read(session, text) == [1.5]
+    assert read(session, "SELECT n / 2, [1] FROM facts USING SAMPLE 100 PERCENT ORDER BY id") == [3, -3, None]
