@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis import bitwise, predicates
-from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern
+from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS, REFUSED, TAKES_INTERVAL, call, date_part
 from dpsql.sql.functions.arithmetic import arithmetic, shift_date
@@ -149,6 +149,10 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     right = reader.read(node.expression)
     if operator == "/" and reader.statement.postgres:
         operator, left, right = divide_whole(left, right)
+        if operator == "//" and is_unsure(reader.statement, (left, right)):
+            hint = "Write CAST(x AS DOUBLE) / 2, or CAST(x AS BIGINT) / 2 for a whole number."
+            reason = "This may be a whole number in dpsql and NUMERIC in PostgreSQL."
+            raise Unsupported("type", reason, hint=hint, place=where)
     return arithmetic(left, operator, right=right, where=where)
 
 

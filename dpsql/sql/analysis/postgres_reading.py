@@ -7,10 +7,14 @@ So both have one identity, and one stored answer.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal, Scalar
+from dpsql.sql.ir.tree import Call, Case, Cast, Column, Expression, Literal, Scalar, children
 from dpsql.sql.ir.types import BIGINT, TEXT, Family
 from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
+from dpsql.sql.lexer import Statement, ascii_lower
 
 __all__ = [
     "BACKSLASH",
@@ -19,11 +23,14 @@ __all__ = [
     "escape_by_backslash",
     "find_numeric_sums",
     "flag_pattern",
+    "is_unsure",
     "move_start",
 ]
 
 BACKSLASH = Literal("\\", TEXT, 1)
 _NUMERIC = frozenset(["date_part", "round", "trunc", "sign"])  # these return no integer there
+_NUMERIC_WORDS = frozenset(["sum", "extract", *_NUMERIC])
+_COMPUTED = re.compile(r"c\d+")  # the names of what subqueries compute
 _SUMS = frozenset(["sum", "sum_sorted"])
 _SMALLER = frozenset(["TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"])  # whose sum is a BIGINT there
 
@@ -63,6 +70,23 @@ def _is_whole(expression: Expression) -> bool:
         case Scalar():
             return _is_whole(expression.source.outputs[0])
     return True
+
+
+def is_unsure(statement: Statement, operands: Iterable[Expression]) -> bool:
+    """Return whether whole numbers that are divided may be NUMERIC in PostgreSQL, which their columns do not say.
+
+    They are of a subquery, and the statement calls a function that is NUMERIC there and whole here.
+    """
+    if not any(map(_names_computed, operands)):
+        return False
+    return any(ascii_lower(token.text) in _NUMERIC_WORDS for token in statement.tokens)
+
+
+def _names_computed(expression: Expression) -> bool:
+    """Return whether an expression has a column of a subquery, unless it is cast."""
+    if isinstance(expression, Column):
+        return _COMPUTED.fullmatch(expression.name) is not None
+    return not isinstance(expression, Cast) and any(map(_names_computed, children(expression)))
 
 
 def _has_whole_sum(total: Call) -> bool:

@@ -47,7 +47,9 @@ def read_as_postgres(
     SELECT. Raises `Refusal` for a pattern that PostgreSQL refuses.
     """
     found = list(nodes())
-    calls = [node for node in found if node.get("type") in {"FUNCTION", "WINDOW_AGGREGATE"}]
+    calls = [
+        node for node in found if str(node.get("type")) in {"FUNCTION", "WINDOW_AGGREGATE"}
+    ]  # others may be no text
     divides = any(_name(node) == "/" for node in calls)
     changed = [node for node in calls if _is_other(node, values, divides=divides)]
     for select in [node for node in found if node.get("type") == "SELECT_NODE"] if changed else ():

@@ -105,6 +105,25 @@ def test_shares_of_a_total_are_no_whole_numbers(session: Session) -> None:
     assert sum(float(str(share)) for share in shares) == pytest.approx(100)
 
 
+@pytest.mark.parametrize("end", ["", ", [1]"])
+def test_a_share_of_a_sum_that_a_subquery_computes_is_no_whole_number(end: str, session: Session) -> None:
+    sums = "SELECT id % 2 AS odd, sum(abs(n)) AS s FROM facts GROUP BY 1"
+    shares = f"WITH q AS ({sums}), r AS (SELECT *, sum(s) OVER () AS t FROM q) SELECT s / t{end} FROM r"
+    assert read(session, shares) == [0.5, 0.5]
+    counts = "SELECT id % 2 AS odd, count(*) AS c FROM facts GROUP BY 1"
+    assert read(session, f"SELECT c / 2{end} FROM ({counts}) AS q ORDER BY c") == [0, 1]
+
+
+def test_a_sum_of_a_subquery_is_cast_before_a_private_query_divides_it(session: Session) -> None:
+    sums = "(SELECT user_id, SUM(b) AS s FROM visits GROUP BY user_id) AS x"
+    text = f"SELECT COUNT(DISTINCT user_id) FROM {sums} WHERE s / 2 >= 4"
+    with pytest.raises(dpsql.Unsupported, match="NUMERIC"):
+        session.sql(text, postgres=True)
+    for cast, wanted in (("DOUBLE", 800), ("BIGINT", 800)):
+        (count,) = read(session, text.replace("s / 2", f"CAST(s AS {cast}) / 2"))
+        assert abs(int(str(count)) - wanted) < 40
+
+
 def test_a_quotient_of_measures_is_that_of_their_types(session: Session) -> None:
     ((whole, share),) = session.sql(
         "SELECT SUM(sm) / COUNT(*), SUM(b) / COUNT(*) FROM visits", postgres=True
@@ -153,3 +172,9 @@ def test_a_stored_answer_is_peeked_at_by_how_it_is_read(session: Session) -> Non
         known = session.peek(text, postgres=postgres)
         assert known is not None
         assert known.fetchall() == stored
+
+
+def test_a_tree_with_types_that_are_no_text_is_read(session: Session) -> None:
+    text = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 3) SELECT sum(i) / 4, [1] FROM r"
+    assert read(session, text) == [1.5]
+    assert read(session, "SELECT n / 2, [1] FROM facts USING SAMPLE 100 PERCENT ORDER BY id") == [3, -3, None]
