@@ -61,7 +61,7 @@ def read_exists(reader: Reader, node: Node) -> Expression:
     return Exists(tied)
 
 
-def _tie_by_link(reader: Reader, inside: Inside, argument: Expression | None = None) -> Derived | None:
+def _tie_by_link(reader: Reader, inside: Inside, *, argument: Expression | None = None) -> Derived | None:
     """Return the subquery over rows of the outer row's unit alone, where a key of a link looks them up; else None."""
     linked = inside.linked
     if argument is not None:

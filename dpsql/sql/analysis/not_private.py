@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.clause import CLAUSE_HINT
 from dpsql.sql.syntax.standard_sql import ImpliedClause
+from dpsql.sql.syntax.token_scan import find_calls
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -87,7 +87,7 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
 def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> str:
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
-    if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in EVERY_AGGREGATE for token in outer):
+    if "GROUP_BY" not in kinds and any(find_calls(list(tokens), (0, len(tokens)))):
         return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
         return _propose_query(find_private_table(tokens, catalog), selected=tokens[1:])

@@ -231,7 +231,7 @@ class Reader:
         known, where = self.scope.star(qualifier, schema), self.place(node)
         if qualifier and not known:
             hint = list_names("The tables here are", [table.alias for table in self.scope.tables], wanted=qualifier)
-            return Refusal("unknown-table", "There is no such table here.", hint=hint, place=where)
+            return Refusal("unknown-column", "There is no such table here.", hint=hint, place=where)
         names = [column.name for column in known]
         is_text = bool(node.this.args.get("quoted")) and not qualifier and not propose_name(node.name, names)
         hint = list_names("The columns here are", names, wanted=node.name)

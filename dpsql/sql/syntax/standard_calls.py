@@ -36,7 +36,7 @@ def normalize_standard_calls(tokens: list[Token], statement: Statement | None = 
             close = find_closing(tokens, at + 1)
             inner = normalize_standard_calls(tokens[at + 2 : close - 1], statement)
             if kind_of(tokens, close - 1) == "R_PAREN":
-                found += _write_call(statement, tokens[at : at + 2], inner, name=name)
+                found += _write_call(statement, tokens[at : at + 2], inner=inner, name=name)
                 at = close - 1
                 continue
         found.append(tokens[at])
@@ -44,7 +44,7 @@ def normalize_standard_calls(tokens: list[Token], statement: Statement | None = 
     return found
 
 
-def _write_call(statement: Statement | None, head: list[Token], inner: list[Token], *, name: str) -> list[Token]:
+def _write_call(statement: Statement | None, head: list[Token], *, inner: list[Token], name: str) -> list[Token]:
     """Return a call up to its closing parenthesis: its name and opening parenthesis, and its arguments."""
     called, opening = head
     match name:

@@ -114,8 +114,8 @@ BY_KEY = [  # joined by the key of a link alone
         (
             "id, n",
             (
-                "customers AS c JOIN (SELECT o.household, i.household AS other, o.customer_id, what AS n FROM orders AS o "
-                "LEFT JOIN items AS i ON o.order_id = i.order_id) AS x ON c.household = x.household "
+                "customers AS c JOIN (SELECT o.household, i.household AS other, o.customer_id, what AS n "
+                "FROM orders AS o LEFT JOIN items AS i ON o.order_id = i.order_id) AS x ON c.household = x.household "
                 "AND c.id = x.customer_id"
             ),
         ),
