@@ -297,7 +297,8 @@ class _Level:
                 return self.find_aggregate(default, group)
             case Call(function=function) if function in _COUNTS:
                 most = self._total_part(_EVERY_ROW)
-                return _Bound(Fraction(0), most, {each_row: Fraction(1)}, {})
+                least = Fraction(function == "count_star" and bool(group.grouping))  # a group has a row
+                return _Bound(least, most, {each_row: Fraction(1)}, {})
             case Call(function=function, arguments=(argument,)) if function in _SUMS | _OF_ONE_ROW:
                 found = self.find(argument)
                 if found is None:

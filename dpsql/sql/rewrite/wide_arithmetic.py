@@ -7,9 +7,10 @@ become whole steps between bounds, at most 2**20 of them, so that DOUBLE is as e
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression
-from dpsql.sql.ir.types import DOUBLE
+from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
+from dpsql.sql.ir.types import DOUBLE, Type
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 
 __all__ = ["widen", "widen_presence"]
@@ -21,7 +22,9 @@ _CHOICES = frozenset(["coalesce", "least", "greatest"])
 def widen(expression: Expression) -> Expression:
     """Return a number as DOUBLE, with the arithmetic that it is worked out by in DOUBLE too."""
     match expression:
-        case Cast(argument=argument, type=type_) if type_ == DOUBLE and argument.type.is_number:
+        case Literal(value=value) if isinstance(value, int | float | Decimal):
+            return Literal(float(value), DOUBLE)
+        case Cast(argument=argument, type=type_) if argument.type.is_number and _keeps_value(argument, type_):
             return widen(argument)
         case Call(function=function, arguments=arguments, type=type_) if (
             function in _ARITHMETIC | _CHOICES and type_.is_number and all(each.type.is_number for each in arguments)
@@ -36,6 +39,14 @@ def widen(expression: Expression) -> Expression:
                     DOUBLE,
                 )
     return expression if expression.type == DOUBLE else Cast(expression, DOUBLE)
+
+
+def _keeps_value(argument: Expression, type_: Type) -> bool:
+    """Say whether a cast changes no value: to DOUBLE, or of arithmetic to a type with as many digits or more."""
+    if type_ == DOUBLE:
+        return True
+    is_exact = type_.is_number and argument.type != DOUBLE and isinstance(argument, Call | Case)
+    return is_exact and argument.type.precision[1] <= type_.precision[1]
 
 
 def widen_presence(condition: Expression | None) -> Expression | None:

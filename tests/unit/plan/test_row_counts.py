@@ -65,7 +65,7 @@ SHAPES = {  # FROM and WHERE: the unit, and the bounds of measures
     "(SELECT u, k, y, MAX(x) AS m FROM a JOIN b USING (u, k) GROUP BY ALL) AS s": ("u", {"COUNT(*)": 6, "SUM(m)": 27}),
     "(SELECT u, SUM(x) AS s, COUNT(*) AS n, AVG(x) AS m FROM a GROUP BY u) AS s": (
         "u",
-        {"COUNT(*)": 1, "SUM(s)": 9, "SUM(n)": 2, "SUM(m)": 9, "SUM(s + n)": 11},
+        {"COUNT(*)": 1, "SUM(s)": 9, "SUM(n)": 2, "SUM(m)": 9, "SUM(s + n)": 11, "SUM(s / n)": 9},
     ),
     "(SELECT u, k, SUM(x) AS s, COUNT(*) AS n FROM a GROUP BY u, k) AS s": (
         "u",
