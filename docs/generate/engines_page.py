@@ -24,7 +24,7 @@ from dpsql.testing.queries import load_queries
 _GAPS = ROOT / "tests" / "engines" / "conformance" / "gaps"
 _EXAMPLES = ROOT / "examples" / "engines"
 _OWN = frozenset(
-    "column collated literal order canonical md5 keyed_hash mix draw digested gather lookup in in_query "
+    "column collated literal order canonical md5 keyed_hash mix draw digested gather lookup divide_wide in in_query "
     "list list_field list_length list_positions list_rows".split()
 )  # not called by name
 _FAMILIES = "BOOLEAN INTEGER DECIMAL DOUBLE TEXT DATE TIMESTAMP INTERVAL".split()

@@ -55,7 +55,7 @@ def add_interval_ends(
     sources = list(_list_sources(node, "from_table", find_released=find_released)) if calls else []
     used = list[_Source]()
     for call in calls:
-        quotient = _find_quotient(node, call, sources, inners=found)
+        quotient = _find_quotient(node, call, sources=sources, inners=found)
         if quotient is not None:
             found = _write_quotient_end(call, quotient, inners=found, level=levels[quotient.source.inner])
             used.append(quotient.source)
@@ -64,7 +64,7 @@ def add_interval_ends(
         output, is_high = found[source.inner].outputs[at], ascii_lower(str(call["function_name"])) == "value_high"
         hidden = f"{'high' if is_high else 'low'} of {output.name}{_HIDDEN}"
         end = IntervalEnd(is_high, levels[source.inner])
-        found = _add_end(found, source.inner, replace(output, name=hidden, end=end))
+        found = _add_end(found, source.inner, end=replace(output, name=hidden, end=end))
         alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({output.name})"
         place_of_call = [call.get("query_location"), call.get("query_location_length")]
         call.clear()
@@ -94,7 +94,7 @@ def _find_level(inner: PrivateQuery) -> float:
     return next(shown, _LEVEL)
 
 
-def _add_end(inners: tuple[PrivateQuery, ...], at: int, end: Output) -> tuple[PrivateQuery, ...]:
+def _add_end(inners: tuple[PrivateQuery, ...], at: int, *, end: Output) -> tuple[PrivateQuery, ...]:
     """Return the private queries, number `at` with one more column."""
     if end.name in [each.name for each in inners[at].outputs]:
         return inners
@@ -103,7 +103,7 @@ def _add_end(inners: tuple[PrivateQuery, ...], at: int, end: Output) -> tuple[Pr
 
 
 def _find_quotient(
-    node: Tree, call: Tree, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery]
+    node: Tree, call: Tree, *, sources: Sequence[_Source], inners: Sequence[PrivateQuery]
 ) -> _Quotient | None:
     """Return the quotient of two measures that a call is about, itself or by the name of an item; None for another."""
     arguments = list_arguments(call)
@@ -156,7 +156,7 @@ def _write_quotient_end(
     for output_at, side in ((quotient.part, is_high), (quotient.whole, False), (quotient.whole, True)):
         output = inners[at].outputs[output_at]
         hidden = f"wider {'high' if side else 'low'} of {output.name}{_HIDDEN}"
-        inners = _add_end(inners, at, replace(output, name=hidden, end=IntervalEnd(side, (1.0 + level) / 2.0)))
+        inners = _add_end(inners, at, end=replace(output, name=hidden, end=IntervalEnd(side, (1.0 + level) / 2.0)))
         names[output_at, side] = {
             "class": "COLUMN_REF",
             "type": "COLUMN_REF",
@@ -179,9 +179,9 @@ def _write_quotient_end(
     part, ends = names[quotient.part, is_high], list[Tree]()
     for whole in wholes:
         clipped = part
-        if is_share(inners[at], quotient.part, quotient.whole):
+        if is_share(inners[at], quotient.part, of=quotient.whole):
             clipped = write_call(like, "least", write_call(like, "greatest", part, zero), whole)
-        ends.append(_divide(like, clipped, whole))
+        ends.append(_divide(like, clipped, whole=whole))
     alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({like.get('alias') or 'ratio'})"
     found = write_call(like, "greatest" if is_high else "least", *ends)
     call.clear()
@@ -189,7 +189,7 @@ def _write_quotient_end(
     return inners
 
 
-def _divide(like: Tree, part: Tree, whole: Tree) -> Tree:
+def _divide(like: Tree, part: Tree, *, whole: Tree) -> Tree:
     """Return the quotient with other numbers in place of its measures, of which each side has one."""
     return {**write_call(like, "/", _put(unwrap(list_arguments(like)[0]), part), whole), "is_operator": True}
 

@@ -31,7 +31,7 @@ def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequ
 
     `tables` are the names under which it reads the answers.
     """
-    walk = _walk(node, inners, tables)
+    walk = _walk(node, inners, tables=tables)
     found = list[PrivateQuery]()
     for number, inner in enumerate(inners):
         meetings = [{at for owner, at in each if owner == number} for each in walk.meetings]
@@ -41,12 +41,12 @@ def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequ
 
 def clip_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
     """Let the count of a part be at least 0 and at most that of the whole that divides it, in every quotient."""
-    walk = _walk(node, inners, tables)
+    walk = _walk(node, inners, tables=tables)
     if walk.meetings:
-        _clip_shares(walk, node, inners)
+        _clip_shares(walk, node, inners=inners)
 
 
-def _walk(node: Tree, inners: Sequence[PrivateQuery], tables: Sequence[str]) -> _Walk:
+def _walk(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> _Walk:
     """Return a walk through the SELECT, with all that meets in it; none where no private query has two numbers."""
     walk = _Walk(defaultdict(lambda: _NONE), dict(zip(tables, inners, strict=True)))
     if not any(sum(_is_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
@@ -150,22 +150,22 @@ def list_arguments(node: Tree) -> list[object]:
     return cast("list[object]", node.get("arguments") or node.get("children") or [])
 
 
-def _clip_shares(walk: _Walk, value: object, inners: Sequence[PrivateQuery]) -> None:
+def _clip_shares(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery]) -> None:
     """Clip the quotients in a part of the tree."""
     if isinstance(value, list):
         for each in value:
-            _clip_shares(walk, each, inners)
+            _clip_shares(walk, each, inners=inners)
     if not isinstance(value, dict):
         return
     for each in value.values():
-        _clip_shares(walk, each, inners)
+        _clip_shares(walk, each, inners=inners)
     sides = [unwrap(each) for each in list_arguments(value)] if value.get("function_name") == "/" else []
     counts = [_list_released(walk, each) for each in sides]
     if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):
         return
     (part,), (whole,) = counts
     (number, at), (other, of) = (*walk.find(part), *walk.find(whole))
-    if number == other and is_share(inners[number], at, of):
+    if number == other and is_share(inners[number], at, of=of):
         zero: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER", "text": "0"}}
         least = write_call(value, "greatest", deepcopy(part), zero)
         most = write_call(value, "greatest", deepcopy(whole), zero)

@@ -144,9 +144,9 @@ def couple_outputs(wrapped: WrappedQuery) -> WrappedQuery:
     return replace(wrapped, inner=inner, outer=clip_shares(wrapped.outer, inner))
 
 
-def is_share(query: PrivateQuery, part: int, whole: int) -> bool:
+def is_share(query: PrivateQuery, part: int, *, of: int) -> bool:
     """Say whether an output counts some of the rows that another one counts."""
-    outputs = query.outputs[part], query.outputs[whole]
+    outputs = query.outputs[part], query.outputs[of]
     if any(each.key is not None or each.divisor is not None or each.end is not None for each in outputs):
         return False
     first, second = (query.measures[each.measure] for each in outputs)
@@ -181,7 +181,9 @@ def clip_shares(query: PublicQuery, inner: PrivateQuery) -> PublicQuery:
                 return tuple(map(clip, node))
             case Type() | Enum():
                 return node
-            case Call(function="/", arguments=(part, whole)) if found := _clip_part(walk, part, whole, inner=inner):
+            case Call(function="/", arguments=(part, whole)) if found := _clip_part(
+                walk, part, whole=whole, inner=inner
+            ):
                 return replace(node, arguments=(found, cast("Expression", clip(whole))))
         if not is_dataclass(node) or isinstance(node, type):
             return node
@@ -190,17 +192,17 @@ def clip_shares(query: PublicQuery, inner: PrivateQuery) -> PublicQuery:
     return cast("PublicQuery", clip(query))
 
 
-def _clip_part(walk: _Walk, part: Expression, whole: Expression, *, inner: PrivateQuery) -> Expression | None:
+def _clip_part(walk: _Walk, part: Expression, *, whole: Expression, inner: PrivateQuery) -> Expression | None:
     counts = [list(_list_released(walk, each)) for each in (part, whole)]
     if [len(each) for each in counts] != [1, 1] or not _is_product(part):
         return None
     (count,), (total,) = counts
     (at,), (of,) = (sorted(walk.find(each)) or [-1] for each in (count, total))
-    if not is_share(inner, at, of):
+    if not is_share(inner, at, of=of):
         return None
     zero = Literal(0, BIGINT)
     largest, least = (Call(name, (each, zero), BIGINT) for name, each in (("greatest", total), ("greatest", count)))
-    return _replace(part, count, Call("least", (least, largest), BIGINT))
+    return _replace(part, count, by=Call("least", (least, largest), BIGINT))
 
 
 def _list_released(walk: _Walk, expression: Expression) -> Iterator[Column]:
@@ -223,7 +225,7 @@ def _is_product(expression: Expression) -> bool:
     return False
 
 
-def _replace(expression: Expression, wanted: Column, by: Expression) -> Expression:
+def _replace(expression: Expression, wanted: Column, *, by: Expression) -> Expression:
     """Return an expression with another one in place of a column."""
 
     def change(each: Expression) -> Expression:
