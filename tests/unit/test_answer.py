@@ -173,7 +173,7 @@ def test_the_receipt_has_the_fields_of_the_contract() -> None:
     assert list(Receipt.__dataclass_fields__) == [
         *names.split(),
         *"sealed replayed shared durable chosen certificate isolation confinement".split(),
-        *"answered wanted used more read_as bounded_by bounds cut legs charged_to known parts total".split(),
+        *"answered wanted used more read_as bounded_by bounds cut legs charged_to known parts total reread".split(),
     ]
 
 
