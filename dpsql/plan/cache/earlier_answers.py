@@ -39,14 +39,14 @@ def list_earlier_plans(query: PrivateQuery, build: _Build, *, stored: Container[
     names: Sequence[str] = ()
     if is_auto and not query.clause.is_adaptive:
         names = _CHOICES if query.domain is None else _KNOWN_DOMAIN
-    plans = list(_build_each(query, names, build)) if names else [build(query)]
+    plans = list(_build_each(query, names, build=build)) if names else [build(query)]
     found = [(key, plan) for plan in plans if (key := compute_replay_key(plan, as_in_0_10=True)) in stored]
     chosen = _find_chosen(plans) if found else None
     for key, plan in sorted(found, key=lambda each: each[1] is not chosen):
         yield key, replace(plan, query=replace(plan.query, clause=query.clause))
 
 
-def _build_each(query: PrivateQuery, names: Sequence[str], build: _Build) -> Iterator[Plan]:
+def _build_each(query: PrivateQuery, names: Sequence[str], *, build: _Build) -> Iterator[Plan]:
     """Yield the plan of each mechanism that can answer the query."""
     clause = query.clause
     for name in names:
