@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
@@ -54,7 +55,8 @@ def _has_average(query: PrivateQuery) -> bool:
 
 
 def _has_ratio(query: PrivateQuery) -> bool:
-    return any(getattr(measure, "weight", None) is not None for measure in query.measures)
+    averaged = {at for output in query.outputs if output.divisor is not None for at in (output.measure, output.divisor)}
+    return any(measure.weight is not None for at, measure in enumerate(query.measures) if at not in averaged)
 
 
 def _sums_expression(query: PrivateQuery) -> bool:
@@ -115,8 +117,7 @@ def _bound_as_0_11(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Me
             if len(found) != 1 or measure.argument is None:
                 return None
             (bounds,) = found
-            if bounds.min is None or bounds.max is None:  # `each` alone, which 0.11 did not have
+            if bounds.max is None:  # `each` alone, which 0.11 did not have
                 return None
-            return replace(
-                measure, bounds=ContributionRange.of_values(bounds.min, bounds.max, type_=measure.argument.type)
-            )
+            least, most = bounds.min or Fraction(0), bounds.max
+            return replace(measure, bounds=ContributionRange.of_values(least, most, type_=measure.argument.type))
