@@ -23,7 +23,8 @@ from fractions import Fraction
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Expression, is_column, list_scans
+from dpsql.sql.ir.tree import Call, Cast, Expression, is_column, list_scans
+from dpsql.sql.ir.types import DOUBLE
 from dpsql.sql.ir.unit_equality import join_conjuncts
 
 __all__ = ["READING", "Reread", "find_changed_readings"]
@@ -60,7 +61,14 @@ def _has_ratio(query: PrivateQuery) -> bool:
 
 
 def _sums_expression(query: PrivateQuery) -> bool:
-    return any(measure.argument is not None and not is_column(measure.argument) for measure in query.measures)
+    return any(measure.argument is not None and not _is_column(measure.argument) for measure in query.measures)
+
+
+def _is_column(expression: Expression) -> bool:
+    """Say whether an expression is a column, read as DOUBLE or as it is."""
+    while isinstance(expression, Cast) and expression.type == DOUBLE and expression.argument.type.is_number:
+        expression = expression.argument
+    return is_column(expression)
 
 
 def _counts_rows_of_join(query: PrivateQuery) -> bool:
