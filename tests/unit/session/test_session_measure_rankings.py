@@ -246,11 +246,12 @@ def test_a_group_of_score_zero_is_found_by_no_mechanism() -> None:
 
 
 def test_bounds_narrower_than_a_step_of_the_type_have_steps_of_their_own() -> None:
-    table = dpsql.PrivateTable("user_id", bounds={"weight": {"max": 0.5}})
+    table = dpsql.PrivateTable("user_id")
     create = "CREATE TABLE orders (user_id BIGINT, product VARCHAR, weight DOUBLE)"
     rows = "INSERT INTO orders SELECT i, 'a', 7.9 FROM range(200) t(i)"
     session = session_on(shared(create, rows), dpsql.Policy(dpsql.Budget(20, "1e-6"), {"orders": table}))
-    sql = "SELECT product, SUM(weight::INTEGER) AS s FROM orders GROUP BY product TOP 1 PRIVATE WITH (epsilon = 1)"
+    summed = "SUM(weight::INTEGER, contribution_bounds_per_group => (0, 0.5))"
+    sql = f"SELECT product, {summed} AS s FROM orders GROUP BY product TOP 1 PRIVATE WITH (epsilon = 1)"
     ((product, total),) = session.sql(sql).fetchall()
     assert product == "a"
     assert abs(total - 100) < 12
