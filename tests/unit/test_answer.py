@@ -42,7 +42,7 @@ def test_intervals_cover_with_their_probability_and_are_no_wider(level: float, v
 def test_very_wide_noise_has_intervals_too() -> None:
     exact, wide = CountColumns((0,), Fraction(10**8)), CountColumns((0,), Fraction(10**8 + 1))
     assert exact.reach(0.95) == pytest.approx(19_600, rel=1e-3)
-    assert exact.reach(0.95) < wide.reach(0.95) < 1.5 * exact.reach(0.95)
+    assert exact.reach(0.95) <= wide.reach(0.95) <= exact.reach(0.95) + 1
     assert CountColumns((0,), Fraction(4 * 10**18)).reach(0.5) < 2**62
 
 
