@@ -115,6 +115,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "isolation": receipt.isolation,
         "confinement": list(receipt.confinement),
         "replayed": receipt.replayed,
+        "reread": receipt.reread,
         "shared": receipt.shared,
         "durable": receipt.durable,
         "chosen": receipt.chosen,

@@ -136,7 +136,7 @@ def compute_question_keys(
         query.protected,
     )
     counted = _counted_fields(query)
-    parts = [QUESTION, *counted, *rules, *(() if reread is None else (reread.readings,))]
+    parts = [QUESTION, *counted, *rules, *((reread.readings,) if reread is not None and reread.readings else ())]
     own = tuple(sorted(written.items()))
     similar, named = list[tuple[object, ...]](), list[tuple[object, ...]]()
     if not _WITH_DEFAULTS.isdisjoint(written):

@@ -369,7 +369,7 @@ def test_a_guess_changes_nothing_of_an_answer(guess: str) -> None:
 def test_no_guess_is_read_but_to_explain() -> None:
     """The table of the guess is gone since the session opened: the answer does not miss it."""
     session = session_over(LARGE, database=filled)
-    session._dependencies.engine._connection.execute("DROP TABLE steep")  # type: ignore[attr-defined]
+    session._dependencies.engine._connection.execute("DROP TABLE memory.main.steep")  # type: ignore[attr-defined]
     assert len(session.sql(names("assume = 'steep.units'"))) == 3
     with pytest.raises(dpsql.Error):
         session.sql("EXPLAIN " + names("assume = 'steep.units'"))

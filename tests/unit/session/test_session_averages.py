@@ -343,7 +343,7 @@ def test_an_average_of_0_11_is_not_shown_again() -> None:
             "SELECT SUM(dwell) AS s, COUNT(dwell) AS n FROM visits PRIVATE",
         )
     )
-    assert {average.key, *average.other_keys}.isdisjoint({alone.key, *alone.other_keys})
+    assert {average.key, *average.similar_keys, *average.named_keys}.isdisjoint({alone.key, *alone.similar_keys, *alone.named_keys})
     assert average.release_key != alone.release_key
 
 

@@ -221,7 +221,7 @@ def test_the_number_of_units_is_read_where_no_known_name_has_rows(mechanism: str
         names = [f"absent {at:02}" for at in range(60)]
         know(session, *names)
         domain = ", domain = released" if mechanism == "peeling" else ""
-        answer = session.sql(TOP.format(k=10) + f" WITH (epsilon = 1, mechanism = {mechanism}{domain})")
+        answer = session.sql(TOP.format(k=10) + f" WITH (epsilon = 1, known = all, mechanism = {mechanism}{domain})")
         assert len(answer) == 10
         assert answer.total is not None
         assert answer.total.value == 3
@@ -233,6 +233,7 @@ def test_a_known_name_below_the_cut_has_its_exact_count() -> None:
     few = dict(list(CROWDS.items())[:34])  # each user is in few enough to add to all of them
     with over("elsewhere", crowds=few) as (session, seen):
         know(session, "moon", "dust 002", "dust 003", "none", "comet")
-        answer = dict(session.sql(TOP.format(k=5) + " WITH (epsilon = 1, mechanism = weighted_gaussian)").fetchall())
+        options = "epsilon = 1, known = all, mechanism = weighted_gaussian"
+        answer = dict(session.sql(TOP.format(k=5) + f" WITH ({options})").fetchall())
         assert answer == {"moon": 900, "sun": 800, "star": 700, "comet": 300, "dust 002": 3}
         assert seen.rows[-1] < 20

@@ -278,7 +278,7 @@ def test_the_question_of_a_charged_query_is_another(sessions: dict[int | None, S
     other = build_plan(without_values(plan, session, sql), session._dependencies.terms, salts=SALTS)
     assert plan.key != other.key
     assert plan.release_key != other.release_key
-    assert not {plan.key, *plan.other_keys} & {other.key, *other.other_keys}
+    assert not {plan.key, *plan.similar_keys, *plan.named_keys} & {other.key, *other.similar_keys, *other.named_keys}
 
 
 def test_surfaces_say_which_values_were_charged(files: dict[int | None, Path]) -> None:
