@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
-from dpsql.errors import EngineError, Refusal, UsageError
+from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
@@ -200,27 +201,38 @@ class Session:
         """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
         self._check_open()
         key = find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        earlier = partial(self._read_as_0_11, text, parameters, implicit=implicit) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            return self._answer_analyzed(statement, stop)
+            return self._answer_analyzed(statement, stop, earlier=earlier)
         known = self._answers.find(key)
         if known is not None:
             return known
         stamp = self._dependencies.ledger.stamp()
         statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-        found = self._answer_analyzed(statement, stop)
+        found = self._answer_analyzed(statement, stop, earlier=earlier)
         is_known = self._analyses.has(key)  # it reads no clock
         if isinstance(found, Answer) and is_known and planning.is_repeatable(statement):
             self._answers.add(key, found, stamp=stamp, size=found.arrow().nbytes)
         return found
 
     def _answer_analyzed(
-        self, statement: statements.Statement, stop: engines.Stop | None
+        self,
+        statement: statements.Statement,
+        stop: engines.Stop | None,
+        *,
+        earlier: Callable[[], Sequence[statements.PrivateQuery]] | None = None,
     ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
+        """Return the answer to an analyzed statement that is free or stored, as `_answer_free` does.
+
+        `earlier` returns its private queries as 0.11 read the text, for a text of the PostgreSQL port.
+        """
         if not isinstance(statement, _WITH_VIEW):
             return self._free(self._free_answers.answer(statement, stop))
         view = self._free_answers.view(statement)
         parts = [self._plan(query, stop) for query in view.inners]
+        if earlier is not None and any(stored is None for _, stored in parts):
+            parts = self._mark_reread(parts, earlier())
         if not parts and isinstance(statement, statements.EvaluatedQuery) and statement.explained:
             return self._free(planning.free_plan_table())
         if parts and parts[0][0].query.explained:
@@ -487,6 +499,34 @@ class Session:
             warnings=planning.find_waste(plan),
             needs=planning.describe_need(plan),
         ), stored
+
+    def _read_as_0_11(
+        self, text: str, parameters: ParameterValues, *, implicit: bool | None
+    ) -> Sequence[statements.PrivateQuery]:
+        """Return the private queries of a text of the PostgreSQL port as 0.11 read it; none where it refused it."""
+        try:
+            statement = self._analyze(text, parameters, implicit=implicit)
+        except (Refusal, Unsupported):
+            return ()
+        return self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
+
+    def _mark_reread(
+        self, parts: list[tuple[planning.Plan, bytes | None]], queries: Sequence[statements.PrivateQuery]
+    ) -> list[tuple[planning.Plan, bytes | None]]:
+        """Return the parts, with a mark on those that 0.11 answered when it read the text otherwise, as `queries`."""
+        if len(parts) != len(queries):
+            return parts
+        marked = list[tuple[planning.Plan, bytes | None]]()
+        for (plan, stored), query in zip(parts, queries, strict=True):
+            if stored is None and not plan.fresh:
+                complete = self._names.complete(self._free_answers.complete(query))
+                then = planning.build_plan(complete, self._dependencies.terms, salts=self._salts)
+                found = None if then.key == plan.key else self._find_stored(then)
+                is_reread = plan.reread or (found is not None and planning.is_of_0_11(found))
+                marked.append((replace(plan, reread=is_reread), stored))
+            else:
+                marked.append((plan, stored))
+        return marked
 
     def _find_stored(self, plan: planning.Plan) -> bytes | None:
         """Return the stored answer of this analyst to a query, in these words or in others; None without one."""

@@ -127,5 +127,5 @@ def _bound_as_0_11(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Me
             (bounds,) = found
             if bounds.max is None:  # `each` alone, which 0.11 did not have
                 return None
-            least, most = bounds.min or Fraction(0), bounds.max
-            return replace(measure, bounds=ContributionRange.of_values(least, most, type_=measure.argument.type))
+            low, high = bounds.min or Fraction(0), bounds.max
+            return replace(measure, bounds=ContributionRange.of_values(low, high, type_=measure.argument.type))
