@@ -25,6 +25,8 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
 
     Units count in at most `bounded_by` groups, None without such a bound; the others are those of the measures.
     """
+    if query.counts_units_alone and bounded_by is None:
+        return ""
     limits = [measure for measure in query.measures if measure.bounds is not None] if query.releases_counts else []
     unit = unit_noun(query.unit_name)
     coupled = _list_coupled(query)

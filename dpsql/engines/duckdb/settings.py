@@ -80,11 +80,19 @@ def pin_globally(connection: duckdb.DuckDBPyConnection) -> None:
 
 def has_pinned(connection: duckdb.DuckDBPyConnection) -> bool:
     """Return whether the connection runs statements, and all pinned settings have their values."""
-    names = [name for name in PINNED if name in _list_known(connection)]
     with suppress(*_TROUBLE):
-        found = _read(connection, names)
-        return all(_is_right(value, PINNED[name]) for name, value in zip(names, found, strict=True))
+        check = _CHECKS.get(duckdb.__version__) or _write_check(connection)
+        return connection.execute(check).fetchall() == [(True,)]
     return False
+
+
+def _write_check(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the SELECT that says whether the pinned settings that this DuckDB has are as they were set."""
+    tests = []
+    for name in _list_known(connection) & PINNED.keys():
+        values = ", ".join(f"'{value.lower()}'" for value in PINNED[name])
+        tests.append(f"lower(current_setting('{name}')::VARCHAR) IN ({values})")
+    return _CHECKS.setdefault(duckdb.__version__, f"SELECT {' AND '.join(sorted(tests))}")
 
 
 def changed() -> EngineError:
@@ -106,7 +114,8 @@ def _list_known(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
     return known or frozenset()
 
 
-_KNOWN: dict[str, frozenset[str]] = {}
+_KNOWN: dict[str, frozenset[str]] = {}  # by the version of DuckDB, and so the checks
+_CHECKS: dict[str, str] = {}
 
 
 def _pin(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, tuple[str, ...]]) -> None:

@@ -228,7 +228,8 @@ class Sources:
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
-        keys = self._find_row_keys(table)
+        row_keys = self.catalog.row_keys
+        keys = self._find_row_keys(table, row_keys) if row_keys else {}
         columns = tuple(
             ScopeColumn(
                 column,
@@ -249,9 +250,9 @@ class Sources:
         home = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
         return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
 
-    def _find_row_keys(self, table: Table) -> dict[str, frozenset[RowKey]]:
+    def _find_row_keys(self, table: Table, row_keys: frozenset[RowKey]) -> dict[str, frozenset[RowKey]]:
         """Return the columns of a table, in lower case, that are the key or the column of a link."""
-        every = self.catalog.row_keys if table.privacy_unit is not None else frozenset()
+        every = row_keys if table.privacy_unit is not None else frozenset()
         found = {key: frozenset([(path, key)]) for path, key in every if path == table.path}
         if table.link is not None:
             column, row = ascii_lower(table.link.column), (table.link.path, ascii_lower(table.link.key))

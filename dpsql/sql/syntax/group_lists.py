@@ -7,6 +7,8 @@ COUNT(*) ... GROUP BY ()        COUNT(*) ...                    one group of all
 
 from __future__ import annotations
 
+from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dpsql.sql.syntax.token_scan import CLOSINGS, OPENINGS, Span, find_calls, find_closing, kind_of, split_commas
@@ -17,12 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["normalize_group_lists"]
 
 _AFTER_GROUPS = frozenset("HAVING WINDOW QUALIFY ORDER_BY LIMIT OFFSET FETCH UNION INTERSECT EXCEPT SEMICOLON".split())
+_LISTS = frozenset([("GROUP_BY", "L_PAREN"), ("COMMA", "L_PAREN")])  # how an element in parentheses begins
 _WORDS = frozenset(["top", "private", "all"])
 
 
 def normalize_group_lists(tokens: list[Token]) -> list[Token]:
     """Return the tokens with the lists of GROUP BY in their plain form."""
-    starts = [at for at, token in enumerate(tokens) if token.token_type.name == "GROUP_BY"]
+    kinds = list(map(attrgetter("token_type.name"), tokens))
+    if _LISTS.isdisjoint(pairwise(kinds)):
+        return tokens
+    starts = [at for at, kind in enumerate(kinds) if kind == "GROUP_BY"]
     for at in reversed(starts):
         end = _find_end(tokens, at + 1)
         parts = split_commas(tokens, (at + 1, end))
