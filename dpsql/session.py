@@ -591,10 +591,11 @@ class Session:
             for plan, each, known in zip(plans, released, balances, strict=True)
             if each.stopped_at_bottom
         ]
+        table = view.table([each.table for each in released], own.evaluator)
         return Answer(
-            view.table([each.table for each in released], own.evaluator),
+            table,
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-            counts=_describe_measures(view, plans, releases=released),
+            counts=_describe_measures(view, plans, releases=released, table=table),
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
@@ -683,13 +684,14 @@ class Session:
 
 
 def _describe_measures(
-    view: _View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release]
+    view: _View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release], table: pa.Table
 ) -> CountColumns | AverageColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
     counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()
     for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
-        counts += _describe_counts(plan, view.find_measures(at), released=released)
-        averages += _describe_averages(plan, view.find_averages(at), released=released)
+        counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
+        shown = view.find_averages(at, plan.query)
+        averages += _describe_averages(plan, shown, released=released, table=table if view.is_wrapped else None)
         computed += view.find_computed(at)
     taken = {position for each in averages for position in each.columns}
     rest = tuple(position for position in computed if position not in taken)
@@ -719,9 +721,17 @@ def _describe_counts(
 
 
 def _describe_averages(
-    plan: planning.Plan, shown: Mapping[tuple[int, int], tuple[int, ...]], *, released: planning.Release
+    plan: planning.Plan,
+    shown: Mapping[tuple[int, int], tuple[int, ...]],
+    *,
+    released: planning.Release,
+    table: pa.Table | None,
 ) -> Iterator[AverageColumns]:
-    """Yield the columns of the averages of one release, of those that are `shown`."""
+    """Yield the columns of the averages of one release, of those that are `shown`.
+
+    A SELECT around the query has made the rows of the `table`, each of which has a released average by its value; of
+    several groups with one value, the interval is that of the group with the fewest rows, which is the widest.
+    """
     noises, measures = released.terms.noises, plan.query.measures
     for (dividend, divisor), columns in shown.items():
         sums, rows = (
@@ -730,7 +740,17 @@ def _describe_averages(
         )
         both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))
         place, is_adjusted = planning.find_place(measures[dividend]), plan.monotone and 0 in {dividend, divisor}
-        yield AverageColumns(columns, sums, rows, (both[0], both[1]), place, is_adjusted)
+        described = AverageColumns(columns, sums, rows, (both[0], both[1]), place, is_adjusted)
+        if table is None:
+            yield described
+            continue
+        values = planning.divide_steps(sums, rows, measures=(measures[dividend], measures[divisor])).to_pylist()
+        found = sorted(zip(values, sums, rows, strict=True), key=lambda each: each[2], reverse=True)
+        pairs = {value: (total, number) for value, total, number in found}
+        for column in columns:
+            chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
+            sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
+            yield replace(described, columns=(column,), sums=sums, rows=rows)
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

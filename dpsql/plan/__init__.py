@@ -11,7 +11,7 @@ from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
 from dpsql.plan.measure_intervals import describe_noise
-from dpsql.plan.measure_values import find_place
+from dpsql.plan.measure_values import divide_steps, find_place
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
@@ -55,6 +55,7 @@ __all__ = [
     "describe_bounds",
     "describe_need",
     "describe_noise",
+    "divide_steps",
     "draw_places",
     "explain_short_answer",
     "explain_shortfall",

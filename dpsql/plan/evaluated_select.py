@@ -103,26 +103,31 @@ class EvaluatedView:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
         return self.query.is_empty
 
-    def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
-        """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
+    def find_measures(self, inner: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
+        """Return the columns that are measures of private query `inner`, as `ResultView` does."""
         found = dict[int, tuple[int, ...]]()
-        for column, output in self._list_outputs(inner):
+        for column, output in self._list_outputs(inner, planned):
             if output.key is None and output.divisor is None and output.end is None:
                 found[output.measure] = (*found.get(output.measure, ()), column)
         return found
 
-    def find_averages(self, inner: int) -> dict[tuple[int, int], tuple[int, ...]]:  # noqa: ARG002 - as in `ResultView`
-        """Return no column: rows may be others than those that were released, so no average has an interval."""
-        return {}
+    def find_averages(self, inner: int, planned: PrivateQuery) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return the columns that are averages of private query `inner`, as `ResultView` does."""
+        found = dict[tuple[int, int], tuple[int, ...]]()
+        for column, output in self._list_outputs(inner, planned):
+            if output.key is None and output.divisor is not None and output.end is None:
+                pair = output.measure, output.divisor
+                found[pair] = (*found.get(pair, ()), column)
+        return found
 
     def find_computed(self, inner: int) -> tuple[int, ...]:
         """Return the columns that are averages or ends of intervals of private query `inner`, unchanged."""
-        outputs = self._list_outputs(inner)
+        outputs = self._list_outputs(inner, self.inners[inner])
         return tuple(column for column, output in outputs if output.divisor is not None or output.end is not None)
 
-    def _list_outputs(self, inner: int) -> list[tuple[int, Output]]:
-        """Return the columns that are outputs of private query `inner`, unchanged, each with the output."""
-        outputs = self.inners[inner].outputs
+    def _list_outputs(self, inner: int, planned: PrivateQuery) -> list[tuple[int, Output]]:
+        """Return the columns that are outputs of private query `inner`, unchanged, each with the output as planned."""
+        outputs = planned.outputs
         return [(each.column, outputs[each.output]) for each in self.query.measures if each.inner == inner]
 
     def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> EvaluatedView:

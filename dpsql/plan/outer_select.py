@@ -103,21 +103,26 @@ class ResultView:
             return tuple(found)
         return tuple(shown for at in found for shown in find_unchanged_outputs(self.outer, at))
 
-    def find_averages(self, inner: int) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Return the columns that are averages, for each pair of sum and count; none with an outer SELECT."""
+    def find_averages(self, inner: int, planned: PrivateQuery) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return the columns that are averages, unchanged, for each pair of sum and count of the query as `planned`."""
         assert not inner  # noqa: S101 - it is the only one
         found = dict[tuple[int, int], tuple[int, ...]]()
-        for position, output in enumerate(self.inner.outputs if self.outer is None else ()):
+        for position, output in enumerate(planned.outputs):
             if output.divisor is not None and output.end is None:
                 pair = output.measure, output.divisor
-                found[pair] = (*found.get(pair, ()), position)
+                shown = (position,) if self.outer is None else tuple(find_unchanged_outputs(self.outer, position))
+                if shown:
+                    found[pair] = (*found.get(pair, ()), *shown)
         return found
 
-    def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
-        """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
+    def find_measures(self, inner: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
+        """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown.
+
+        Measures have the places that they have in the query as it was `planned`.
+        """
         assert not inner  # noqa: S101 - it is the only one
         found = dict[int, tuple[int, ...]]()
-        for position, output in enumerate(self.inner.outputs):
+        for position, output in enumerate(planned.outputs):
             if output.key is not None or output.divisor is not None or output.end is not None:
                 continue
             shown = (position,) if self.outer is None else tuple(find_unchanged_outputs(self.outer, position))
