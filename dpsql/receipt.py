@@ -18,6 +18,10 @@ from dpsql.quantities import Delta, Epsilon
 __all__ = ["NO_MECHANISM", "REREAD", "Receipt", "Total", "format_share"]
 
 NO_MECHANISM = "none"
+_APART = (
+    "numbers of different private queries are cut separately, so a quotient of them can be higher or lower than "
+    "that of plain SQL"
+)
 REREAD = "answered before under 0.11's reading; asked again"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each
@@ -138,6 +142,7 @@ class Receipt:
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
         """Return the receipt of a statement with several private queries: sums, and their own receipts as parts."""
         last, before = parts[-1], [each.known_before for each in parts if each.known]
+        bounds = list(dict.fromkeys(each.bounds for each in parts if each.bounds))
         return replace(
             last,
             mechanism=", ".join(dict.fromkeys(each.mechanism for each in parts)),
@@ -154,7 +159,7 @@ class Receipt:
             chosen="",
             read_as=", ".join(dict.fromkeys(each.read_as for each in parts if each.read_as)),
             bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
-            bounds="; ".join(dict.fromkeys(each.bounds for each in parts if each.bounds)),
+            bounds="; ".join([*bounds, _APART] if bounds else []),
             cut="; ".join(dict.fromkeys(each.cut for each in parts if each.cut)),
             list_note="; ".join(dict.fromkeys(each.list_note for each in parts if each.list_note)),
             legs="",

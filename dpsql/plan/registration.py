@@ -42,13 +42,11 @@ def build_catalog(engine: Engine, policy: Policy) -> Catalog:
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
     """
     tables = (_known_table(engine, policy, name=name) for name in policy.tables)
-    return Catalog(
-        tuple(replace(each, counts_rows=_counts_rows(policy.tables[each.name])) for each in tables), engine.dialect
-    )
+    return Catalog(tuple(replace(each, rows=_find_rows(policy.tables[each.name])) for each in tables), engine.dialect)
 
 
-def _counts_rows(table: object) -> bool:
-    return isinstance(table, PrivateTable) and table.bounds.rows is not None
+def _find_rows(table: object) -> int | None:
+    return table.bounds.rows if isinstance(table, PrivateTable) else None
 
 
 def may_be_unit(type_: str) -> bool:

@@ -19,11 +19,18 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.list_notes import find_public_column, has_all_groups
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.measures import MOST_STEPS
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import In, Literal, strip_casts
+from dpsql.sql.ir.tree import In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.computed_measures import RELEASED, ComputedSelect, name_measure
+from dpsql.sql.syntax.computed_measures import (
+    RELEASED,
+    TOTAL_OF_PAIRS,
+    TOTAL_OF_ROWS,
+    ComputedSelect,
+    name_measure,
+)
 from dpsql.sql.syntax.list_computations import Computation, find_computation
 from dpsql.sql.syntax.options import MAX_LISTED
 from dpsql.sql.syntax.private_spans import Parts, PrivateSpan, Slice
@@ -102,10 +109,8 @@ class RankedSelect:
         clause = query.clause
         if clause.terms is not None:
             return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
-        counts_rows = all(table.counts_rows for table in self.catalog.tables if table.name in query.tables)
-        has_totals = all(window.total and (counts_rows or "pairs" not in str(window.total[-1])) for window in found)
-        if has_totals and query.domain is None and query.partitions is None:
-            return _WITH_TOTAL.format(self._write_shares(found))
+        if all(window.total for window in found) and query.domain is None and query.partitions is None:
+            return _WITH_TOTAL.format(self._write_shares(found, query))
         is_at_end = self.clause is not None or _is_at_end(self.statement, query)
         keys = self._list_keys(found[0], query)
         is_ranked = all(window.is_ranked and window.partition == found[0].partition for window in found)
@@ -117,10 +122,13 @@ class RankedSelect:
             return "Leave it out, or write the clause behind GROUP BY: then the refusal says what to paste."
         return _LISTED.format(self._write_listed(query))
 
-    def _write_shares(self, found: Sequence[RankedWindow]) -> str:
+    def _write_shares(self, found: Sequence[RankedWindow], query: PrivateQuery) -> str:
         """Return the statement with private totals in place of windows."""
         ending = " PRIVATE)" if self.clause is None else ")"
-        edits: list[Edit] = [(each.first.start, each.last.end + 1, ("(", *each.total, ending)) for each in found]
+        edits: list[Edit] = [
+            (each.first.start, each.last.end + 1, ("(", *_bound_total(each.total, query, self.catalog), ending))
+            for each in found
+        ]
         order, ranked = self.computed.order, self.computed.ranked
         if order is not None and ranked is not None:
             edits = [each for each in edits if not order.start <= each[0] < order.end]
@@ -194,7 +202,7 @@ def _hint_around(
     statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     if query.clause.terms is None:
-        shares = _write_shares_around(statement, clause, found=found)
+        shares = _write_shares_around(statement, clause, found=found, query=query, catalog=catalog)
         if shares:
             return _WITH_TOTAL.format(shares)
         per = _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
@@ -203,7 +211,27 @@ def _hint_around(
     return f"End the inner query with LIMIT {clause.k}: {_write_limit(statement, clause)}"
 
 
-def _write_shares_around(statement: Statement, clause: ImpliedClause, *, found: Computation) -> str:
+def _bound_total(total: Parts, query: PrivateQuery, catalog: Catalog) -> Parts:
+    """Return a private total in which a unit counts with as many rows as in k groups together.
+
+    So the shares of the k groups that a ranking returns are no more than the whole.
+    """
+    k, rows = query.clause.k or 1, {table.path: table.rows for table in catalog.tables}
+    scanned = [scan for scan in list_scans(query.body) if scan.path in query.private_paths]
+    most = rows.get(scanned[0].path) if len(scanned) == 1 else None
+    bounds = {TOTAL_OF_PAIRS: min((most or 1) * k, MOST_STEPS), TOTAL_OF_ROWS: most and min(most * k, MOST_STEPS)}
+    found = list[str | Slice]()
+    for part in total:
+        if not isinstance(part, str) or part not in bounds:
+            found.append(part)
+        elif bounds[part] is not None:
+            found.append(f", contribution_bounds_per_group => (0, {bounds[part]})")
+    return tuple(found)
+
+
+def _write_shares_around(
+    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
+) -> str:
     """Return the statement with a private total in place of SUM(n) OVER () or (SELECT SUM(n) FROM ranking)."""
     tokens, ranking, block = list(clause.tokens), clause.ranking, found.block
     if ranking is None or block is None or not found.is_direct:
@@ -214,13 +242,14 @@ def _write_shares_around(statement: Statement, clause: ImpliedClause, *, found: 
         if not is_sum or window.partition or window.order or window.frame:
             return ""
         total = ranking.totals.get(ascii_lower(tokens[window.arguments[0][1] - 1].text), ())
+        total = _bound_total(total, query, catalog)
         edit: Edit = (tokens[window.start].start, tokens[window.end - 1].end + 1, ("(", *total, ")"))
         return _edit(statement, [edit]) if total else ""
     words = [token.token_type.name for token in tokens[block.start : found.at]]
     calls = list(find_calls(tokens, (found.at, found.at + 1)))
     call = [spell(statement, token).text for token in tokens[found.at : calls[0].end]] if calls else []
     is_sum = words == ["SELECT"] and call[:2] == ["sum", "("] and len(call) in {4, 6} and call[-1] == ")"
-    total = ranking.totals.get(call[-2], ()) if is_sum else ()
+    total = _bound_total(ranking.totals.get(call[-2], ()) if is_sum else (), query, catalog)
     end = tokens[block.end - 1].end + 1
     after = {kind_of(tokens, at) for at in block.own if at > found.at}
     if not total or after & {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"}:
@@ -232,7 +261,8 @@ def _write_shares_around(statement: Statement, clause: ImpliedClause, *, found: 
     first = total[0] if isinstance(total[0], str) else ""
     if first != "SELECT " or kind_of(tokens, calls[0].end) not in {"ALIAS", "VAR", "IDENTIFIER"}:
         return ""
-    return _edit(statement, [(tokens[block.start].start, end, (first, total[1], " ", alias, " ", *total[3:]))])
+    measure, source = total[: total.index(" ")], total[total.index(" ") + 1 :]
+    return _edit(statement, [(tokens[block.start].start, end, (*measure, " ", alias, " ", *source))])
 
 
 def _write_per_around(

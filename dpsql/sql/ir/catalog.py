@@ -95,8 +95,8 @@ class Table:
 
     With a `link` the unit is the last of the columns, and stored where the link leads. Queries may
     read the `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day
-    that the policy says for them. Each value of the column `budget_by` has a budget. `counts_rows` says that the policy
-    bounds the rows of a unit, so that they can be counted.
+    that the policy says for them. Each value of the column `budget_by` has a budget. `rows` is the policy's
+    bound of the rows of a unit, None without one.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Table:
     materialized: tuple[MaterializedSet, ...] = ()
     calendar: tuple[tuple[str, date, date], ...] = ()
     budget_by: str | None = None
-    counts_rows: bool = False
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

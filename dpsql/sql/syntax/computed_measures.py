@@ -47,9 +47,19 @@ from dpsql.sql.syntax.token_scan import (
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["RELEASED", "ComputedSelect", "Ranking", "name_measure", "read_ranking", "split_measures"]
+__all__ = [
+    "RELEASED",
+    "TOTAL_OF_PAIRS",
+    "TOTAL_OF_ROWS",
+    "ComputedSelect",
+    "Ranking",
+    "name_measure",
+    "read_ranking",
+    "split_measures",
+]
 
 RELEASED = '"dpsql released"'
+TOTAL_OF_ROWS, TOTAL_OF_PAIRS = "<bounds of rows>", "<bounds of pairs>"  # places of these in the SQL of a total
 _HOISTED = frozenset(["count", "sum", "avg"])
 _SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
@@ -344,14 +354,31 @@ class _Block:
         source = self._slice(self._section("FROM")[0] - 1, end)
         if kind_of(self.tokens, call.start + 2) != "DISTINCT":
             if not is_word(self.tokens, call.start, words={"avg"}):
-                yield from ("SELECT ", self._slice(call.start, call.end), " ", source)
+                yield "SELECT "
+                yield from self._bound_rows(call)
+                yield from (" ", source)
             return
         close = find_closing(self.tokens, call.start + 1)
         if close == call.end and start:
             spans = [(item.start, item.end) for item in shown] + self.hidden
             keys = [part for at, span in enumerate(spans, 1) for part in (", ", self._slice(*span), f" AS key_{at}")]
-            yield from ("SELECT COUNT(*) FROM (SELECT DISTINCT ", self._slice(call.start + 3, close - 1), *keys)
+            yield from (
+                "SELECT COUNT(*",
+                TOTAL_OF_PAIRS,
+                ") FROM (SELECT DISTINCT ",
+                self._slice(call.start + 3, close - 1),
+                *keys,
+            )
             yield from (" ", source, ") AS pairs")
+
+    def _bound_rows(self, call: Call) -> Iterator[str | Slice]:
+        """Yield a measure, with the place of bounds where it counts rows and has none of its own."""
+        inner = find_closing(self.tokens, call.start + 1) - 1
+        states = any(kind_of(self.tokens, at) == "FARROW" for at in range(call.start, inner))
+        if states or not is_word(self.tokens, call.start, words={"count"}):
+            yield self._slice(call.start, call.end)
+        else:
+            yield from (self._slice(call.start, inner), TOTAL_OF_ROWS, self._slice(inner, call.end))
 
     def _write_source(self, shown: list[_Item]) -> Iterator[str | Slice]:
         """Yield a SELECT of keys and measures, up to its WHERE."""

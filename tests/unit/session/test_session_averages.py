@@ -402,3 +402,52 @@ def test_an_end_is_null_where_the_divisor_may_be_0() -> None:
     shares = "SELECT COUNT(*) FILTER (WHERE dwell > 0) / COUNT(*) AS r, value_low(r) AS low, value_high(r) AS high "
     ((_, low, high),) = session.sql(f"{shares} FROM visits PRIVATE").fetchall()
     assert 0 <= low <= high <= 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT AVG(q) AS a, COUNT(q) AS n FROM ratings PRIVATE",
+        "SELECT COUNT(q) AS n, AVG(q) AS a FROM ratings PRIVATE",
+        "SELECT AVG(q) AS a, SUM(q) AS s, COUNT(q) AS n FROM ratings PRIVATE",
+        "SELECT k, AVG(q) AS a, COUNT(q) AS n FROM ratings GROUP BY k ALL PRIVATE WITH (domain = ['k0', 'k1'])",
+        "SELECT k, COUNT(*) AS n, AVG(q) AS a, COUNT(q) AS m FROM ratings GROUP BY k TOP 2 PRIVATE",
+    ],
+)
+def test_a_centred_average_may_stand_beside_the_count_that_it_shares(sql: str) -> None:
+    rows = "CREATE TABLE ratings AS SELECT u % 900 AS id, 1 + u % 10 AS q, 'k' || u % 3 AS k FROM range(4500) t(u)"
+    with dpsql.connect(shared(rows), policy=rating_policy(), ledger=":memory:") as session:
+        answer = session.sql(sql)
+        assert answer.receipt.items_charged > 0
+        position = answer.columns.index("a")
+        low, high = answer.column_intervals()[position]
+        for row, *ends in zip(answer.fetchall(), low.to_pylist(), high.to_pylist(), strict=True):
+            assert ends[0] <= row[position] <= ends[1]
+            assert abs(row[position] - 5.5) < 1
+        assert session.sql(sql).receipt.replayed
+        assert "±" in str(answer)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT k, AVG(q) AS a FROM ratings GROUP BY k ORDER BY COUNT(*) DESC LIMIT 3",
+        "SELECT k, a FROM (SELECT k, COUNT(*) AS n, AVG(q) AS a FROM ratings GROUP BY k TOP 3 PRIVATE) AS r ORDER BY a",
+        "SELECT a FROM (SELECT k, COUNT(*) AS n, AVG(q) AS a FROM ratings GROUP BY k TOP 3 PRIVATE) AS r WHERE n > 9",
+    ],
+)
+def test_an_average_that_a_select_shows_unchanged_has_its_interval(sql: str) -> None:
+    rows = "CREATE TABLE ratings AS SELECT u % 900 AS id, 1 + u % 10 AS q, 'k' || u % 3 AS k FROM range(4500) t(u)"
+    with dpsql.connect(shared(rows), policy=rating_policy(), ledger=":memory:", implicit=True) as session:
+        answer = session.sql(sql)
+        position = answer.columns.index("a")
+        low, high = answer.column_intervals()[position]
+        for row, *ends in zip(answer.fetchall(), low.to_pylist(), high.to_pylist(), strict=True):
+            assert ends[0] < row[position] < ends[1]
+
+
+def rating_policy() -> dpsql.Policy:
+    bounds = {"rows": 20, "q": {"each": {"min": 1, "max": 10}}}
+    limits = dpsql.Limits(max_epsilon=100, max_delta="4e-3")
+    tables = {"ratings": dpsql.PrivateTable("id", bounds=bounds)}
+    return dpsql.Policy(dpsql.Budget(100, "1e-2", items=24, queries=3), tables, limits=limits)

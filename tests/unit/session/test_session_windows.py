@@ -110,7 +110,7 @@ def test_a_share_of_all_divides_by_a_private_total(text: str) -> None:
 def test_a_share_of_all_is_refused_where_the_clause_is_written() -> None:
     text = f"SELECT country, COUNT(*) / SUM(COUNT(*)) OVER () AS p {BY_COUNTRY} TOP 5 PRIVATE ORDER BY p DESC"
     _, pasted, answer = paste(open_session(implicit=False), text)
-    assert "(SELECT COUNT(*) FROM reads PRIVATE)" in pasted
+    assert "(SELECT COUNT(*, contribution_bounds_per_group => (0, 75)) FROM reads PRIVATE)" in pasted
     assert_rows_are_among(answer.fetchall(), run_plainly(text.replace("TOP 5 PRIVATE", "")))
 
 
@@ -451,3 +451,40 @@ def test_duckdb_agrees_that_these_statements_are_sql() -> None:
         connection.execute("CREATE TABLE countries (country VARCHAR)")
         for text in (*SHARES, *TOPS, *LISTED, *DECIDED, *KNOWN, *CUT):
             connection.execute(text)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT k, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER () AS p FROM many GROUP BY k ORDER BY p DESC LIMIT 5",
+        (
+            "SELECT k, 100.0 * COUNT(DISTINCT user_id) / SUM(COUNT(DISTINCT user_id)) OVER () AS p FROM many GROUP BY k "
+            "ORDER BY p DESC LIMIT 5"
+        ),
+        (
+            "SELECT k, 100.0 * n / SUM(n) OVER () AS p FROM (SELECT k, COUNT(*) AS n FROM many GROUP BY k) AS q "
+            "ORDER BY n DESC LIMIT 5"
+        ),
+        (
+            "SELECT k, 100.0 * n / (SELECT SUM(n) FROM (SELECT k, COUNT(*) AS n FROM many GROUP BY k) AS q) AS p "
+            "FROM (SELECT k, COUNT(*) AS n FROM many GROUP BY k) AS r ORDER BY n DESC LIMIT 5"
+        ),
+    ],
+)
+def test_a_share_is_right_where_users_are_in_more_groups_than_they_have_rows_in_one(sql: str) -> None:
+    """A total under the policy's bound of one group would count a user of ten groups twice, and each share fivefold."""
+    rows = "CREATE TABLE many AS SELECT u AS user_id, 'k' || g AS k FROM range(2000) t(u), range(10) s(g)"
+    policy = dpsql.Policy(
+        dpsql.Budget(100, "1e-2", items=24, queries=3),
+        {"many": dpsql.PrivateTable("user_id", bounds={"rows": 2})},
+        limits=dpsql.Limits(max_epsilon=100, max_delta="4e-3"),
+    )
+    with dpsql.connect(shared(rows), policy=policy, ledger=":memory:", implicit=True) as session:
+        with pytest.raises(dpsql.Refusal) as refused:
+            session.sql(sql)
+        pasted = str(refused.value.hint).partition(": ")[2]
+        answer = session.sql(pasted)
+        shares = [row[1] for row in answer.fetchall()]
+        assert len(shares) >= 5
+        assert all(abs(share - 10.0) < 0.5 for share in shares), pasted
+        assert "numbers of different private queries are cut separately" in answer.note
