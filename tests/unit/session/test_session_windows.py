@@ -458,8 +458,8 @@ def test_duckdb_agrees_that_these_statements_are_sql() -> None:
     [
         "SELECT k, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER () AS p FROM many GROUP BY k ORDER BY p DESC LIMIT 5",
         (
-            "SELECT k, 100.0 * COUNT(DISTINCT user_id) / SUM(COUNT(DISTINCT user_id)) OVER () AS p FROM many GROUP BY k "
-            "ORDER BY p DESC LIMIT 5"
+            "SELECT k, 100.0 * COUNT(DISTINCT user_id) / SUM(COUNT(DISTINCT user_id)) OVER () AS p FROM many "
+            "GROUP BY k ORDER BY p DESC LIMIT 5"
         ),
         (
             "SELECT k, 100.0 * n / SUM(n) OVER () AS p FROM (SELECT k, COUNT(*) AS n FROM many GROUP BY k) AS q "
