@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -518,14 +518,14 @@ class Session:
             return parts
         marked = list[tuple[planning.Plan, bytes | None]]()
         for (plan, stored), query in zip(parts, queries, strict=True):
+            is_reread = plan.reread
             if stored is None and not plan.fresh:
-                complete = self._names.complete(self._free_answers.complete(query))
-                then = planning.build_plan(complete, self._dependencies.terms, salts=self._salts)
-                found = None if then.key == plan.key else self._find_stored(then)
-                is_reread = plan.reread or (found is not None and planning.is_of_0_11(found))
-                marked.append((replace(plan, reread=is_reread), stored))
-            else:
-                marked.append((plan, stored))
+                with suppress(Refusal, Unsupported):  # as names of one reading are those of no key in the other
+                    complete = self._names.complete(self._free_answers.complete(query))
+                    then = planning.build_plan(complete, self._dependencies.terms, salts=self._salts)
+                    found = None if then.key == plan.key else self._find_stored(then)
+                    is_reread |= found is not None and planning.is_of_0_11(found)
+            marked.append((replace(plan, reread=is_reread), stored))
         return marked
 
     def _find_stored(self, plan: planning.Plan) -> bytes | None:

@@ -126,7 +126,7 @@ class RankedSelect:
         """Return the statement with private totals in place of windows."""
         ending = " PRIVATE)" if self.clause is None else ")"
         edits: list[Edit] = [
-            (each.first.start, each.last.end + 1, ("(", *_bound_total(each.total, query, self.catalog), ending))
+            (each.first.start, each.last.end + 1, ("(", *_bound_total(each.total, query, catalog=self.catalog), ending))
             for each in found
         ]
         order, ranked = self.computed.order, self.computed.ranked
@@ -211,7 +211,7 @@ def _hint_around(
     return f"End the inner query with LIMIT {clause.k}: {_write_limit(statement, clause)}"
 
 
-def _bound_total(total: Parts, query: PrivateQuery, catalog: Catalog) -> Parts:
+def _bound_total(total: Parts, query: PrivateQuery, *, catalog: Catalog) -> Parts:
     """Return a private total in which a unit counts with as many rows as in k groups together.
 
     So the shares of the k groups that a ranking returns are no more than the whole.
@@ -242,14 +242,14 @@ def _write_shares_around(
         if not is_sum or window.partition or window.order or window.frame:
             return ""
         total = ranking.totals.get(ascii_lower(tokens[window.arguments[0][1] - 1].text), ())
-        total = _bound_total(total, query, catalog)
+        total = _bound_total(total, query, catalog=catalog)
         edit: Edit = (tokens[window.start].start, tokens[window.end - 1].end + 1, ("(", *total, ")"))
         return _edit(statement, [edit]) if total else ""
     words = [token.token_type.name for token in tokens[block.start : found.at]]
     calls = list(find_calls(tokens, (found.at, found.at + 1)))
     call = [spell(statement, token).text for token in tokens[found.at : calls[0].end]] if calls else []
     is_sum = words == ["SELECT"] and call[:2] == ["sum", "("] and len(call) in {4, 6} and call[-1] == ")"
-    total = _bound_total(ranking.totals.get(call[-2], ()) if is_sum else (), query, catalog)
+    total = _bound_total(ranking.totals.get(call[-2], ()) if is_sum else (), query, catalog=catalog)
     end = tokens[block.end - 1].end + 1
     after = {kind_of(tokens, at) for at in block.own if at > found.at}
     if not total or after & {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"}:

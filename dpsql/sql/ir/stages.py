@@ -19,11 +19,16 @@ __all__ = ["Stage", "group_in_subquery", "list_positions"]
 
 @dataclass(slots=True)
 class Stage:
-    """Columns of the inner level, relation `number`; `inside` returns whether an expression belongs there."""
+    """Columns of the inner level, relation `number`; `inside` returns whether an expression belongs there.
+
+    The first `keys` columns have a `form` there, which decides the collation of those of the outer level.
+    """
 
     number: int
     inside: Callable[[Expression], bool]
     columns: list[Expression] = field(default_factory=list)
+    form: Callable[[Expression], Expression] | None = None
+    keys: int = 0
 
     def outside(self, expression: Expression) -> Expression:
         """Rewrite an expression for the outer level: replace all that the inner level computes by its columns."""
@@ -31,7 +36,9 @@ class Stage:
         if is_inside and expression not in self.columns:
             self.columns.append(expression)
         if is_inside or expression in self.columns:
-            return output_column(self.number, self.columns.index(expression) + 1, expression=expression)
+            at = self.columns.index(expression)
+            inner = expression if self.form is None or at >= self.keys else self.form(expression)
+            return output_column(self.number, at + 1, expression=inner)
         if isinstance(expression, Scalar | Exists):  # its subquery cannot refer to the block
             return expression
         if isinstance(expression, InQuery):
@@ -55,7 +62,7 @@ def group_in_subquery(
 ) -> tuple[tuple[Expression, ...], Derived]:
     """Return a subquery that groups `body`, and `outputs` rewritten over it; `form` is applied to the keys."""
     unique = list(dict.fromkeys(keys))
-    stage = Stage(number, is_aggregate, list(unique))
+    stage = Stage(number, is_aggregate, list(unique), form, len(unique))
     outside = tuple(map(stage.outside, outputs))
     columns = [key if form is None else form(key) for key in unique] + stage.columns[len(unique) :]
     inner = tuple(columns) or (Call("count_star", (), BIGINT),)

@@ -178,3 +178,23 @@ def test_a_tree_with_types_that_are_no_text_is_read(session: Session) -> None:
     text = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 3) SELECT sum(i) / 4, [1] FROM r"
     assert read(session, text) == [1.5]
     assert read(session, "SELECT n / 2, [1] FROM facts USING SAMPLE 100 PERCENT ORDER BY id") == [3, -3, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("SELECT b / 2 AS h FROM visits GROUP BY 1 TOP 4 PRIVATE", "SELECT b / 2 AS h FROM visits GROUP BY 1 TOP 2"),
+        (
+            "SELECT b / 2 AS h FROM visits GROUP BY 1 TOP 4 PRIVATE",
+            "SELECT b / 2 AS h, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY 1 ALL",
+        ),
+        (
+            r"SELECT k LIKE '\k%' AS h FROM visits GROUP BY 1 TOP 2 PRIVATE",
+            r"SELECT k LIKE '\k%' AS h, COUNT(*) AS n FROM visits GROUP BY 1 ALL",
+        ),
+    ],
+)
+def test_names_of_a_key_that_dpsql_itself_reads_otherwise_are_known(first: str, second: str) -> None:
+    session = session_on(shared(VISITS, FACTS), POLICY)
+    assert len(session.sql(first, postgres=True)) > 0
+    assert len(session.sql(f"{second} PRIVATE WITH (domain = released)", postgres=True)) > 0
