@@ -44,7 +44,8 @@ class Dialect:
     without them draws by "draw TEXT", a digest, or else by "md5 TEXT"; with "digested TEXT", the texts that it digests
     are given a collation.
 
-    "divide_wide" is the quotient of two whole numbers in DECIMAL(38, 0), not negative and above 0, rounded down.
+    "divide_wide" is the quotient of two whole numbers in DECIMAL(38, 0), not negative and above 0, rounded down. It is
+    written with the remainder where a dialect has no form.
 
     "gather" is the list of columns by which a SELECT brings the rows of a unit together, before its pairs are made
     distinct and sorted; {0} is the unit.

@@ -13,7 +13,6 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from dpsql.dialects.base import Dialect
-from dpsql.dialects.standard import STANDARD
 from dpsql.dialects.warehouse_forms import DAYS, FIRST_DAY, LAST_DAY, begin, fit, list_dates
 
 __all__ = ["REDSHIFT"]
@@ -96,7 +95,6 @@ REDSHIFT = Dialect(
             "cast DATE TIMESTAMP": _MOMENT,
             "cast TIMESTAMP DATE": _DAY,
             "cast DATE TEXT": _BY_BYTES.format("TO_CHAR({0}, 'YYYY-MM-DD')"),
-            "divide_wide": STANDARD["divide_wide"],
             "lookup": "CAST(TRIM(SPLIT_PART('{1*}', ',', CAST({0} AS INTEGER))) AS BIGINT)",
             **{f"in_query {family}": "({0} IN {1})" for family in _COMPARED},
         }

@@ -25,7 +25,6 @@ STANDARD: Mapping[str, str] = MappingProxyType(
         "count": "COUNT({0})",
         "count_distinct": "COUNT(DISTINCT {0})",
         **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in _PLAIN},
-        "divide_wide": "(({0} - {0} % {1}) / {1})",  # exact in DECIMAL: what is divided is a multiple
         **{name: f"{name.upper()}()" for name in ("row_number", "rank", "dense_rank")},
     }
 )

@@ -48,6 +48,7 @@ __all__ = ["PortableWriter", "writer_for"]
 
 _PRINTED = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # an engine's own CAST may fail, or print otherwise
 _MAX_WEIGHTS = 1_024
+_DIVIDE_WIDE = "(({0} - {0} % {1}) / {1})"  # exact in DECIMAL: what is divided is a multiple
 _CONTEXT = Context(prec=40)
 _OF_LITERAL = frozenset(
     ["date_part", "date_trunc", "date_diff", "date_sub"]
@@ -239,7 +240,8 @@ class PortableWriter(Writer):
 
     def divide_wide(self, left: str, right: str) -> str:
         """Return the quotient of two `wide` numbers, not negative and above 0, exactly and rounded down."""
-        return self._marked(self._found("divide_wide", ()), (left, right))
+        form = self.dialect.forms.get("divide_wide", _DIVIDE_WIDE)
+        return self._marked(form, (left, right))
 
     def gather(self, rows: str, names: Sequence[str], *, unit: str) -> str:
         """Return a SELECT of unit and `names` so that the engine brings the rows of each unit together."""

@@ -66,8 +66,8 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
             read[kind] = read.get(kind, 0) + bool(found.num_rows)
             if "JOIN" in text or "(SELECT" in text:
                 assert reads == "", text
-            elif "country" not in text:
-                assert reads, text
+            elif "country" not in text and "COUNT(amount)" not in text and "AVG(amount)" not in text:
+                assert reads, text  # the counts of values that are stored have those that are NaN, too
     assert set(read) == {"", "materialized pairs", "materialized ranks", "materialized counts"}, read
     assert min(read.values()) >= 10, read
 

@@ -100,8 +100,8 @@ def test_one_that_is_settled_between_the_look_and_the_reservation_is_repeated(fo
         ledger = one._dependencies.ledger
         look = ledger.stored
 
-        def looking(key: str, account: str | None) -> bytes | None:
-            found = look(key, account)
+        def looking(key: str, account: str | None, *others: str) -> bytes | None:
+            found = look(key, account, *others)
             if not first:
                 first.append(other.sql(SQL.format(0, "")))
             return found
