@@ -47,9 +47,10 @@ from dpsql.sql.syntax.token_scan import (
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["RELEASED", "ComputedSelect", "Ranking", "name_measure", "read_ranking", "split_measures"]
+__all__ = ["RELEASED", "ComputedSelect", "Ranking", "is_measure_name", "name_measure", "read_ranking", "split_measures"]
 
 RELEASED = '"dpsql released"'
+_NAME = "dpsql measure "
 _HOISTED = frozenset(["count", "sum", "avg"])
 _SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
@@ -70,7 +71,12 @@ _SIDES = 2  # of a comparison
 
 def name_measure(number: int) -> str:
     """Return the name of a measure in the private query, numbered from 1."""
-    return f"dpsql measure {number}"
+    return f"{_NAME}{number}"
+
+
+def is_measure_name(name: str) -> bool:
+    """Say whether a column of the private query, or an end of its interval, is a measure that is computed with."""
+    return name.startswith(_NAME)
 
 
 @dataclass(slots=True)
