@@ -85,10 +85,10 @@ def describe_ends(ends: Sequence[Fraction], measure: Measure) -> str:
 
 
 def _write(value: Fraction, slack: Fraction, *, is_upper: bool) -> str:
-    """Return a number that is rounded to what it was before it was one of whole steps, or outwards."""
+    """Return a number as it is if it is short, else as the short one within the slack, or rounded outwards."""
     size = float(abs(value))
     places = max(_PLACES, _DIGITS - 1 - floor(log10(size))) if size else _PLACES
-    if slack:
+    if slack and (value * 10**places).denominator != 1:
         places = min(places, -ceil(log10(slack)))
     unit = Fraction(10) ** -places
     nearest = round(value / unit) * unit

@@ -32,17 +32,13 @@ BEYOND = "so one beyond that counts less"
 
 def session_over(rows: str = "SELECT 0, 'a', 1, 1, 1, 1, 1, 1") -> Session:
     table = dpsql.PrivateTable("id", bounds=BOUNDS)
-    limits = dpsql.Limits(max_epsilon=1000)
-    policy = dpsql.Policy(dpsql.Budget(1000, "1e-6"), {"t": table}, limits=limits)
+    limits = dpsql.Limits(max_epsilon=100)
+    policy = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"t": table}, limits=limits)
     return session_on(shared(CREATE, f"INSERT INTO t {rows}"), policy)
 
 
 def note_of(items: str, clause: str = "", session: Session | None = None) -> str:
     return (session or session_over()).sql(f"SELECT {items} FROM t PRIVATE {clause}").bound_note
-
-
-def describe(items: str) -> str:
-    return describe_bounds(session_over().explain(f"SELECT {items} FROM t PRIVATE").query, None)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +146,7 @@ def test_an_average_says_what_a_user_and_a_row_count_as(items: str, clause: str,
 def test_a_row_counts_as_the_note_says(item: str, note: str, counted: float) -> None:
     """Of 4,000 users each has one row, of 1,300."""
     session = session_over("SELECT i, 'a', 1300, 1300, 1300, 1300, 1300, 1300 FROM range(4000) r(i)")
-    answer = session.sql(f"SELECT {item} AS m FROM t PRIVATE WITH (epsilon = 100)")
+    answer = session.sql(f"SELECT {item} AS m FROM t PRIVATE WITH (epsilon = 8)")
     assert note in answer.bound_note
     assert answer.fetchall()[0][0] == pytest.approx(counted, rel=0.01)
 
@@ -208,9 +204,9 @@ def test_a_stored_answer_has_the_words_of_the_statement_at_hand() -> None:
     assert {answer.bound_note for answer in answers} == {answers[0].bound_note}
     assert answers[0].bound_note.startswith("SUM(x): each user counted with at most 1,200")
     assert "; AVG(x): each user weighs as at most 20 rows and 1,200 of x" in answers[0].bound_note
-    other = session.sql("SELECT SUM(T.X) AS s FROM t PRIVATE")
+    first, other = (session.sql(f"SELECT SUM({each}) AS s FROM t PRIVATE") for each in ("x", "T.X"))
     assert other.receipt.replayed
-    assert other.bound_note.startswith("SUM(T.X): ")
+    assert (first.bound_note[:8], other.bound_note[:10]) == ("SUM(x): ", "SUM(T.X): ")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +233,7 @@ def test_measures_without_words_are_named_by_their_columns(items: str, named: st
         ("0", "1234567", "1,234,567"),
         ("0", "12345.67", "12,345.67"),
         ("0", "1/7000", "0.00014286"),
-        ("-1/3", "1000000", "-1 to 1,000,000"),
+        ("-1/3", "1000", "-0.333 to 1,000"),
         ("-7", "1/3", "-7 to 0.33334"),
     ],
 )
