@@ -37,13 +37,13 @@ def name_call(measure: Measure) -> str:
     """Return the call of a measure: COUNT(*), SUM(-x), SUM(x) FILTER (…)."""
     argument = _read_argument(measure)
     if measure.aggregate is Aggregate.ROWS:
-        return _write_call("COUNT", argument or "*", measure)
-    return _write_call("SUM", argument, measure)
+        return _write_call("COUNT", argument or "*", measure=measure)
+    return _write_call("SUM", argument, measure=measure)
 
 
 def name_average(total: Measure) -> str:
     """Return the call of the average that a sum is a part of."""
-    return _write_call("AVG", _read_argument(total), total)
+    return _write_call("AVG", _read_argument(total), measure=total)
 
 
 def name_argument(measure: Measure) -> str:
@@ -52,7 +52,7 @@ def name_argument(measure: Measure) -> str:
     return shorten(_read_argument(measure) or columns) or "an expression"
 
 
-def _write_call(name: str, argument: str, measure: Measure) -> str:
+def _write_call(name: str, argument: str, *, measure: Measure) -> str:
     """Return a call with a sign that the measure has a FILTER, as far as the measure knows."""
     call = f"{name}({shorten(argument)})" if argument else f"{name} of {name_argument(measure)}"
     conditions = split_conjuncts(measure.condition)

@@ -25,6 +25,7 @@ BOUNDS = {
     "change": {"min": -10, "max": 20},
     "narrow": {"max": 400, "each": {"min": 0, "max": 50}},
 }
+ZERO = "values below 0 count as 0"
 COUNTED, WEIGHTED = "; intervals are of the values counted so", "; its interval is of the weighted average"
 EITHER, PLAIN = "so the true sum can be higher or lower", "the plain average can be higher or lower"
 BEYOND = "so one beyond that counts less"
@@ -65,8 +66,10 @@ def note_of(items: str, clause: str = "", session: Session | None = None) -> str
         ),
         (
             "SUM(CASE WHEN kind = 'a' THEN 2 * x ELSE x END) AS m",
-            "SUM(CASE WHEN kind = 'a' THEN 2 * x ELSE x …): each user counted with at most 2,400 and values below 0 "
-            f"as 0, {EITHER}",
+            (
+                "SUM(CASE WHEN kind = 'a' THEN 2 * x ELSE x …): each user counted with at most 2,400 and "
+                f"values below 0 as 0, {EITHER}"
+            ),
         ),
     ],
 )
@@ -80,26 +83,34 @@ def test_a_measure_alone_is_named_as_written_with_its_bounds(items: str, note: s
         (
             "AVG(x) AS m",
             "",
-            f"AVG(x): each user weighs as at most 20 rows and 1,200 of x, {BEYOND}, values below 0 count as 0 and a "
-            f"row above 1,200 counts as 1,200: {PLAIN}",
+            (
+                f"AVG(x): each user weighs as at most 20 rows and 1,200 of x, {BEYOND}, {ZERO} and a "
+                f"row above 1,200 counts as 1,200: {PLAIN}"
+            ),
         ),
         (
             "AVG(u) AS m",
             "",
-            f"AVG(u): each user weighs as at most 20 rows and 30 of u, {BEYOND} and a row above 30 counts as 30: "
-            f"{PLAIN}",
+            (
+                f"AVG(u): each user weighs as at most 20 rows and 30 of u, {BEYOND} and a row above 30 counts as 30: "
+                f"{PLAIN}"
+            ),
         ),
         (
             "AVG(-y) AS m",
             "",
-            f"AVG(-y): each user weighs as at most 20 rows and -10 to 0 of -y, {BEYOND} and values outside -10 to 0 "
-            f"count as its ends: {PLAIN}",
+            (
+                f"AVG(-y): each user weighs as at most 20 rows and -10 to 0 of -y, {BEYOND} and values outside "
+                f"-10 to 0 count as its ends: {PLAIN}"
+            ),
         ),
         (
             "AVG(narrow) AS m",
             "",
-            f"AVG(narrow): each user weighs as at most 20 rows and 400 of narrow, {BEYOND} and values outside 0 to 50 "
-            f"count as its ends: {PLAIN}",
+            (
+                f"AVG(narrow): each user weighs as at most 20 rows and 400 of narrow, {BEYOND} and values outside "
+                f"0 to 50 count as its ends: {PLAIN}"
+            ),
         ),
         (
             "AVG(x, contribution_bounds_per_group => (0, 5)) AS m",
@@ -124,8 +135,10 @@ def test_a_measure_alone_is_named_as_written_with_its_bounds(items: str, note: s
         (
             "AVG(x) AS m, AVG(x) FILTER (WHERE kind = 'a') AS o",
             "",
-            f"AVG(x) and AVG(x) FILTER (…): each user weighs as at most 20 rows and 1,200 of x, {BEYOND}, values below "
-            f"0 count as 0 and a row above 1,200 counts as 1,200: {PLAIN}",
+            (
+                f"AVG(x) and AVG(x) FILTER (…): each user weighs as at most 20 rows and 1,200 of x, {BEYOND}, {ZERO} "
+                f"and a row above 1,200 counts as 1,200: {PLAIN}"
+            ),
         ),
     ],
 )
