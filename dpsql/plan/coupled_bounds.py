@@ -41,7 +41,7 @@ def refine_coupled(query: PrivateQuery) -> PrivateQuery:
 
 
 def _refine(measure: Measure) -> Measure:
-    """Return a measure in the finest steps of which one unit adds at most MOST_STEPS."""
+    """Return a measure in the finest steps such that one unit adds at most MOST_STEPS."""
     if measure.weight is None or measure.bounds is None:
         return measure
     shift = max(0, (MOST_STEPS // measure.bounds.width).bit_length() - 1)

@@ -153,7 +153,7 @@ def _negate(bound: _Bound) -> _Bound:
 
 
 def _either(bounds: Sequence[_Bound | None]) -> _Bound | None:
-    """Return the bounds of what is one of several expressions, of which None are NULL; None for NULL."""
+    """Return the bounds of what is one of several expressions; None means NULL."""
     known = [bound for bound in bounds if bound is not None]
     if not known:
         return None

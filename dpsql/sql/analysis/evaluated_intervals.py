@@ -190,7 +190,7 @@ def _write_quotient_end(
 
 
 def _divide(like: Tree, part: Tree, *, whole: Tree) -> Tree:
-    """Return the quotient with other numbers in place of its measures, of which each side has one."""
+    """Return the quotient with other numbers in place of its measures, one on each side."""
     return {**write_call(like, "/", _put(unwrap(list_arguments(like)[0]), part), whole), "is_operator": True}
 
 

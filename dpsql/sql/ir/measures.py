@@ -20,6 +20,7 @@ __all__ = [
     "Measure",
     "StatedBounds",
     "Weight",
+    "is_presence",
     "is_present",
 ]
 
@@ -151,6 +152,14 @@ def is_present(argument: Expression) -> tuple[Expression, ...]:
         return (found,)
     number = argument if argument.type == DOUBLE else Cast(argument, DOUBLE)
     return (found, _negate(Call("isnan", (number,), BOOLEAN)))
+
+
+def is_presence(condition: Expression) -> bool:
+    """Say whether a condition is one of those that a row with some value meets."""
+    match condition:
+        case Call(function="not", arguments=(Call(function="is_null" | "isnan"),)):
+            return True
+    return False
 
 
 def _negate(condition: Expression) -> Expression:

@@ -53,6 +53,7 @@ __all__ = [
     "TOTAL_OF_ROWS",
     "ComputedSelect",
     "Ranking",
+    "is_measure_name",
     "name_measure",
     "read_ranking",
     "split_measures",
@@ -60,6 +61,7 @@ __all__ = [
 
 RELEASED = '"dpsql released"'
 TOTAL_OF_ROWS, TOTAL_OF_PAIRS = "<bounds of rows>", "<bounds of pairs>"  # places of these in the SQL of a total
+_NAME = "dpsql measure "
 _HOISTED = frozenset(["count", "sum", "avg"])
 _SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
@@ -80,7 +82,12 @@ _SIDES = 2  # of a comparison
 
 def name_measure(number: int) -> str:
     """Return the name of a measure in the private query, numbered from 1."""
-    return f"dpsql measure {number}"
+    return f"{_NAME}{number}"
+
+
+def is_measure_name(name: str) -> bool:
+    """Say whether a column of the private query, or an end of its interval, is a measure that is computed with."""
+    return name.startswith(_NAME)
 
 
 @dataclass(slots=True)

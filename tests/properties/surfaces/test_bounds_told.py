@@ -25,10 +25,10 @@ SQL = (
     "TOP 2 PRIVATE WITH (max_groups_contributed = 2)"
 )
 NOTE = (
-    "each user counted in at most 2 groups: true values can be higher or lower; COUNT: each user counted with at most "
-    "20 rows, so the true number can be higher; intervals are of the values counted so; average of secret over rows: "
-    "each user weighs as at most 20 rows and 9 of secret, so one beyond that counts less and values below 0 count as "
-    "0: the plain average can be higher or lower; its interval is of the weighted average"
+    "each user counted in at most 2 groups: true values can be higher or lower; COUNT(*): each user counted with at "
+    "most 20 rows, so the true number can be higher; intervals are of the values counted so; AVG(secret): each user "
+    "weighs as at most 20 rows and 9 of secret, so one beyond that counts less, values below 0 count as 0 and a row "
+    "above 9 counts as 9: the plain average can be higher or lower; its interval is of the weighted average"
 )
 
 

@@ -305,7 +305,7 @@ def test_the_level_is_no_parameter_because_it_decides_the_columns() -> None:
 def test_signed_bounds_are_told_with_both_ends() -> None:
     answer = session_over(SIGNED).sql("SELECT SUM(price) AS s FROM reads PRIVATE WITH (epsilon = 1)")
     assert answer.bound_note == (
-        "SUM of price: each user counted with -5 to 5 of price, so the true sum can be higher or lower; "
+        "SUM(price): each user counted with -5 to 5, as is each row, so the true sum can be higher or lower; "
         "intervals are of the values counted so"
     )
     assert answer.receipt.bounds == answer.bound_note

@@ -168,7 +168,7 @@ def test_a_query_may_ask_for_fewer_rows() -> None:
     assert answer.counts is not None
     assert answer.counts.variance == 16
     assert answer.bound_note == (
-        "COUNT: each user counted with at most 2 rows, so the true number can be higher; "
+        "COUNT(*): each user counted with at most 2 rows, so the true number can be higher; "
         "intervals are of the values counted so"
     )
     assert not session.sql(total.replace("= 2", "= 10")).receipt.replayed
@@ -266,8 +266,8 @@ def test_intervals_are_in_the_unit_of_each_measure() -> None:
     assert row.mean_low <= 2 <= row.mean_high
     assert row.users_high - row.users_low < row.n_high - row.n_low
     assert answer.intervals().column_names == ["low", "high"]
-    assert "SUM of amount: each user counted with at most 50 of amount and values below 0 as 0" in answer.bound_note
-    assert "average of pieces over rows: each user weighs as at most 10 rows and 20 of pieces" in answer.bound_note
+    assert "SUM(amount): each user counted with at most 50 and values below 0 as 0" in answer.bound_note
+    assert "AVG(pieces): each user weighs as at most 10 rows and 20 of pieces" in answer.bound_note
 
 
 @pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
