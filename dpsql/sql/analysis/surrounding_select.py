@@ -25,7 +25,7 @@ from dpsql.sql.analysis.private_statement import (
 )
 from dpsql.sql.analysis.ranked_statements import RankedSelect
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
-from dpsql.sql.ir.scope import propose_text
+from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
     EvaluatedQuery,
     PrivateQuery,
@@ -60,6 +60,8 @@ from dpsql.sql.syntax.standard_sql import (
 )
 
 __all__ = ["read_surrounded"]
+
+_OF_ORDER = frozenset(["nulls", "first", "last"])
 
 
 def read_surrounded(
@@ -230,13 +232,37 @@ def _read_implied_span(
         return read_spans[0].query
 
     def check(found: PrivateQuery | WrappedQuery) -> object:
-        _check_windows(asked, read_spans[0], clause=clause)
-        return check_implied(found, read_spans[0].computed)
+        try:
+            _check_windows(asked, read_spans[0], clause=clause)
+            return check_implied(found, read_spans[0].computed)
+        except (Refusal, Unsupported) as error:
+            raise (_find_unknown(asked, read_spans[0]) or error) from None
 
     reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
     query = read_implied(clause, read, by=reading)
     assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
     return replace(read_spans[0], query=query)
+
+
+def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
+    """Return the refusal of a name in ORDER BY or HAVING that is no column and stands nowhere before; None without."""
+    words = [] if found.computed is None else list(found.computed.words)
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = [name for table in tables for name, _ in table.columns]
+    kinds = [token.token_type.name for token in words]
+    first = next((at for at, kind in enumerate(kinds) if kind in {"HAVING", "ORDER_BY"}), len(words))
+    known = {ascii_lower(name) for name in columns} | {ascii_lower(token.text) for token in words[:first]}
+    for at in range(first, len(words)):
+        is_name = kinds[at] in {"VAR", "IDENTIFIER"} and asked.statement.value(words[at].text) is None
+        is_alone = kinds[at + 1 : at + 2] != ["L_PAREN"] and kinds[at - 1] not in {"ALIAS", "DCOLON", "R_PAREN"}
+        if is_name and is_alone and ascii_lower(words[at].text) not in known | _OF_ORDER:
+            aliases = [each.name for each in found.query.outputs if each.key is not None]
+            aliases += [name for _, name in found.computed.items if name] if found.computed is not None else []
+            names = list(dict.fromkeys([*aliases, *columns]))
+            hint = list_names("The columns here are", names, wanted=words[at].text)
+            place = asked.statement.place(words[at])
+            return Refusal("unknown-column", "There is no such column here.", hint=hint, place=place)
+    return None
 
 
 def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClause | None = None) -> None:

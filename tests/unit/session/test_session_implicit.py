@@ -354,7 +354,62 @@ def test_a_refusal_of_what_the_first_groups_would_answer_says_what_to_write() ->
         session.sql(f"{COUNTS} HAVING n < 100")
     assert "HAVING ... >= 100" in refused.value.hint
     assert session.sql(f"{COUNTS} HAVING n >= 100").receipt.read_as
-    assert session.sql(f"SELECT * FROM ({COUNTS}) AS x WHERE n < 100").receipt.read_as
+    with pytest.raises(Error) as refused:
+        session.sql(f"SELECT * FROM ({COUNTS}) AS x WHERE n < 100")
+    assert session.sql(refused.value.hint.partition(": ")[2]).receipt.read_as == "TOP 5 PRIVATE"
+
+
+MISSPELT = {
+    "SELECT product, COUNT(*) AS readers FROM orders GROUP BY product ORDER BY reeders DESC LIMIT 3": "readers",
+    "SELECT product, COUNT(*) AS readers FROM orders GROUP BY product HAVING reeders > 5": "readers",
+    "SELECT product, COUNT(*) * 2 AS readers FROM orders GROUP BY 1 ORDER BY reeders DESC LIMIT 3": "readers",
+    "SELECT product, COUNT(*) AS n FROM orders o GROUP BY 1 ORDER BY o.prodict DESC NULLS LAST LIMIT 3": "product",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY 1 HAVING nn > 5": "",
+}
+
+
+@pytest.mark.parametrize("sql", MISSPELT)
+def test_a_misspelt_name_in_order_by_or_having_is_called_so(sql: str) -> None:
+    with pytest.raises(Error) as refused:
+        session_over().sql(sql)
+    assert refused.value.code == "unknown-column"
+    assert (f"Did you mean {MISSPELT[sql]}?" in refused.value.hint) == bool(MISSPELT[sql])
+    assert ("readers" if "readers" in sql else " n,") in refused.value.hint
+
+
+OF_ONE_UNIT = [
+    "SELECT user_id, COUNT(*) FROM orders GROUP BY user_id ORDER BY 2 DESC LIMIT 5",
+    "SELECT o.user_id, product, COUNT(*) FROM orders o WHERE amount > 0 GROUP BY product, o.user_id",
+    "SELECT user_id AS u, COUNT(*) FROM orders GROUP BY u LIMIT 5",
+    "SELECT user_id, COUNT(*) FROM orders GROUP BY 1 LIMIT 5",
+    "SELECT user_id, COUNT(*) FROM orders GROUP BY ALL LIMIT 5",
+    "SELECT DISTINCT user_id FROM orders",
+]
+
+
+@pytest.mark.parametrize("sql", OF_ONE_UNIT)
+@pytest.mark.parametrize("implicit", [True, False])
+def test_groups_of_one_unit_are_refused_with_the_reason_and_a_total(sql: str, implicit: bool) -> None:
+    session = session_over(implicit=implicit)
+    with pytest.raises(Error) as refused:
+        session.sql(sql)
+    assert "Each group would be one user_id" in refused.value.reason
+    assert len(session.sql(refused.value.hint.partition(": ")[2])) == 1
+
+
+def test_what_is_computed_from_the_unit_is_a_key() -> None:
+    for key in ("1", "half", "ALL"):
+        sql = f"SELECT user_id % 2 AS half, COUNT(*) AS n FROM orders GROUP BY {key} LIMIT 2"
+        assert session_over().sql(sql).receipt.read_as == "TOP 2 PRIVATE"
+
+
+def test_rows_as_they_are_are_refused_with_the_reason() -> None:
+    for sql in ("SELECT * FROM orders", "SELECT product, amount FROM orders LIMIT 10", "SELECT amount FROM orders"):
+        session = session_over()
+        with pytest.raises(Error) as refused:
+            session.sql(sql)
+        assert "Rows are not released as they are" in refused.value.reason
+        assert session.sql(refused.value.hint.partition(": ")[2]).names[1] == "n"
 
 
 def test_one_statement_may_be_read_otherwise_than_the_session() -> None:
