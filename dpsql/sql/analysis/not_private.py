@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.types import Family
@@ -19,16 +20,17 @@ from dpsql.sql.syntax.token_scan import find_calls
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["add_clause_hint", "find_misspelt", "find_private_table", "not_private"]
+__all__ = ["add_clause_hint", "find_misspelt", "find_private_table", "name_unit", "not_private"]
 
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
 _AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
+_CALLED = ("count", "sum", "avg", *sorted(FUNCTIONS))
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
 def not_private(
     statement: Statement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
-) -> Refusal:
+) -> Refusal | Unsupported:
     """Return the refusal of a statement that would show exact values of a private table.
 
     `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
@@ -43,6 +45,11 @@ def not_private(
     reason = "This query does not end in PRIVATE, and exact answers are not given."
     hint = _make_hint(statement, tokens, catalog=catalog)
     if _has_raw_rows(tokens, outer):
+        if (misspelt := _find_misspelt_call(list(tokens))) is not None:
+            word = tokens[misspelt].text
+            hint = f"{propose_name(word, _CALLED)}SHOW FUNCTIONS lists those that there are."
+            reason = "This function is not on the allow-list."
+            return Unsupported("function", reason, hint=hint, place=statement.place(tokens[misspelt]))
         reason = "Rows are not released as they are: counts, sums and averages of many are."
     if clause is not None and clause.is_inside:
         hint = f"{_propose_clause(clause)}."
@@ -59,6 +66,16 @@ def add_clause_hint(
     hint = refused.hint or ""
     hint = hint if "PRIVATE" in hint else f"{hint} {_propose_clause(clause)}, too.".lstrip()
     return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
+
+
+def name_unit(refused: Refusal | Unsupported, statement: Statement, catalog: Catalog) -> Refusal | Unsupported:
+    """Return a refusal with the privacy unit in its hint, where that speaks of one."""
+    spoken, hint = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,", refused.hint or ""
+    table = find_private_table(statement.tokens, catalog) if spoken in hint else None
+    if table is None or table.privacy_unit is None:
+        return refused
+    hint = hint.replace(spoken, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
+    return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place)
 
 
 def find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozenset[str]:
@@ -105,6 +122,16 @@ def _has_raw_rows(tokens: Sequence[Token], outer: Sequence[Token]) -> bool:
     kinds = [token.token_type.name for token in outer]
     has_groups = "GROUP_BY" in kinds or "DISTINCT" in kinds[:2]
     return not has_groups and not any(find_calls(list(tokens), (0, len(tokens))))
+
+
+def _find_misspelt_call(tokens: list[Token]) -> int | None:
+    """Return where a SELECT calls a function that is not there, with a name near to that of one that is."""
+    for at, token in enumerate(tokens[:-1]):
+        if token.token_type.name == "VAR" and tokens[at + 1].token_type.name == "L_PAREN":
+            word = ascii_lower(token.text)
+            if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
+                return at
+    return None
 
 
 def _read_ending(statement: Statement, limit: Token) -> str:

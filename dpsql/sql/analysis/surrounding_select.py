@@ -71,6 +71,7 @@ def read_surrounded(
     statement = asked.statement
     tokens, explained = list_select_tokens(statement, of_duckdb=True)
     spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
+    written = bool(spans)
     if spans:
         check_header(asked)
         found = [_read_span(asked, span, statement=statement) for span in spans]
@@ -119,6 +120,9 @@ def read_surrounded(
         )
     except (Refusal, Unsupported) as error:
         other = error
+        if error.code == "wrapping" and "where TOP k PRIVATE is" in (error.hint or "") and not written:
+            hint = "Ask about it in a statement of its own, and write what that answers into this one."
+            other = Refusal("wrapping", error.reason, hint=hint, place=error.place)
     else:  # it may name what is not there, of which dpsql says more than DuckDB
         return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)

@@ -409,7 +409,39 @@ def test_rows_as_they_are_are_refused_with_the_reason() -> None:
         with pytest.raises(Error) as refused:
             session.sql(sql)
         assert "Rows are not released as they are" in refused.value.reason
-        assert session.sql(refused.value.hint.partition(": ")[2]).names[1] == "n"
+        assert len(session.sql(refused.value.hint.partition(": ")[2]))
+
+
+SAID = {
+    "SELECT CUONT(*) FROM orders": "Did you mean count?",
+    "SELECT product, CUONT(*) FROM orders GROUP BY product": "Did you mean count?",
+    "SELECT SUMM(amount) FROM orders": "Did you mean sum?",
+    "SELECT MEDIAN(amount) FROM orders": "Write COUNT(DISTINCT user_id), or COUNT(*), SUM or AVG.",
+    "SELECT product, amount, COUNT(*) FROM orders GROUP BY ROLLUP (product, amount)": (
+        "one with GROUP BY product, amount, one with GROUP BY product and one without for the total."
+    ),
+    "SELECT product, amount, COUNT(*) FROM orders GROUP BY CUBE (product, amount)": (
+        "one with GROUP BY product, amount, one with GROUP BY product, one with GROUP BY amount and one without"
+    ),
+    "SELECT product, amount, COUNT(*) FROM orders GROUP BY GROUPING SETS ((amount), (product, amount))": (
+        "each grouping: one with GROUP BY amount and one with GROUP BY product, amount."
+    ),
+    "SELECT product, COUNT(*) FROM orders GROUP BY product WITH ROLLUP": "with GROUP BY and its keys",
+    "SELECT COUNT(*) FROM orders WHERE amount > (SELECT AVG(amount) FROM orders)": "in a statement of its own, and",
+    "SELECT SUM(amount > 2) FROM orders": (
+        "Write COUNT(*) FILTER (WHERE amount > 2), or SUM(CAST(amount > 2 AS INTEGER))."
+    ),
+    "SELECT AVG(2 < length(product)) FROM orders": "COUNT(*) FILTER (WHERE x > 2), or AVG(CAST(x > 2 AS INTEGER)).",
+    "SELECT SUM(product) FROM orders": "Write SUM(CAST(x AS DOUBLE))",
+}
+
+
+@pytest.mark.parametrize("sql", SAID)
+def test_a_hint_speaks_of_the_statement(sql: str) -> None:
+    with pytest.raises(Error) as refused:
+        session_over().sql(sql)
+    assert SAID[sql] in refused.value.hint
+    assert "TOP k PRIVATE" not in refused.value.hint
 
 
 def test_one_statement_may_be_read_otherwise_than_the_session() -> None:
