@@ -93,7 +93,7 @@ def analyze(  # noqa: PLR0913 - what a session has
         failed = error
     if not standard.is_private and header is None:
         failed = _find_lasting(asked, failed, parser=parser, refused=refused)
-    raise name_unit(failed, asked.statement, catalog)
+    raise name_unit(failed, asked.statement, catalog=catalog)
 
 
 def _read_statement(

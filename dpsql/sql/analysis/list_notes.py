@@ -1,4 +1,4 @@
-"""Notes on rankings of which SQL means more: lists that are cut, and what is computed from released rows.
+"""Notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows.
 
 They depend on the statement and the policy alone.
 """
@@ -30,7 +30,7 @@ def has_all_groups(query: PrivateQuery) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """How a statement of standard SQL asks for a ranking: for so many groups, `asked`, None for all.
+    """How a statement of standard SQL asks for a ranking: `asked` is the number of groups that it wants, None for all.
 
     It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
     DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause. `after` is where the clause

@@ -68,7 +68,7 @@ def add_clause_hint(
     return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
 
 
-def name_unit(refused: Refusal | Unsupported, statement: Statement, catalog: Catalog) -> Refusal | Unsupported:
+def name_unit(refused: Refusal | Unsupported, statement: Statement, *, catalog: Catalog) -> Refusal | Unsupported:
     """Return a refusal with the privacy unit in its hint, where that speaks of one."""
     spoken, hint = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,", refused.hint or ""
     table = find_private_table(statement.tokens, catalog) if spoken in hint else None

@@ -58,6 +58,7 @@ from dpsql.sql.syntax.standard_sql import (
     StandardSQL,
     add_clause,
 )
+from dpsql.sql.syntax.token_scan import split_at
 
 __all__ = ["read_surrounded"]
 
@@ -236,8 +237,8 @@ def _read_implied_span(
         return read_spans[0].query
 
     def check(found: PrivateQuery | WrappedQuery) -> object:
+        _check_windows(asked, read_spans[0], clause=clause)
         try:
-            _check_windows(asked, read_spans[0], clause=clause)
             return check_implied(found, read_spans[0].computed)
         except (Refusal, Unsupported) as error:
             raise (_find_unknown(asked, read_spans[0]) or error) from None
@@ -254,7 +255,10 @@ def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
     tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
     columns = [name for table in tables for name, _ in table.columns]
     kinds = [token.token_type.name for token in words]
-    first = next((at for at, kind in enumerate(kinds) if kind in {"HAVING", "ORDER_BY"}), len(words))
+    sections = split_at(words, (0, len(words)), kinds={"HAVING", "ORDER_BY"})  # outside of parentheses
+    first = sections[0][1]
+    if "OVER" in kinds[first:]:
+        return None
     known = {ascii_lower(name) for name in columns} | {ascii_lower(token.text) for token in words[:first]}
     for at in range(first, len(words)):
         is_name = kinds[at] in {"VAR", "IDENTIFIER"} and asked.statement.value(words[at].text) is None

@@ -308,7 +308,7 @@ def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]
     end = find_closing(tokens, start)
     if kind_of(tokens, end) == "COMMA" or end > start + _LONGEST_GROUPINGS:
         return []
-    parts = [_read_keys(statement, tokens, part) for part in split_commas(tokens, (start + 1, end - 1))]
+    parts = [_read_keys(statement, tokens, span=part) for part in split_commas(tokens, (start + 1, end - 1))]
     match ascii_lower(token.text).split()[0]:
         case "rollup":
             return [tuple(key for part in parts[:last] for key in part) for last in range(len(parts), -1, -1)]
@@ -318,7 +318,7 @@ def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]
     return parts
 
 
-def _read_keys(statement: Statement, tokens: list[Token], span: Span) -> tuple[str, ...]:
+def _read_keys(statement: Statement, tokens: list[Token], *, span: Span) -> tuple[str, ...]:
     """Return the keys of a grouping, as they are written, with or without parentheses."""
     start, end = span
     if kind_of(tokens, start) == "L_PAREN" and find_closing(tokens, start) == end:
