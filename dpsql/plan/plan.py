@@ -267,7 +267,8 @@ class Plan(NotebookRepr):
         if option is not None and option.value != "auto":
             why = "the query names it"
         elif self.query.names is not None and self.spec.rows.known and self.query.domain is None:
-            why = "known names need no threshold, and their order has the least noise, at the least price"
+            needs = "a lower threshold" if self.spec.rows.evident else "no threshold"
+            why = f"known names need {needs}, and their order has the least noise, at the least price"
         elif sum(each.name in CHOSEN for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
         elif self.mechanism == "known_groups":

@@ -137,13 +137,24 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     )
     release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
     return replace(
-        plan,
+        _note_list(plan, terms),
         key=keys.key,
         release_key=release_key,
         similar_keys=(*keys.similar, release_key),
         named_keys=keys.named,
         earlier_key=keys.earlier,
     )
+
+
+def _note_list(plan: Plan, terms: Terms) -> Plan:
+    """Return the plan of a list that is cut with its note: it proposes what the whole budget of the policy buys."""
+    cut = plan.query.cut_list
+    if cut is None:
+        return plan
+    limit = terms.budget if terms.account is None else terms.account.budget
+    price, items = plan.price(plan.worst_case).refundable, plan.worst_items
+    note = cut.describe(lambda k: price * plan.items(k) <= limit.refundable * items)
+    return replace(plan, query=replace(plan.query, list_note=note))
 
 
 def _find_compared(query: PrivateQuery) -> frozenset[str]:

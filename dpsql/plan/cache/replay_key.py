@@ -92,7 +92,7 @@ class _Numbers(dict[int, int]):
 
 @dataclass(frozen=True, slots=True)
 class QuestionKeys:
-    """Keys of a question: its own, and those under which an answer to it may stand that other words got.
+    """Keys of a question: its own, and those under which an equivalent text may have stored it.
 
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
     under the `named` keys are of the same words with a mechanism of those that AUTO chooses among. `earlier` is the key

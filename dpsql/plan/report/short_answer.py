@@ -108,9 +108,16 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
         name = next(iter(names))
         is_column = isinstance(strip_casts(query.keys[0]), Column)  # the name of an expression may be any word
         is_noun = is_column and "::" not in name and "(" not in name  # nor that of a cast without AS
+        if is_noun and not _is_word(name):  # "10 ns" says nothing
+            return f'value of "{name}"', f'values of "{name}"'
         return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
     listed = " and ".join(names)
     return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
+
+
+def _is_word(name: str) -> bool:
+    """Say whether a name can stand in a sentence: in ASCII it has a vowel, and more than one letter."""
+    return not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
 
 
 def _find_variants(

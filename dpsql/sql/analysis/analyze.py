@@ -13,7 +13,7 @@ from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import ImpliedReading, read_implied
-from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, not_private
+from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, name_unit, not_private
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
@@ -93,7 +93,7 @@ def analyze(  # noqa: PLR0913 - what a session has
         failed = error
     if not standard.is_private and header is None:
         failed = _find_lasting(asked, failed, parser=parser, refused=refused)
-    raise failed
+    raise name_unit(failed, asked.statement, catalog=catalog)
 
 
 def _read_statement(

@@ -18,7 +18,7 @@ from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
 from dpsql.sql.lexer import Statement
 from dpsql.sql.syntax.computed_measures import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
-from dpsql.sql.syntax.standard_sql import ImpliedClause
+from dpsql.sql.syntax.standard_sql import ImpliedClause, describe_end
 
 __all__ = ["ImpliedReading", "check_implied", "read_implied"]
 
@@ -85,12 +85,12 @@ def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReadi
         return query
     if clause.around is not None and clause.may_be_all:
         raise refuse_computation(by.statement, clause, found=clause.around, query=query, catalog=by.catalog)
-    if clause.may_be_all:
-        may_have_clause = clause.is_alone and by.header is None
-        note = describe_cut(query, ListReading(clause.asked, by.max_k, may_have_clause), catalog=by.catalog)
-    else:
-        note = describe_released(query) if clause.computes else ""
-    return replace(query, list_note=note)
+    if clause.may_be_all and not clause.is_largest:
+        may_have_clause = not clause.beside and by.header is None
+        after = describe_end(by.statement, clause) if clause.is_inside else ""
+        reading = ListReading(clause.asked, by.max_k, may_have_clause, after)
+        return replace(query, cut_list=describe_cut(query, reading, catalog=by.catalog))
+    return replace(query, list_note=describe_released(query) if clause.computes and not clause.is_largest else "")
 
 
 def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
@@ -173,6 +173,7 @@ def _check_having(query: PrivateQuery) -> None:
 
 
 def _refuse_having(query: PrivateQuery) -> Unsupported:
-    hint = "Write HAVING ... >= 100 of the measure that ranks, or put this query into FROM and filter outside."
+    outside = f"filter the first ones: SELECT * FROM (... DESC LIMIT {query.clause.k}) AS t WHERE ..."  # noqa: S608 - a hint
+    hint = f"Write HAVING ... >= 100 of the measure that ranks, or {outside}"
     reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
     return Unsupported("having", reason, hint=hint, place=query.clause.place)

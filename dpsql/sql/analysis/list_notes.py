@@ -1,14 +1,15 @@
-"""Notes on rankings of which SQL means more: lists that are cut, and what is computed from released rows.
+"""Notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows.
 
-They depend on the text and the policy alone.
+They depend on the statement and the policy alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.dialects import write_name
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.list_notes import CutList
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery, count_groups
 from dpsql.sql.ir.types import Family
@@ -29,33 +30,38 @@ def has_all_groups(query: PrivateQuery) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """How a statement of standard SQL asks for a ranking: for so many groups, `asked`, None for all.
+    """How a statement of standard SQL asks for a ranking: `asked` is the number of groups that it wants, None for all.
 
     It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
-    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause.
+    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause. `after` is where the clause
+    belongs in a query inside parentheses, such as "after GROUP BY country"; "" for a query that is the statement.
     """
 
     asked: int | None
     max_k: int
     may_have_clause: bool = True
+    after: str = ""
 
 
-def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> str:
+def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
-    k, asked = query.clause.k or 0, reading.asked
+    k, asked, after = query.clause.k or 0, reading.asked, reading.after
     rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
-    hints = [f"{order}LIMIT {k} for these alone"] if (order := _write_order(query)) is not None else []
-    if reading.may_have_clause:
-        more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
-        where = "before ORDER BY" if query.order else "at the end of the query" if asked is None else "before LIMIT"
-        hints += [f"TOP {more} PRIVATE {where} for more"] if more > k else []
-        is_counted = len(query.keys) == 1 and query.releases_counts
-        public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
-        hints += [f"ALL PRIVATE WITH (domain = '{public}') there for all of {public}"] if public else []
-    found = f"the {k} {rank} of {of}"
-    *most, last = hints or [""]
-    return f"{found}; write {', '.join(most)}{' or ' if most else ''}{last}" if hints else found
+    order = _write_order(query)
+    found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")
+    if after:
+        is_at_end = not query.order and asked is None
+        found = replace(found, place=f"inside the parentheses{f', {after},' if is_at_end else ''} ")
+    if not reading.may_have_clause:
+        return found
+    where = " before ORDER BY" if query.order else " before LIMIT" if asked is not None else ""
+    where = where or ("" if after else " at the end of the query")
+    is_counted = len(query.keys) == 1 and query.releases_counts
+    public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
+    every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
+    more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
+    return replace(found, more=more, where=where, every=every)
 
 
 def _write_order(query: PrivateQuery) -> str | None:

@@ -27,7 +27,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, is_present
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import DOUBLE
+from dpsql.sql.ir.types import BOOLEAN, DOUBLE
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.unit_equality import join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
@@ -48,6 +48,7 @@ __all__ = [
     "set_columns",
 ]
 
+_LONGEST_QUOTED = 60  # characters of a condition in a hint
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
 
@@ -143,8 +144,22 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
         hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or {name} of another column."
         raise Refusal("aggregate", "The privacy unit is no amount to add up.", hint=hint, place=place)
     if not found.type.is_number:
+        hint = (
+            f"Write {name}(CAST(x AS DOUBLE)) of what is a number in another form, or COUNT(*) for the number of rows."
+        )
+        if found.type == BOOLEAN:
+            text = _find_text(reader, argument)
+            hint = f"Write COUNT(*) FILTER (WHERE {text}), or {name}(CAST({text} AS INTEGER))."
         raise Refusal("aggregate", f"{name} is for numbers, and this is {found.type}.", hint=hint, place=place)
     return found
+
+
+def _find_text(reader: Reader, node: Node) -> str:
+    """Return a condition as it is written, or another one where it is long or its end is not known."""
+    where = reader.place(node)
+    text = "" if where is None else where.fragment
+    is_whole = text.count("(") == text.count(")") and text.count("'") % 2 == 0
+    return text if is_whole and 0 < len(text) <= _LONGEST_QUOTED else "x > 2"
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:

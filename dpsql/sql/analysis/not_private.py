@@ -7,36 +7,53 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.clause import CLAUSE_HINT
+from dpsql.sql.syntax.select_blocks import find_blocks, groups_by_any
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 from dpsql.sql.syntax.token_scan import find_calls
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["add_clause_hint", "find_misspelt", "find_private_table", "not_private"]
+__all__ = ["add_clause_hint", "find_misspelt", "find_private_table", "name_unit", "not_private"]
 
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
-_AFTER_ROWS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
+_AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
+_CALLED = ("count", "sum", "avg", *sorted(FUNCTIONS))
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
 def not_private(
     statement: Statement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
-) -> Refusal:
+) -> Refusal | Unsupported:
     """Return the refusal of a statement that would show exact values of a private table.
 
     `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
     """
+    table, outer = find_private_table(tokens, catalog), _find_outermost(tokens)
+    unit, place = "" if table is None else table.privacy_unit or "", statement.place(statement.tokens[-1])
+    first = next(find_blocks(list(tokens)), None)
+    if unit and first is not None and not first.start and groups_by_any(list(tokens), first, names={ascii_lower(unit)}):
+        reason = f"Each group would be one {unit}, and what belongs to one is never released."
+        hint = _propose_total(statement, tokens, table=table)
+        return Refusal("not-private", reason, hint=hint, place=place)
     reason = "This query does not end in PRIVATE, and exact answers are not given."
     hint = _make_hint(statement, tokens, catalog=catalog)
-    if clause is not None and _is_inside(clause):
+    if _has_raw_rows(tokens, outer):
+        if (misspelt := _find_misspelt_call(list(tokens))) is not None:
+            word = tokens[misspelt].text
+            hint = f"{propose_name(word, _CALLED)}SHOW FUNCTIONS lists those that there are."
+            reason = "This function is not on the allow-list."
+            return Unsupported("function", reason, hint=hint, place=statement.place(tokens[misspelt]))
+        reason = "Rows are not released as they are: counts, sums and averages of many are."
+    if clause is not None and clause.is_inside:
         hint = f"{_propose_clause(clause)}."
-    return Refusal("not-private", reason, hint=hint, place=statement.place(statement.tokens[-1]))
+    return Refusal("not-private", reason, hint=hint, place=place)
 
 
 def add_clause_hint(
@@ -49,6 +66,16 @@ def add_clause_hint(
     hint = refused.hint or ""
     hint = hint if "PRIVATE" in hint else f"{hint} {_propose_clause(clause)}, too.".lstrip()
     return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
+
+
+def name_unit(refused: Refusal | Unsupported, statement: Statement, *, catalog: Catalog) -> Refusal | Unsupported:
+    """Return a refusal with the privacy unit in its hint, where that speaks of one."""
+    spoken, hint = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,", refused.hint or ""
+    table = find_private_table(statement.tokens, catalog) if spoken in hint else None
+    if table is None or table.privacy_unit is None:
+        return refused
+    hint = hint.replace(spoken, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
+    return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place)
 
 
 def find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozenset[str]:
@@ -64,16 +91,10 @@ def _propose_clause(clause: ImpliedClause) -> str:
     """Return where to write the clause that a statement lacks."""
     words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
     limit = [token.text.upper() for token in clause.tokens[clause.at : clause.at + 2]]
-    query = "the inner query" if _is_inside(clause) else "the query"
+    query = "the inner query" if clause.is_inside else "the query"
     if not clause.is_total and limit == ["LIMIT", str(clause.k)]:
         return f"Write {words} in place of LIMIT {clause.k} in {query}"
     return f"End {query} with {words}"
-
-
-def _is_inside(clause: ImpliedClause) -> bool:
-    """Say whether a SELECT is around the query that lacks a clause."""
-    kinds = [token.token_type.name for token in clause.tokens[: clause.at]]
-    return kinds.count("L_PAREN") > kinds.count("R_PAREN")
 
 
 def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
@@ -89,11 +110,28 @@ def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalo
     kinds = [token.token_type.name for token in outer]
     if "GROUP_BY" not in kinds and any(find_calls(list(tokens), (0, len(tokens)))):
         return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
-    if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
+    if _has_raw_rows(tokens, outer):
         return _propose_query(find_private_table(tokens, catalog), selected=tokens[1:])
     if kinds[-2:] == ["LIMIT", "NUMBER"]:
         return f"Write TOP {outer[-1].text} PRIVATE in place of {_read_ending(statement, outer[-2])}."
     return CLAUSE_HINT
+
+
+def _has_raw_rows(tokens: Sequence[Token], outer: Sequence[Token]) -> bool:
+    """Say whether a SELECT has neither groups nor an aggregate, so that its rows are those of its tables."""
+    kinds = [token.token_type.name for token in outer]
+    has_groups = "GROUP_BY" in kinds or "DISTINCT" in kinds[:2]
+    return not has_groups and not any(find_calls(list(tokens), (0, len(tokens))))
+
+
+def _find_misspelt_call(tokens: list[Token]) -> int | None:
+    """Return where a SELECT calls a function that is not there, with a name near to that of one that is."""
+    for at, token in enumerate(tokens[:-1]):
+        if token.token_type.name == "VAR" and tokens[at + 1].token_type.name == "L_PAREN":
+            word = ascii_lower(token.text)
+            if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
+                return at
+    return None
 
 
 def _read_ending(statement: Statement, limit: Token) -> str:

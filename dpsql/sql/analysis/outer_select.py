@@ -53,7 +53,7 @@ def wrap_query(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, pla
     scans = list(_all(outer, Scan))
     if any(scan.path not in {PATH, *public} for scan in scans):
         reason = "A SELECT over the answer of a private query may read no private table besides."
-        hint = "Ask about the table inside, where TOP k PRIVATE is, or in a statement of its own."
+        hint = "Ask about it in a statement of its own, and write what that answers into this one."
         raise Refusal("wrapping", reason, hint=hint, place=place)
     others = [scan for scan in scans if scan.path != PATH]
     if len(scans) != len(others) + 1:

@@ -35,7 +35,7 @@ from dpsql.sql.syntax.list_computations import Computation, find_computation
 from dpsql.sql.syntax.options import MAX_LISTED
 from dpsql.sql.syntax.private_spans import Parts, PrivateSpan, Slice
 from dpsql.sql.syntax.ranked_windows import RankedWindow, read_limit_of_rank
-from dpsql.sql.syntax.select_blocks import find_blocks
+from dpsql.sql.syntax.select_blocks import SET_OPERATIONS, find_blocks
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 from dpsql.sql.syntax.token_scan import find_calls, kind_of, spell
 
@@ -187,6 +187,8 @@ def refuse_computation(
     place = statement.place(clause.tokens[found.at])
     if found.window is None:
         reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
+        if found.is_filter:
+            reason = f"This is tested on the first {clause.k} groups alone, and others pass this test, too."
         return Refusal(
             "wrapping",
             reason,
@@ -208,7 +210,8 @@ def _hint_around(
         per = _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
         if per:
             return per
-    return f"End the inner query with LIMIT {clause.k}: {_write_limit(statement, clause)}"
+    end = "each inner query" if clause.beside else "the inner query"
+    return f"End {end} with LIMIT {clause.k}: {_write_limit(statement, clause)}"
 
 
 def _bound_total(total: Parts, query: PrivateQuery, *, catalog: Catalog) -> Parts:
@@ -331,18 +334,27 @@ def _quote(text: str) -> str:
 
 
 def _write_limit(statement: Statement, clause: ImpliedClause) -> str:
-    """Return the statement with LIMIT in its ranking, in the order of the measure that ranks."""
+    """Return the statement with LIMIT in its rankings, in the order of the measure that ranks."""
+    others = [each for each in clause.beside if each.around is not None and each.may_be_all]
+    return _edit(statement, [edit for each in (clause, *others) for edit in _limit(each)])
+
+
+def _limit(clause: ImpliedClause) -> list[Edit]:
+    """Return what a ranking has with LIMIT, in parentheses if it is a part of a set operation."""
     tokens, ranking = clause.tokens, clause.ranking
     if clause.limit is not None:
-        start, end = tokens[clause.limit].start, tokens[clause.limit].end + 1
-        return _edit(statement, [(start, end, (str(clause.k),))])
+        return [(tokens[clause.limit].start, tokens[clause.limit].end + 1, (str(clause.k),))]
     at = tokens[clause.at - 1].end + 1
     order: Parts = () if ranking is None or ranking.ranked is None else (" ORDER BY ", ranking.ranked, " DESC")
     if ranking is not None and ranking.order is not None:
-        return _edit(
-            statement, [(ranking.order.start, ranking.order.end, (*order[:0], *_lstrip(order), f" LIMIT {clause.k}"))]
-        )
-    return _edit(statement, [(at, at, (*order, f" LIMIT {clause.k}"))])
+        return [(ranking.order.start, ranking.order.end, (*_lstrip(order), f" LIMIT {clause.k}"))]
+    limit: Edit = (at, at, (*order, f" LIMIT {clause.k}"))
+    first = next(at for at, token in enumerate(tokens) if token.start == clause.select.start)
+    around = kind_of(list(tokens), first - 1), kind_of(list(tokens), clause.at)
+    if not ({*around} & SET_OPERATIONS or around[0] in {"ALL", "DISTINCT"}):
+        return [limit]
+    start = clause.select.start
+    return [(start, start, ("(",)), (at, at, (*limit[2], ")"))]
 
 
 def _lstrip(parts: Parts) -> Parts:

@@ -25,7 +25,7 @@ from dpsql.sql.analysis.private_statement import (
 )
 from dpsql.sql.analysis.ranked_statements import RankedSelect
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
-from dpsql.sql.ir.scope import propose_text
+from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
     EvaluatedQuery,
     PrivateQuery,
@@ -58,8 +58,11 @@ from dpsql.sql.syntax.standard_sql import (
     StandardSQL,
     add_clause,
 )
+from dpsql.sql.syntax.token_scan import split_at
 
 __all__ = ["read_surrounded"]
+
+_OF_ORDER = frozenset(["nulls", "first", "last"])
 
 
 def read_surrounded(
@@ -69,6 +72,7 @@ def read_surrounded(
     statement = asked.statement
     tokens, explained = list_select_tokens(statement, of_duckdb=True)
     spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
+    written = bool(spans)
     if spans:
         check_header(asked)
         found = [_read_span(asked, span, statement=statement) for span in spans]
@@ -117,6 +121,9 @@ def read_surrounded(
         )
     except (Refusal, Unsupported) as error:
         other = error
+        if error.code == "wrapping" and "where TOP k PRIVATE is" in (error.hint or "") and not written:
+            hint = "Ask about it in a statement of its own, and write what that answers into this one."
+            other = Refusal("wrapping", error.reason, hint=hint, place=error.place)
     else:  # it may name what is not there, of which dpsql says more than DuckDB
         return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
@@ -231,12 +238,39 @@ def _read_implied_span(
 
     def check(found: PrivateQuery | WrappedQuery) -> object:
         _check_windows(asked, read_spans[0], clause=clause)
-        return check_implied(found, read_spans[0].computed)
+        try:
+            return check_implied(found, read_spans[0].computed)
+        except (Refusal, Unsupported) as error:
+            raise (_find_unknown(asked, read_spans[0]) or error) from None
 
     reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
     query = read_implied(clause, read, by=reading)
     assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
     return replace(read_spans[0], query=query)
+
+
+def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
+    """Return the refusal of a name in ORDER BY or HAVING that is no column and stands nowhere before; None without."""
+    words = [] if found.computed is None else list(found.computed.words)
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = [name for table in tables for name, _ in table.columns]
+    kinds = [token.token_type.name for token in words]
+    sections = split_at(words, (0, len(words)), kinds={"HAVING", "ORDER_BY"})  # outside of parentheses
+    first = sections[0][1]
+    if "OVER" in kinds[first:]:
+        return None
+    known = {ascii_lower(name) for name in columns} | {ascii_lower(token.text) for token in words[:first]}
+    for at in range(first, len(words)):
+        is_name = kinds[at] in {"VAR", "IDENTIFIER"} and asked.statement.value(words[at].text) is None
+        is_alone = kinds[at + 1 : at + 2] != ["L_PAREN"] and kinds[at - 1] not in {"ALIAS", "DCOLON", "R_PAREN"}
+        if is_name and is_alone and ascii_lower(words[at].text) not in known | _OF_ORDER:
+            aliases = [each.name for each in found.query.outputs if each.key is not None]
+            aliases += [name for _, name in found.computed.items if name] if found.computed is not None else []
+            names = list(dict.fromkeys([*aliases, *columns]))
+            hint = list_names("The columns here are", names, wanted=words[at].text)
+            place = asked.statement.place(words[at])
+            return Refusal("unknown-column", "There is no such column here.", hint=hint, place=place)
+    return None
 
 
 def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClause | None = None) -> None:

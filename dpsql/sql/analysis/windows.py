@@ -95,7 +95,7 @@ def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expres
     type_, place = arguments[0].type if arguments else BOOLEAN, reader.place(node)
     if name in {"sum", "avg"} and len(arguments) == 1 and type_.family is Family.DOUBLE:
         hint = f"Cast it to DECIMAL, or compute {name}(x) with GROUP BY in a subquery."
-        raise Unsupported("window", f"{name} OVER adds DOUBLE up in no certain order.", hint=hint, place=place)
+        raise Unsupported("window", f"{name} OVER adds DOUBLE values in an undefined order.", hint=hint, place=place)
     if name == "sum" and len(arguments) == 1 and type_.is_number:
         return cast_sum(Window(name, arguments, (), (), sum_type(type_)), arguments[0])
     if name == "avg" and len(arguments) == 1 and type_.is_number:

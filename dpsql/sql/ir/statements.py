@@ -16,6 +16,7 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
+from dpsql.sql.ir.list_notes import CutList
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import DOUBLE, Type
@@ -295,9 +296,9 @@ class PrivateQuery:
     name. `reads_seconds` says that the text means another query a second later, because it calls now(). `names` of the
     keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is
     worked out from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts, and
-    `list_note` what SQL means beyond the groups that rank first. A query with `charged_values` counts units of these
-    values alone. With `reads_total` the number of units in any group is read with the groups, and with a `group_cut`
-    few of the groups below it.
+    `list_note` what SQL means beyond the groups that rank first; of a `cut_list` the plan writes it. A query with
+    `charged_values` counts units of these values alone. With `reads_total` the number of units in any group is read
+    with the groups, and with a `group_cut` few of the groups below it.
     """
 
     text: str
@@ -325,6 +326,7 @@ class PrivateQuery:
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     cut: str = field(default="", compare=False)
     list_note: str = field(default="", compare=False)
+    cut_list: CutList | None = field(default=None, repr=False, compare=False)
     charged_values: ChargedValues | None = None
     reads_total: bool = field(default=False, compare=False)
     group_cut: GroupCut | None = field(default=None, compare=False)

@@ -9,6 +9,7 @@ when DuckDB reserves it.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
@@ -21,6 +22,7 @@ from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
 from dpsql.sql.syntax.standard_calls import normalize_standard_calls
 from dpsql.sql.syntax.stated_bounds import STATED, normalize_stated_bounds
+from dpsql.sql.syntax.token_scan import Span, find_closing, kind_of, split_commas
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -124,6 +126,8 @@ _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping sets", "grouping", "grouping_id"])
+_LONGEST_GROUPINGS = 40  # tokens
+_MANY_GROUPINGS = 8  # of CUBE with three keys
 _MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
 _INSTEAD = {
     "mean": "Write AVG(x).",
@@ -285,11 +289,42 @@ def _no_zone(statement: Statement, token: Token) -> Unsupported:
 
 
 def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
-    hint = (
-        "Write a query for each grouping: one with GROUP BY a, b, one with GROUP BY a, and one without for the total."
-    )
+    found = _list_groupings(statement, token)
+    each = [f"one with GROUP BY {', '.join(keys)}" if keys else "one without for the total" for keys in found]
+    hint = "Write a query for each grouping, with GROUP BY and its keys, and one without for the total."
+    if each:
+        hint = f"Write a query for each grouping: {' and '.join(filter(None, [', '.join(each[:-1]), each[-1]]))}."
     reason = "ROLLUP, CUBE and GROUPING SETS are not supported in a private query."
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
+
+
+def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]:
+    """Return the keys of each grouping of ROLLUP, CUBE or GROUPING SETS; nothing where others are beside it."""
+    tokens = list(statement.tokens)
+    at = next((at for at, each in enumerate(tokens) if each.start == token.start), len(tokens))
+    start = next((each for each in range(at, min(at + 3, len(tokens))) if kind_of(tokens, each) == "L_PAREN"), None)
+    if start is None or kind_of(tokens, at - 1) != "GROUP_BY":
+        return []
+    end = find_closing(tokens, start)
+    if kind_of(tokens, end) == "COMMA" or end > start + _LONGEST_GROUPINGS:
+        return []
+    parts = [_read_keys(statement, tokens, span=part) for part in split_commas(tokens, (start + 1, end - 1))]
+    match ascii_lower(token.text).split()[0]:
+        case "rollup":
+            return [tuple(key for part in parts[:last] for key in part) for last in range(len(parts), -1, -1)]
+        case "cube":
+            chosen = [each for size in range(len(parts), -1, -1) for each in combinations(parts, size)]
+            return [tuple(key for part in each for key in part) for each in chosen if len(chosen) <= _MANY_GROUPINGS]
+    return parts
+
+
+def _read_keys(statement: Statement, tokens: list[Token], *, span: Span) -> tuple[str, ...]:
+    """Return the keys of a grouping, as they are written, with or without parentheses."""
+    start, end = span
+    if kind_of(tokens, start) == "L_PAREN" and find_closing(tokens, start) == end:
+        start, end = start + 1, end - 1
+    parts = split_commas(tokens, (start, end)) if end > start else []
+    return tuple(statement.text[tokens[first].start : tokens[last - 1].end + 1] for first, last in parts)
 
 
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
@@ -307,7 +342,9 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
         hint = "Write x = ANY (ARRAY['a', 'b']), x <> ALL (ARRAY['a', 'b']), or x IN ('a', 'b')."
         reason = "ANY and ALL compare with a list of values only, by = and <>."
         return Unsupported("construct", reason, hint=hint, place=statement.place(token))
-    hint = _INSTEAD.get(word, f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are.")
+    hint = _INSTEAD.get(
+        word, f"{propose_name(word, ('count', 'sum', 'avg', *FUNCTIONS))}SHOW FUNCTIONS lists those that there are."
+    )
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 

@@ -42,13 +42,15 @@ _COLUMN_AND_DESC = 5  # tokens from ORDER BY to the end of x.column DESC
 class Computation:
     """A computation from the rows of a ranking: it begins at tokens[at], in a SELECT around the ranking or beside it.
 
-    A `window` has itself here. `is_direct` says that FROM of that SELECT reads the ranking, and nothing else.
+    A `window` has itself here. `is_direct` says that FROM of that SELECT reads the ranking, and nothing else;
+    `is_filter` that WHERE tests a measure.
     """
 
     at: int
     block: SelectBlock | None = None
     window: Window | None = None
     is_direct: bool = False
+    is_filter: bool = False
 
 
 def find_computation(

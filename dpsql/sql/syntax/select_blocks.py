@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.item_alias import find_alias
+from dpsql.sql.syntax.token_scan import Span, kind_of, split_commas
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -17,6 +19,7 @@ __all__ = [
     "SelectBlock",
     "find_blocks",
     "find_cte_name",
+    "groups_by_any",
     "is_aggregate",
     "names_any",
     "skip_subqueries",
@@ -24,6 +27,7 @@ __all__ = [
 
 SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
+_AFTER_KEYS = _AFTER_GROUPS | {"HAVING", "WINDOW", "QUALIFY"}
 _CTE_HEAD = 3  # tokens before the SELECT of a CTE: its name, AS and a parenthesis
 
 
@@ -65,6 +69,33 @@ def find_cte_name(tokens: list[Token], block: SelectBlock) -> str:
 def names_any(tokens: list[Token], positions: Collection[int], *, names: Collection[str]) -> bool:
     """Say whether one of the tokens at these positions is one of the names, in lower case."""
     return any(ascii_lower(tokens[at].text) in names for at in positions)
+
+
+def groups_by_any(tokens: list[Token], block: SelectBlock, *, names: Collection[str]) -> bool:
+    """Say whether a group key of a SELECT is one of these columns itself, by its name, position or alias, or by ALL."""
+    kinds = {at: tokens[at].token_type.name for at in block.own}
+    start = next((at for at in block.own if kinds[at] == "GROUP_BY"), None)
+    end = next((at for at in block.own if kinds[at] == "FROM" and at - 1 in kinds), block.end)
+    is_distinct = kinds.get(block.start + 1) == "DISTINCT"
+    items = split_commas(tokens, (block.start + 1 + is_distinct, end))
+    if start is None:
+        return is_distinct and any(_is_column(tokens, item, names=names) for item in items)
+    stop = next((at for at in block.own if at > start and kinds[at] in _AFTER_KEYS), block.end)
+    keys = split_commas(tokens, (start + 1, stop))
+    words = {ascii_lower(tokens[first].text) for first, last in keys if last == first + 1}
+    chosen = [
+        item
+        for number, item in enumerate(items, 1)
+        if words & {"all", str(number)} or (find_alias(tokens, item) and ascii_lower(tokens[item[1] - 1].text) in words)
+    ]
+    return any(_is_column(tokens, span, names=names) for span in (*keys, *chosen))
+
+
+def _is_column(tokens: list[Token], span: Span, *, names: Collection[str]) -> bool:
+    alias = find_alias(tokens, span)
+    end = span[1] if alias is None else alias - (kind_of(tokens, alias - 1) == "ALIAS")
+    is_bare = all(kind_of(tokens, at) == "DOT" for at in range(span[0] + 1, end, 2))
+    return end > span[0] and is_bare and ascii_lower(tokens[end - 1].text) in names
 
 
 def skip_subqueries(tokens: list[Token], block: SelectBlock) -> Iterator[int]:

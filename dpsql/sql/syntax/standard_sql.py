@@ -20,12 +20,14 @@ from dpsql.sql.lexer import Statement
 from dpsql.sql.syntax.computed_measures import Ranking, read_ranking
 from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.list_computations import Computation, find_computation
+from dpsql.sql.syntax.list_filters import find_filter
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
 from dpsql.sql.syntax.select_blocks import (
     SelectBlock,
     find_blocks,
     find_cte_name,
+    groups_by_any,
     is_aggregate,
     names_any,
     skip_subqueries,
@@ -40,12 +42,16 @@ __all__ = [
     "PrivateNames",
     "StandardSQL",
     "add_clause",
+    "describe_end",
     "find_ending",
     "find_implied_clauses",
 ]
 
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _AFTER_ROWS = frozenset(["GROUP_BY", "HAVING", "WINDOW", "QUALIFY", *_AFTER_GROUPS])
+_SECTIONS = frozenset(["FROM", "WHERE", "GROUP_BY", "HAVING"])
+_TWO = 2  # SELECTs: a ranking, and the one around it
+_LONGEST_QUOTED = 60  # characters of a statement in a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class ImpliedClause:
     LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant; `asked` is what it asks
     for, None without one. `select` is the token that the private query begins with. `around` is what a SELECT around it
     computes that its first groups do not decide, and `computes` says that one computes anything of its rows. The
-    `ranking` has its columns, and `is_alone` says that no other query of the statement is private.
+    `ranking` has its columns.
     """
 
     tokens: tuple[Token, ...]
@@ -93,7 +99,14 @@ class ImpliedClause:
     computes: bool = False
     ranking: Ranking | None = None
     limit: int | None = None  # position of what LIMIT says
-    is_alone: bool = True
+    beside: tuple[ImpliedClause, ...] = ()  # those of the other private queries of the statement
+    is_largest: bool = False  # the statement is SELECT MAX(measure that ranks) FROM it
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a SELECT is around the query that lacks a clause."""
+        kinds = [token.token_type.name for token in self.tokens[: self.at]]
+        return kinds.count("L_PAREN") > kinds.count("R_PAREN")
 
 
 def find_implied_clauses(
@@ -127,8 +140,10 @@ def find_implied_clauses(
         clause = _describe(tokens, block, asked=asked, default_k=default_k)
         if len(blocks) > 1 and not clause.is_total:
             clause = _describe_around(statement, clause, block=block, blocks=blocks)
-        clauses.append(clause if len(found) == 1 else replace(clause, is_alone=False))
-    return clauses
+        clauses.append(clause)
+    if len(clauses) == 1:
+        return clauses
+    return [replace(each, beside=tuple(other for other in clauses if other is not each)) for each in clauses]
 
 
 def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
@@ -144,6 +159,18 @@ def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
     return [ImpliedClause(tuple(tokens), tokens[0], end, is_total=False, k=k, may_be_all=False)]
 
 
+def describe_end(statement: Statement, clause: ImpliedClause) -> str:
+    """Return where the clause of a query inside parentheses belongs, by the words that it follows."""
+    tokens, end, depth = clause.tokens, clause.at, 0
+    for start in range(end - 1, -1, -1):
+        kind = tokens[start].token_type.name
+        depth += (kind == "R_PAREN") - (kind == "L_PAREN")
+        if not depth and kind in _SECTIONS:
+            text = " ".join(statement.text[tokens[start].start : tokens[end - 1].end + 1].split())
+            return f"after {text}" if len(text) <= _LONGEST_QUOTED else "at their end"
+    return "at their end"
+
+
 def _describe_around(
     statement: Statement, clause: ImpliedClause, *, block: SelectBlock, blocks: list[SelectBlock]
 ) -> ImpliedClause:
@@ -151,8 +178,12 @@ def _describe_around(
     tokens = list(clause.tokens)
     ranking = read_ranking(statement, tokens[block.start : block.end])
     around = find_computation(tokens, block, blocks=blocks, k=clause.k, ranking=ranking)
-    computes = around is not None or find_computation(tokens, block, blocks=blocks, k=clause.k) is not None
-    return replace(clause, around=around, computes=computes, ranking=ranking)
+    if around is None and (at := find_filter(tokens, block, blocks=blocks, ranking=ranking)) is not None:
+        around = Computation(at, is_filter=True)
+    found = find_computation(tokens, block, blocks=blocks, k=clause.k)
+    is_largest = around is None and found is not None and len(blocks) == _TWO and is_aggregate(tokens, found.at)
+    computes = found is not None or around is not None
+    return replace(clause, around=around, computes=computes, ranking=ranking, is_largest=is_largest)
 
 
 def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
@@ -194,7 +225,7 @@ def _is_aggregate_of_many(tokens: list[Token], block: SelectBlock, *, units: fro
     if grouped:
         last = next((at for at in block.own if at > grouped[0] and kinds[at] in {"HAVING", *_AFTER_GROUPS}), block.end)
         keys = [at for at in block.own if grouped[0] < at < last]
-        return not names_any(tokens, keys, names=units)
+        return not (names_any(tokens, keys, names=units) or groups_by_any(tokens, block, names=units))
     if kinds.get(block.start + 1) == "DISTINCT":
         chosen = [at for at in block.own if at < next((at for at in block.own if kinds[at] == "FROM"), block.end)]
         return not names_any(tokens, chosen, names=units)

@@ -64,6 +64,13 @@ def test_a_key_is_called_by_what_its_name_identifies(name: str, noun: str) -> No
     assert answer.explanation.startswith(f"No {noun} stood out.")
 
 
+@pytest.mark.parametrize("name", ["n", "x", "dt", "h1"])
+def test_a_key_whose_name_is_no_word_is_called_a_value_of_it(name: str) -> None:
+    answer = session_over({"a": 9000, "b": 8000, "c": 3}).sql(NAMES.replace("page", name))
+    lead = f'Only 2 of 10 values of "{name}" stood out. At this price a value of "{name}" needs about '
+    assert answer.explanation.startswith(lead)
+
+
 def test_a_key_that_only_a_cast_names_is_called_a_value() -> None:
     answer = session_over(FLAT).sql("SELECT article::VARCHAR FROM reads GROUP BY 1 TOP 10 PRIVATE")
     assert answer.explanation.startswith("No value of article::VARCHAR stood out.")

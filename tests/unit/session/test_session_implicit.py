@@ -354,7 +354,94 @@ def test_a_refusal_of_what_the_first_groups_would_answer_says_what_to_write() ->
         session.sql(f"{COUNTS} HAVING n < 100")
     assert "HAVING ... >= 100" in refused.value.hint
     assert session.sql(f"{COUNTS} HAVING n >= 100").receipt.read_as
-    assert session.sql(f"SELECT * FROM ({COUNTS}) AS x WHERE n < 100").receipt.read_as
+    with pytest.raises(Error) as refused:
+        session.sql(f"SELECT * FROM ({COUNTS}) AS x WHERE n < 100")
+    assert session.sql(refused.value.hint.partition(": ")[2]).receipt.read_as == "TOP 5 PRIVATE"
+
+
+MISSPELT = {
+    "SELECT product, COUNT(*) AS readers FROM orders GROUP BY product ORDER BY reeders DESC LIMIT 3": "readers",
+    "SELECT product, COUNT(*) AS readers FROM orders GROUP BY product HAVING reeders > 5": "readers",
+    "SELECT product, COUNT(*) * 2 AS readers FROM orders GROUP BY 1 ORDER BY reeders DESC LIMIT 3": "readers",
+    "SELECT product, COUNT(*) AS n FROM orders o GROUP BY 1 ORDER BY o.prodict DESC NULLS LAST LIMIT 3": "product",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY 1 HAVING nn > 5": "",
+}
+
+
+@pytest.mark.parametrize("sql", MISSPELT)
+def test_a_misspelt_name_in_order_by_or_having_is_called_so(sql: str) -> None:
+    with pytest.raises(Error) as refused:
+        session_over().sql(sql)
+    assert refused.value.code == "unknown-column"
+    assert (f"Did you mean {MISSPELT[sql]}?" in refused.value.hint) == bool(MISSPELT[sql])
+    assert ("readers" if "readers" in sql else " n,") in refused.value.hint
+
+
+OF_ONE_UNIT = [
+    "SELECT user_id, COUNT(*) FROM orders GROUP BY user_id ORDER BY 2 DESC LIMIT 5",
+    "SELECT o.user_id, product, COUNT(*) FROM orders o WHERE amount > 0 GROUP BY product, o.user_id",
+    "SELECT user_id AS u, COUNT(*) FROM orders GROUP BY u LIMIT 5",
+    "SELECT user_id, COUNT(*) FROM orders GROUP BY 1 LIMIT 5",
+    "SELECT user_id, COUNT(*) FROM orders GROUP BY ALL LIMIT 5",
+    "SELECT DISTINCT user_id FROM orders",
+]
+
+
+@pytest.mark.parametrize("sql", OF_ONE_UNIT)
+@pytest.mark.parametrize("implicit", [True, False])
+def test_groups_of_one_unit_are_refused_with_the_reason_and_a_total(sql: str, implicit: bool) -> None:
+    session = session_over(implicit=implicit)
+    with pytest.raises(Error) as refused:
+        session.sql(sql)
+    assert "Each group would be one user_id" in refused.value.reason
+    assert len(session.sql(refused.value.hint.partition(": ")[2])) == 1
+
+
+def test_what_is_computed_from_the_unit_is_a_key() -> None:
+    for key in ("1", "half", "ALL"):
+        sql = f"SELECT user_id % 2 AS half, COUNT(*) AS n FROM orders GROUP BY {key} LIMIT 2"
+        assert session_over().sql(sql).receipt.read_as == "TOP 2 PRIVATE"
+
+
+def test_rows_as_they_are_are_refused_with_the_reason() -> None:
+    for sql in ("SELECT * FROM orders", "SELECT product, amount FROM orders LIMIT 10", "SELECT amount FROM orders"):
+        session = session_over()
+        with pytest.raises(Error) as refused:
+            session.sql(sql)
+        assert "Rows are not released as they are" in refused.value.reason
+        assert len(session.sql(refused.value.hint.partition(": ")[2]))
+
+
+SAID = {
+    "SELECT CUONT(*) FROM orders": "Did you mean count?",
+    "SELECT product, CUONT(*) FROM orders GROUP BY product": "Did you mean count?",
+    "SELECT SUMM(amount) FROM orders": "Did you mean sum?",
+    "SELECT MEDIAN(amount) FROM orders": "Write COUNT(DISTINCT user_id), or COUNT(*), SUM or AVG.",
+    "SELECT product, amount, COUNT(*) FROM orders GROUP BY ROLLUP (product, amount)": (
+        "one with GROUP BY product, amount, one with GROUP BY product and one without for the total."
+    ),
+    "SELECT product, amount, COUNT(*) FROM orders GROUP BY CUBE (product, amount)": (
+        "one with GROUP BY product, amount, one with GROUP BY product, one with GROUP BY amount and one without"
+    ),
+    "SELECT product, amount, COUNT(*) FROM orders GROUP BY GROUPING SETS ((amount), (product, amount))": (
+        "each grouping: one with GROUP BY amount and one with GROUP BY product, amount."
+    ),
+    "SELECT product, COUNT(*) FROM orders GROUP BY product WITH ROLLUP": "with GROUP BY and its keys",
+    "SELECT COUNT(*) FROM orders WHERE amount > (SELECT AVG(amount) FROM orders)": "in a statement of its own, and",
+    "SELECT SUM(amount > 2) FROM orders": (
+        "Write COUNT(*) FILTER (WHERE amount > 2), or SUM(CAST(amount > 2 AS INTEGER))."
+    ),
+    "SELECT AVG(2 < length(product)) FROM orders": "COUNT(*) FILTER (WHERE x > 2), or AVG(CAST(x > 2 AS INTEGER)).",
+    "SELECT SUM(product) FROM orders": "Write SUM(CAST(x AS DOUBLE))",
+}
+
+
+@pytest.mark.parametrize("sql", SAID)
+def test_a_hint_speaks_of_the_statement(sql: str) -> None:
+    with pytest.raises(Error) as refused:
+        session_over().sql(sql)
+    assert SAID[sql] in refused.value.hint
+    assert "TOP k PRIVATE" not in refused.value.hint
 
 
 def test_one_statement_may_be_read_otherwise_than_the_session() -> None:

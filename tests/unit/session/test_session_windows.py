@@ -357,8 +357,8 @@ CUT = {
     ),
     f"{COUNTED} {BY_COUNTRY} ORDER BY country": (
         "the 3 most frequent of all groups; write ORDER BY n DESC LIMIT 3 for these alone, "
-        f"{MORE} before ORDER BY for more or ALL PRIVATE WITH (domain = 'countries.country') there for all of "
-        "countries.country"
+        f"{MORE} before ORDER BY for more or ALL PRIVATE WITH (domain = 'countries.country') before ORDER BY for all "
+        "of countries.country"
     ),
     f"SELECT * FROM {LIST} AS x WHERE country = 'c14'": THE_FIRST,
     f"SELECT country FROM countries WHERE country IN (SELECT country {BY_COUNTRY})": THE_FIRST,
@@ -386,6 +386,97 @@ def test_a_list_that_is_cut_says_so_and_how_to_have_more(text: str) -> None:
     if "domain" in answer.note and "ORDER BY" in text:
         clause = "ALL PRIVATE WITH (domain = 'countries.country')"
         assert len(session.sql(text.replace(" ORDER BY", f" {clause} ORDER BY"))) == 4
+
+
+INSIDE = {
+    f"SELECT * FROM {LIST} AS x WHERE n > 9 ORDER BY n": ", after GROUP BY country,",
+    f"WITH x AS {LIST} SELECT * FROM x ORDER BY n": ", after GROUP BY country,",
+    f"WITH x(c, m) AS {LIST} SELECT * FROM x ORDER BY m": ", after GROUP BY country,",
+    f"SELECT * FROM ({COUNTED} {BY_COUNTRY} HAVING COUNT(*) > 5) AS x": ", after HAVING COUNT(*) > 5,",
+    "SELECT * FROM (SELECT DISTINCT country FROM reads WHERE age IN (20, 21)) AS x": ", after WHERE age IN (20, 21),",
+    f"SELECT * FROM ({COUNTED} {BY_COUNTRY} ORDER BY country) AS x": "",
+}
+
+
+@pytest.mark.parametrize("text", INSIDE)
+def test_the_note_of_a_list_inside_says_where_the_words_belong(text: str) -> None:
+    note = open_session().sql(text).receipt.list_note
+    place = INSIDE[text].removeprefix(", after ").removesuffix(",")
+    proposed = note.partition(f"write inside the parentheses{INSIDE[text]} ")[2]
+    where = place or " ORDER BY country"
+    alone = re.search(r"(?:ORDER BY n DESC )?LIMIT 3", proposed)[0]  # type: ignore[index]
+    for words in (alone, MORE):
+        ordered = " ORDER BY country" if not place and words == MORE else ""
+        pasted = text.replace(where, f"{where if place else ''} {words}{ordered}", 1)
+        answer = open_session().sql(pasted)
+        assert len(answer)
+        assert "most frequent" not in answer.receipt.list_note
+
+
+def test_the_largest_value_of_what_ranks_needs_no_other_groups() -> None:
+    for text in (f"SELECT MAX(n) FROM {LIST} AS x", f"WITH x AS {LIST} SELECT MAX(n) AS m FROM x"):
+        answer = open_session().sql(text)
+        assert answer.receipt.list_note == ""
+        assert_rows_are_among(answer.fetchall(), run_plainly(text))
+    ranked = f"SELECT n, RANK() OVER (ORDER BY n DESC) AS r FROM {LIST} AS x"
+    assert THE_FIRST in open_session().sql(ranked).receipt.list_note
+
+
+SMALL = [
+    "n < 100",
+    "n <= 5",
+    "100 > n",
+    "n = 5",
+    "n <> 5",
+    "n BETWEEN 5 AND 9",
+    "NOT n > 100",
+    "n > 100 OR country = 'c14'",
+    "(x.n < 100) AND country <> 'c00'",
+    "n % 2 = 0",
+    "n > 2 AND n < 100",
+    "n IN (1, 2)",
+]
+
+
+@pytest.mark.parametrize("test", SMALL)
+def test_a_test_that_other_groups_pass_is_refused_around_a_list(test: str) -> None:
+    for text in (f"SELECT * FROM {LIST} AS x WHERE {test}", f"WITH x AS {LIST} SELECT * FROM x WHERE {test}"):
+        refused, pasted, answer = paste(open_session(), text)
+        assert "others pass this test, too" in refused.reason
+        assert "LIMIT 3" in pasted
+        assert answer.receipt.read_as == "TOP 3 PRIVATE"
+
+
+def test_a_statement_to_paste_has_a_limit_in_each_ranking() -> None:
+    some = [f"SELECT article FROM reads WHERE country = 'c0{at}' GROUP BY article" for at in (0, 1)]
+    for text in (
+        f"SELECT x.article FROM ({some[0]}) AS x WHERE x.article NOT IN ({some[1]})",
+        f"SELECT x.article FROM ({some[0]} LIMIT 2) AS x WHERE x.article NOT IN ({some[1]} LIMIT 50)",
+        f"{some[0]} EXCEPT {some[1]}",
+        f"({some[0]}) INTERSECT ({some[1]}) ORDER BY 1",
+    ):
+        _, pasted, answer = paste(open_session(), text)
+        assert pasted.count("LIMIT") == len(answer.receipt.parts) == 2
+
+
+def test_a_measure_under_another_name_is_tested_alike() -> None:
+    for text in (
+        f"SELECT * FROM {LIST} AS x(a, b) WHERE b < 100",
+        f"SELECT * FROM (SELECT country, -COUNT(*) AS n {BY_COUNTRY}) AS x WHERE n > -100",
+        f"SELECT * FROM (SELECT country, COUNT(*) AS n, AVG(dwell) AS m {BY_COUNTRY}) AS x WHERE m > 5",
+        f"SELECT * FROM (SELECT * FROM {LIST} AS x) AS y WHERE y.n < 100",
+    ):
+        assert "others pass this test, too" in paste(open_session(), text)[0].reason
+
+
+LARGE = ["n > 9", "x.n >= 9", "9 < n", "(n > 9) AND n IS NOT NULL", "country = 'c00'"]
+
+
+@pytest.mark.parametrize("test", LARGE)
+def test_a_test_for_large_values_or_keys_is_answered(test: str) -> None:
+    assert THE_FIRST in open_session().sql(f"SELECT * FROM {LIST} AS x WHERE {test}").receipt.list_note
+    computed = f"(SELECT country, COUNT(*) * 2 AS n {BY_COUNTRY})"
+    assert THE_FIRST in open_session().sql(f"SELECT * FROM {computed} AS x WHERE {test}").receipt.list_note
 
 
 UNCUT = [
@@ -421,6 +512,18 @@ def test_the_most_that_a_note_proposes_is_within_the_policy() -> None:
         "TOP 12 PRIVATE before ORDER BY for more"
         in session.sql("SELECT age, COUNT(*) AS n FROM reads GROUP BY age ORDER BY age").note
     )
+
+
+@pytest.mark.parametrize(("items", "more"), [(80, "TOP 30"), (24, "TOP 12"), (8, "TOP 4"), (7, "")])
+def test_no_more_groups_are_proposed_than_the_budget_buys(items: int, more: str) -> None:
+    limits = dpsql.Limits(max_epsilon=100, max_delta="4e-3", default_k=3)
+    policy = dpsql.Policy(dpsql.Budget(100, "1e-2", items=items, queries=3), TABLES, limits=limits)  # type: ignore[arg-type]
+    text = "SELECT age, COUNT(*) AS n FROM reads GROUP BY age"
+    open_one = lambda: dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:", implicit=True)  # noqa: E731 - short
+    note = open_one().sql(text).receipt.list_note
+    assert ("for more" in note) == bool(more)
+    assert f"{more} PRIVATE at the end of the query for more" in note if more else note.endswith("for these alone")
+    assert open_one().sql(f"{text} {more} PRIVATE").receipt.answered if more else True
 
 
 def test_the_note_stands_beside_the_answer_everywhere() -> None:
