@@ -95,7 +95,8 @@ def _is_total(tokens: list[Token], span: Span) -> bool:
         counts = list(find_calls(tokens, (start + 2, end)))
         first = counts[0] if counts and counts[0].start == start + 2 else None
         is_plain = first is not None and kind_of(tokens, first.end) == "FROM" and "WHERE" not in kinds
-        return is_plain and kinds.count("L_PAREN") == _PARENTHESES and is_word(tokens, start + 2, words={"count"})
+        parentheses = _PARENTHESES + ("FARROW" in kinds)  # of bounds of the count
+        return is_plain and kinds.count("L_PAREN") == parentheses and is_word(tokens, start + 2, words={"count"})
     if not is_word(tokens, start, words={"sum"}) or kind_of(tokens, start + 1) != "L_PAREN":
         return False
     close = find_closing(tokens, start + 1)
