@@ -16,7 +16,7 @@ FROM (SELECT user_id, COUNT(*) AS areas FROM visits GROUP BY user_id) AS visitor
 GROUP BY seen ORDER BY seen;
 
 -- share: how many of the visitors need support
-SELECT ROUND(100 * needing / visitors, 1) AS percent, needing, visitors
+SELECT ROUND(100.0 * needing / visitors, 1) AS percent, needing, visitors
 FROM (SELECT COUNT(DISTINCT user_id) FILTER (WHERE area = '/support') AS needing,
              COUNT(DISTINCT user_id) AS visitors FROM visits) AS totals;
 
