@@ -126,8 +126,9 @@ class RankedSelect:
         """Return the statement with private totals in place of windows."""
         ending = " PRIVATE)" if self.clause is None else ")"
         edits: list[Edit] = [
-            (each.first.start, each.last.end + 1, ("(", *_bound_total(each.total, query, catalog=self.catalog), ending))
+            (each.first.start, each.last.end + 1, _divide_by(self.statement, total, ending=ending))
             for each in found
+            for total in [_bound_total(each.total, query, catalog=self.catalog)]
         ]
         order, ranked = self.computed.order, self.computed.ranked
         if order is not None and ranked is not None:
@@ -232,6 +233,11 @@ def _bound_total(total: Parts, query: PrivateQuery, *, catalog: Catalog) -> Part
     return tuple(found)
 
 
+def _divide_by(statement: Statement, total: Parts, *, ending: str = ")") -> Parts:
+    """Return a private total in parentheses; for PostgreSQL a fraction, as its SUM of whole numbers is."""
+    return ("(1.0 * (", *total, ending, ")") if statement.postgres else ("(", *total, ending)
+
+
 def _write_shares_around(
     statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
@@ -246,7 +252,7 @@ def _write_shares_around(
             return ""
         total = ranking.totals.get(ascii_lower(tokens[window.arguments[0][1] - 1].text), ())
         total = _bound_total(total, query, catalog=catalog)
-        edit: Edit = (tokens[window.start].start, tokens[window.end - 1].end + 1, ("(", *total, ")"))
+        edit: Edit = (tokens[window.start].start, tokens[window.end - 1].end + 1, _divide_by(statement, total))
         return _edit(statement, [edit]) if total else ""
     words = [token.token_type.name for token in tokens[block.start : found.at]]
     calls = list(find_calls(tokens, (found.at, found.at + 1)))
@@ -259,7 +265,8 @@ def _write_shares_around(
         return ""
     named = next((at for at in block.own if kind_of(tokens, at) == "FROM"), block.end)
     if named == calls[0].end:
-        return _edit(statement, [(tokens[block.start].start, end, total)])
+        inside = _divide_by(statement, total) if statement.postgres else total
+        return _edit(statement, [(tokens[block.start].start, end, inside)])
     alias = Slice(tokens[calls[0].end].start, tokens[named - 1].end + 1, ())
     first = total[0] if isinstance(total[0], str) else ""
     if first != "SELECT " or kind_of(tokens, calls[0].end) not in {"ALIAS", "VAR", "IDENTIFIER"}:
