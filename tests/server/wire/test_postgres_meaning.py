@@ -158,7 +158,7 @@ def test_parameters_mean_the_same(condition: str, values: list[object], table: s
         assert abs(found - wanted) < (NOISE if table == "visits" else 1)
 
 
-TOP = "(SELECT t, i, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 20)"
+TOP = "(SELECT t, i, COUNT(DISTINCT user_id) AS n FROM visits GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 10)"
 
 
 @pytest.mark.parametrize(
