@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 import weakref
@@ -82,7 +83,7 @@ class DuckDBEngine:
         self._watch = threading.Lock()  # asking for the progress of a statement must not wait for its end
         self._patterns = threading.Lock()  # nor does who tries a regular expression
         self._bare: duckdb.DuckDBPyConnection | None = None
-        self._release = weakref.finalize(self, holds.close)
+        self._release = weakref.finalize(self, _close, holds, os.getpid())
 
     @classmethod
     def open(
@@ -260,6 +261,17 @@ class DuckDBEngine:
     def _require_open(self) -> None:
         if not self._release.alive:
             raise engine_closed()
+
+
+_OF_PARENT = list[ExitStack]()
+
+
+def _close(holds: ExitStack, process: int) -> None:
+    """Let go of what an engine holds; in a fork keep it, since DuckDB would wait for threads of its parent."""
+    if os.getpid() == process:
+        holds.close()
+    else:
+        _OF_PARENT.append(holds)
 
 
 def _fetch(connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table]) -> None:

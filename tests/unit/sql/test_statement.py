@@ -447,7 +447,7 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE LIMIT 3 OFFSET 2": "TOP k",
     "SELECT article, MAX(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
     "SELECT article, SUM(user_id) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
-    "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "one column of numbers",
+    "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(x AS DOUBLE))",
     "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "in an outer SELECT",
     "SELECT article, AVG(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
     "SELECT article, COUNT(DISTINCT country) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
