@@ -122,6 +122,10 @@ FOLLOW: list[tuple[str, Follow]] = [
         r"Write LIMIT after TOP k PRIVATE",
         lambda text, *_: re.sub(r"(LIMIT \d+) (TOP \d+ PRIVATE)", r"\2 \1", text),
     ),
+    (
+        r"Write (COUNT\(DISTINCT \w+\)), or COUNT\(\*\), SUM or AVG",
+        lambda text, error, found: swap_call(text, error, found[1]),
+    ),
     (r"Write (COUNT\(DISTINCT \w+\))[.,]", lambda text, _, found: swap_counted(text, found[1])),
     (
         r"Write (TOP \S+ PRIVATE PER \w+ WITH \(partitions = \['first', 'second'\]\))",
