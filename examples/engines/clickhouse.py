@@ -23,7 +23,10 @@ FORMS |= {f"{sign} DOUBLE": f"({RANK} {sign} {RANK.replace('{0}', '{1}')})" for 
 FORMS |= {f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"}
 FORMS |= {f"{sign} INTEGER INTEGER": FIT.format(f"toInt128({{0}}) {sign} toInt128({{1}})") for sign in "+-*"}
 FORMS |= {"neg INTEGER": FIT.format("-toInt128({0})"), "abs INTEGER": FIT.format("abs(toInt128({0}))")}
-FORMS |= {"sum INTEGER": "toDecimal128(sum(toInt128({0})), 0)", "cast DECIMAL INTEGER": FIT.format("toInt128(round({0}))")}
+FORMS |= {
+    "sum INTEGER": "toDecimal128(sum(toInt128({0})), 0)",
+    "cast DECIMAL INTEGER": FIT.format("toInt128(round({0}))"),
+}
 FORMS |= {"cast INTEGER INTEGER": FIT.format("{0}"), "cast DOUBLE INTEGER": FIT.format("roundBankers({0})")}
 FORMS |= {f"{of} {kind}": form for of in ("column", "literal") for kind, form in [("DATE", DAY), ("TIMESTAMP", MOMENT)]}
 FORMS |= {"cast DATE TIMESTAMP": MOMENT, "cast TIMESTAMP DATE": DAY, "cast INTEGER DOUBLE": "toFloat64({0})"}
