@@ -65,7 +65,6 @@ SNOWFLAKE = Dialect(
             "suffix TEXT TEXT": "ENDSWITH({0}, {1})",
             "contains TEXT TEXT": "CONTAINS({0}, {1})",
             "like TEXT TEXT": "({0} LIKE {1})",
-            "like_escape TEXT TEXT TEXT": "({0} LIKE {1} ESCAPE {2})",
             **list_dates("@({0})", names=_PARTS, part="date_part"),
             **list_dates("@({0})", names=["hour", "minute", "second"], part="date_part"),
             "date_part.dow": "MOD(DAYOFWEEKISO({0}), 7)",

@@ -15,6 +15,7 @@ RANK = f"bitXor({BITS}, bitAnd(bitShiftRight({BITS}, 63), {2**63 - 1}))"  # of a
 UNSURE = "EXISTS (SELECT 1 FROM {1} WHERE c1 IS NULL) OR ({0} IS NULL AND EXISTS (SELECT 1 FROM {1}))"
 AMONG = f"multiIf({{0}} IN {{1}}, true, {UNSURE}, NULL, false)"  # ClickHouse takes NULL in IN for a value
 FIT = "accurateCastOrNull({}, '{{type}}')"  # whole numbers would wrap: they are computed in wider ones, then fitted
+WHOLE = {"DECIMAL": "toInt128(round({0}))", "DOUBLE": "roundBankers({0})"}
 PARTS = {"year": "toYear", "month": "toMonth", "day": "toDayOfMonth", "isodow": "toDayOfWeek", "quarter": "toQuarter"}
 STARTS = {"year": "makeDate32(toYear({0}), 1, 1)", "month": "makeDate32(toYear({0}), toMonth({0}), 1)", "day": DAY}
 
@@ -23,11 +24,8 @@ FORMS |= {f"{sign} DOUBLE": f"({RANK} {sign} {RANK.replace('{0}', '{1}')})" for 
 FORMS |= {f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"}
 FORMS |= {f"{sign} INTEGER INTEGER": FIT.format(f"toInt128({{0}}) {sign} toInt128({{1}})") for sign in "+-*"}
 FORMS |= {"neg INTEGER": FIT.format("-toInt128({0})"), "abs INTEGER": FIT.format("abs(toInt128({0}))")}
-FORMS |= {
-    "sum INTEGER": "toDecimal128(sum(toInt128({0})), 0)",
-    "cast DECIMAL INTEGER": FIT.format("toInt128(round({0}))"),
-}
-FORMS |= {"cast INTEGER INTEGER": FIT.format("{0}"), "cast DOUBLE INTEGER": FIT.format("roundBankers({0})")}
+FORMS |= {"sum INTEGER": "toDecimal128(sum(toInt128({0})), 0)", "cast INTEGER INTEGER": FIT.format("{0}")}
+FORMS |= {f"cast {kind} INTEGER": FIT.format(form) for kind, form in WHOLE.items()}
 FORMS |= {f"{of} {kind}": form for of in ("column", "literal") for kind, form in [("DATE", DAY), ("TIMESTAMP", MOMENT)]}
 FORMS |= {"cast DATE TIMESTAMP": MOMENT, "cast TIMESTAMP DATE": DAY, "cast INTEGER DOUBLE": "toFloat64({0})"}
 FORMS |= {"column TEXT": TEXT, "cast INTEGER TEXT": TEXT, "cast DATE TEXT": TEXT, "cast FLOAT DOUBLE": "toFloat64({0})"}

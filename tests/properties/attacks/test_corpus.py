@@ -55,13 +55,13 @@ def of(*expectations: str) -> list[pytest.param]:
 
 
 def refusal(statement: dict[str, str]) -> Error | None:
-    started = time.process_time()
+    started = time.thread_time()
     try:
         analyze_unbounded(statement["sql"], CATALOG, clock=lambda: NOON)
     except Error as error:
         return error
     finally:
-        assert time.process_time() - started < LONGEST
+        assert time.thread_time() - started < LONGEST
     return None
 
 
