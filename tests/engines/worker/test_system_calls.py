@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.engines.duckdb.worker import system_calls
+from dpsql.confinement import system_calls
 
 ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x50001, 0x50026
 PROCESS = 4711

@@ -17,8 +17,8 @@ from support.command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import BudgetState, Filter
 from dpsql.answer import CountColumns
+from dpsql.confinement.measures import MEASURES
 from dpsql.curator import check_policy
-from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.plan import Plan
 from dpsql.plan.report.policy_text import describe_policy
 
