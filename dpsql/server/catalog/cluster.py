@@ -110,7 +110,7 @@ class Cluster:
     def confinement(self) -> tuple[str, ...]:
         """The measures in force, as it reported them when it was started."""
         with suppress(OSError):
-            return select_measures((self.folder / launcher.REPORT).read_text(encoding="ascii").splitlines())
+            return select_measures((self.folder / launcher.REPORT).read_text(encoding="utf-8").splitlines())
         return ()
 
     def stop(self) -> None:
