@@ -1,9 +1,9 @@
 """Program that confines itself and then becomes a server on a Unix socket, which its processes inherit.
 
 It is run by `COMMAND`, which imports nothing of dpsql but this package, so that it starts in a few hundredths of a
-second. It takes the folder of the package, the server's folder, the bytes of memory of a process, the user and group to
-become, what the server may read, "--", and the words that start the server. The names of the measures in force are
-written into the file `REPORT` of the server's folder.
+second. Its words are the folder of dpsql, the server's folder, the bytes of memory of a process, the numbers
+"user:group" for root to become or "", what the server may read, "--", and the words that start the server. It writes
+the names of the measures in force into the file `REPORT` of the server's folder.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def main(words: list[str]) -> None:
     for ignored in (signal.SIGINT, signal.SIGQUIT):  # by a shell, of what it starts in the background
         signal.signal(ignored, signal.SIG_DFL)
     parent, end = os.getppid(), words.index("--")
-    folder, memory, user, group, *readable = words[:end]
-    has_left_network = leave_network()
+    folder, memory, whom, *readable = words[:end]
+    has_left_network = leave_network(with_user_namespace=not whom)
     leave_shared_memory()
-    if os.geteuid() != int(user):
+    if whom:
+        user, group = whom.split(":")
         os.setgroups([])
         os.setgid(int(group))
         os.setuid(int(user))

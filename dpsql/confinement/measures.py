@@ -92,10 +92,11 @@ def select_measures(words: object) -> tuple[str, ...]:
     return tuple(name for name in MEASURES if name in words) if isinstance(words, list) else ()
 
 
-def leave_network() -> bool:
+def leave_network(*, with_user_namespace: bool = True) -> bool:
     """Forbid new privileges and, where Linux allows, take no network along; return whether that could be done.
 
-    Call this before there are threads.
+    Users other than root need a user namespace for it. In one, root cannot become another user: `with_user_namespace`
+    says whether it may be taken. Call this before there are threads.
     """
     if sys.platform != "linux":
         return False
@@ -103,7 +104,7 @@ def leave_network() -> bool:
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if not library.unshare(_NEW_NETWORK):
         return True
-    if library.unshare(_NEW_USER | _NEW_NETWORK):
+    if not with_user_namespace or library.unshare(_NEW_USER | _NEW_NETWORK):
         return False
     with suppress(OSError):  # who it is outside is who it says it is
         Path("/proc/self/setgroups").write_text("deny", encoding="ascii")

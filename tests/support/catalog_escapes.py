@@ -24,7 +24,7 @@ from dpsql.server.catalog.catalog_choice import _starting
 LAST = "main(sys.argv[2:])"
 UNCONFINED = f"""
 import dpsql.confinement.launcher as launcher
-launcher.leave_network = launcher.leave_shared_memory = lambda: True
+launcher.leave_network = launcher.leave_shared_memory = lambda **_: True
 launcher.limit_resources = launcher.end_with_parent = lambda _: True
 launcher.bound_processes = lambda _: True
 launcher.drop_capabilities = lambda: True

@@ -96,6 +96,8 @@ def _starting() -> Iterator[tuple[Cluster, PGconn, tuple[str, ...]]]:
     Raises `UsageError` if it cannot be started or used.
     """
     try:
+        import psycopg
+
         from dpsql.server.catalog.cluster import Cluster
         from dpsql.server.catalog.confinement_probe import verify_measures
     except ImportError:  # a driver without its library, or a system without users
@@ -104,7 +106,7 @@ def _starting() -> Iterator[tuple[Cluster, PGconn, tuple[str, ...]]]:
     try:
         connection = _connect_when_ready(cluster, _FIRST_DATABASE)
         yield cluster, connection, verify_measures(connection, cluster.confinement)
-    except (CatalogError, UsageError):
+    except (CatalogError, UsageError, psycopg.Error):
         cluster.stop()
         raise unavailable_error() from None
     except BaseException:

@@ -140,10 +140,10 @@ class Cluster:
     def _start(self, programs: Path) -> subprocess.Popen[bytes]:
         words = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder)]
         words += [word for setting in _SETTINGS for word in ("-c", setting)]
-        user, group, _ = _who()
+        whom = (str(number) for number in _who()[:2] if number is not None)
         readable = [str(programs.parent), *map(str, programs.parents[2].glob(f"{_PACKAGE}.libs"))]
         launching = [sys.executable, "-I", "-S", "-c", launcher.COMMAND, str(Path(launcher.__file__).parents[1])]
-        launching += [str(self.folder), str(_MEMORY), str(user), str(group), *readable, "--"]
+        launching += [str(self.folder), str(_MEMORY), ":".join(whom), *readable, "--"]
         return subprocess.Popen(  # noqa: S603 - our own words and the package's programs
             ["/bin/sh", "-c", _KEEPER, "sh", str(self.folder), *launching, *words],
             stdin=subprocess.PIPE,
@@ -169,10 +169,10 @@ class Cluster:
         )
 
 
-def _who() -> tuple[int, int, list[int] | None]:
+def _who() -> tuple[int | None, int | None, list[int] | None]:
     """Return as whom to run: ourselves, or an unprivileged user if we are root."""
     if os.geteuid() != 0:
-        return os.geteuid(), os.getegid(), None
+        return None, None, None
     nobody = pwd.getpwnam(_UNPRIVILEGED)
     return nobody.pw_uid, nobody.pw_gid, []
 
