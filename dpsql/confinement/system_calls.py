@@ -258,7 +258,7 @@ def filter_server(words: Sequence[str], environment: Mapping[str, str]) -> tuple
     """
     machine = _find_machine()
     if machine is None:
-        return False, partial(os.execve, words[0], words, environment)
+        return False, partial(os.execve, words[0], list(words), environment)
     column = _MACHINES[machine][0]
     addresses = _place(words, environment)
     program = _filter(*_MACHINES[machine], process=os.getpid(), started=addresses)
