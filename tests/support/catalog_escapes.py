@@ -76,7 +76,7 @@ def acts(connection: psycopg.Connection, outside: Path) -> dict[str, Callable[[]
         "list": lambda: reads(f"SELECT pg_ls_dir('{outside}')"),
         "copy from": lambda: connection.execute(f"COPY lines FROM '{ledger}'").rowcount > 0,
         "import": lambda: reads(f"SELECT lo_import('{ledger}')"),
-        "environment": lambda: reads(f"SELECT pg_read_file('/proc/{os.getpid()}/environ')"),
+        "environment": lambda: reads(f"SELECT pg_read_binary_file('/proc/{os.getpid()}/environ')"),
         "copy to": lambda: writes(f"COPY (SELECT 'x') TO '{made}'"),
         "export": lambda: writes(f"SELECT lo_export(7, '{made}')"),
         "overwrite": lambda: connection.execute(f"COPY (SELECT 'x') TO '{outside / 'users.toml'}'").rowcount > 0,
