@@ -38,7 +38,7 @@ REPORT = "confinement"
 _PROCESSES = 64  # of a server
 _MOST_OPEN = 1024  # files of a process
 _MOST_WRITTEN = 64 << 20  # bytes of a file
-_LIBRARIES = "/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /etc/ld.so.cache".split()
+_LIBRARIES = "/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /nix/store /etc/ld.so.cache".split()
 _DEVICES = ["/dev/null", "/dev/urandom"]
 
 

@@ -206,11 +206,9 @@ _CLONE, _CLONE3 = (56, 220), 435
 _SERVER_CALLS = frozenset(
     "bind listen accept accept4 getsockname sendto recvfrom shutdown setsid fork shmget shmat shmctl shmdt".split()
 )
-_SERVER_MODES = frozenset(
-    ["chmod", "fchmodat"]
-)  # succeed without effect: its files have the right modes from the start
-_SOCKET, _UNIX, _STREAM = "socket", 1, (1, 0x801, 0x80001, 0x80801)  # with and without two flags
-_EXECUTE = "execve"
+_SERVER_MODES = frozenset(["chmod", "fchmodat"])  # they succeed without effect: umask gives its files their modes
+_EXECUTE, _SOCKET = "execve", "socket"
+_UNIX, _STREAM = 1, (1, 0x801, 0x80001, 0x80801)  # arguments of socket; the second with and without two flags
 _OWN = {  # calls that may concern this process alone: by the first argument, its number or 0 for the caller
     "kill": ((62, 129), False),
     "tgkill": ((234, 131), False),
@@ -326,23 +324,12 @@ def _filter(column: int, machine: int, *, process: int, started: Addresses | Non
     yield from [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _UNKNOWN)]  # its flags are out of sight; libraries take clone
     table, is_server = _read_table(column), started is not None
     if started is not None:
-        yield from _call(
-            table.pop(_SOCKET),
-            0,
-            checks=[
-                (_EQUAL, 1, 0, _UNIX),
-                (_RETURN, 0, 0, _REFUSE),
-                (_LOAD, 0, 0, _find_argument(1)),
-                *_one_of(_STREAM),
-            ],
-        )
         yield from _call(table.pop(_EXECUTE), 0, checks=_all_of(started))
+        yield from _call(table.pop(_SOCKET), 0, checks=_streams())
         table = {name: number for name, number in table.items() if name not in _SERVER_CALLS}
     for name, number in table.items():
-        yield from [
-            (_EQUAL, 0, 1, number),
-            (_RETURN, 0, 0, _PRETEND if is_server and name in _SERVER_MODES else _REFUSE),
-        ]
+        verdict = _PRETEND if is_server and name in _SERVER_MODES else _REFUSE
+        yield from [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, verdict)]
     threads = [] if is_server else [(_ANY_BIT, 0, 2, _THREAD)]
     yield from _call(_CLONE[column], 0, checks=[*threads, (_ANY_BIT, 1, 0, _NAMESPACES), (_RETURN, 0, 0, _ALLOW)])
     for numbers, zero in _OWN.values():
@@ -376,16 +363,21 @@ def _one_of(values: Iterable[int]) -> list[Instruction]:
     return [step for value in values for step in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
 
 
+def _streams() -> list[Instruction]:
+    """Return checks that allow a socket if it is a stream of this machine."""
+    family = [(_EQUAL, 1, 0, _UNIX), (_RETURN, 0, 0, _REFUSE)]
+    return [*family, (_LOAD, 0, 0, _find_argument(1)), *_one_of(_STREAM)]
+
+
 def _all_of(values: Iterable[int]) -> list[Instruction]:
     """Return checks that allow the call if its first arguments have these values, of 64 bits each."""
-    halves = [
-        (_find_argument(at, half=half), value >> 32 * half & 0xFFFFFFFF)
-        for at, value in enumerate(values)
-        for half in (0, 1)
-    ]
-    steps = [
-        step
-        for place, word in halves
-        for step in ((_LOAD, 0, 0, place), (_EQUAL, 1, 0, word), (_RETURN, 0, 0, _REFUSE))
-    ]
+    steps = list[Instruction]()
+    for position, value in enumerate(values):
+        for half in (0, 1):
+            word = value >> 32 * half & 0xFFFFFFFF
+            steps += [
+                (_LOAD, 0, 0, _find_argument(position, half=half)),
+                (_EQUAL, 1, 0, word),
+                (_RETURN, 0, 0, _REFUSE),
+            ]
     return [*steps, (_RETURN, 0, 0, _ALLOW)]

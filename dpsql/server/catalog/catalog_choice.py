@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dpsql.confinement.measures import MEASURES
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
 from dpsql.server.catalog.no_catalog import NoCatalog
@@ -76,6 +75,7 @@ def try_confinement() -> tuple[str, ...] | None:
 def _open_own(definitions: tuple[str, ...]) -> Catalog:
     """Start a PostgreSQL with the tables of `definitions`. Raises `UsageError`."""
     with _starting() as (cluster, connection, measures):
+        from dpsql.confinement.measures import MEASURES
         from dpsql.server.catalog.lockdown import DATABASE_STATEMENTS, lockdown
         from dpsql.server.catalog.shadow import Shadow, run
 
