@@ -92,7 +92,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     except (Refusal, Unsupported) as error:
         failed = error
     if not standard.is_private and header is None:
-        failed = _find_lasting(asked, failed, parser=parser, refused=refused)
+        failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
     raise name_unit(failed, asked.statement, catalog=catalog)
 
 
@@ -119,6 +119,7 @@ def _find_lasting(
     asked: AnalysisRequest,
     failed: Refusal | Unsupported,
     *,
+    max_k: int,
     parser: SelectParser | None,
     refused: Refusal | Unsupported | None,
 ) -> Refusal | Unsupported:
@@ -133,6 +134,7 @@ def _find_lasting(
         return failed
     near = find_misspelt(failed, asked.catalog)
     implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
+    implied = [replace(each, k=min(each.asked or each.k, max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:
