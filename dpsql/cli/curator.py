@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -56,7 +57,7 @@ def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> N
     from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
 
-    check = check_policy(policy, database=database)
+    check = replace(check_policy(policy, database=database), catalog_confinement=_try_catalog(policy))
     if as_json:
         from dataclasses import asdict
 
@@ -66,6 +67,18 @@ def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> N
         return
     for line in describe_policy(check):
         click.echo(line)
+
+
+def _try_catalog(policy: Path | None) -> tuple[str, ...] | None:
+    """Return what confines the PostgreSQL of the catalog, or None if the policy has none or it cannot be started."""
+    from dpsql.policy import load_policy
+
+    settings = load_policy(policy).server
+    if settings.users is None or "postgres" not in settings.listens() or settings.catalog != "auto":
+        return None
+    from dpsql.server.catalog import try_confinement
+
+    return try_confinement()
 
 
 _RESULTS = {

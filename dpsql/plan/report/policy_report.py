@@ -93,8 +93,8 @@ class Check:
 
     With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number. The
     rho is None under a certificate without rho. `isolation` is the place where the data is open, as in receipts, and
-    `confinement` names the measures in force against a process of its own. `implicit` says that standard SQL is read as
-    private.
+    `confinement` names the measures in force against a process of its own, `catalog_confinement` those against the
+    PostgreSQL of the server's catalog, None without one. `implicit` says that standard SQL is read as private.
     """
 
     epsilon: float
@@ -116,6 +116,7 @@ class Check:
     certificate: str = "zcdp"
     isolation: str = "in_process"
     confinement: tuple[str, ...] = ()
+    catalog_confinement: tuple[str, ...] | None = None
     implicit: bool = False
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from dpsql.accounting import Certificate
@@ -25,6 +25,7 @@ def describe_policy(check: Check) -> list[str]:
         ("WHAT THE BUDGET BUYS", _bought(check)),
         ("THE LEDGER", _ledger(check)),
         *([("THE WORKER", _worker(check))] if check.isolation == "process" else []),
+        *([("THE CATALOG", _catalog(check.catalog_confinement))] if check.catalog_confinement is not None else []),
         ("LOOK AGAIN", _warnings(check)),
     )
     lines: list[str] = []
@@ -263,6 +264,19 @@ _LACKING = {
     "capabilities": "Capabilities are not dropped: the kernel does not let this user do it.",
 }
 
+_CATALOG_TAKEN = {
+    "files": "It opens no file but those of its folder, its programs' and the system's libraries (Landlock).",
+    "network": "It has no network.",
+    "system calls": "System calls are filtered (seccomp): it runs no program, connects to nothing, opens no socket but "
+    "the one in its folder, traces no other process, and changes no mode, owner or mount.",
+    "processes": "The number of its processes is bounded.",
+    "capabilities": "It has no capabilities.",
+}
+_CATALOG_LACKING = {
+    **_LACKING,
+    "processes": "The number of its processes is not bounded: the kernel does not let this user do it.",
+}
+
 
 def _worker(check: Check) -> Iterator[str]:
     """Yield which measures are in force against the process in which the data is open, and which are missing."""
@@ -270,14 +284,27 @@ def _worker(check: Check) -> Iterator[str]:
         "Data is opened, and released rows are computed with, in processes that have neither the ledger nor its "
         "place. Their memory, open files and time are bounded."
     )
-    for name, sentence in _TAKEN.items():
-        if name in check.confinement:
+    yield from _measures(check.confinement, _TAKEN, lacking=_LACKING)
+
+
+def _catalog(confinement: Collection[str]) -> Iterator[str]:
+    """Yield which measures are in force against the PostgreSQL of the catalog, and which are missing."""
+    yield from _wrapped(
+        "A PostgreSQL that has the tables' columns and no rows answers tools that explore the tables. One was started "
+        "to try what confines it. Its memory, open files and the size of its files are bounded."
+    )
+    yield from _measures(confinement, _CATALOG_TAKEN, lacking=_CATALOG_LACKING)
+
+
+def _measures(confinement: Collection[str], taken: Mapping[str, str], *, lacking: Mapping[str, str]) -> Iterator[str]:
+    for name, sentence in taken.items():
+        if name in confinement:
             yield from _wrapped(f"* {sentence}")
     if sys.platform != "linux":
         yield from _wrapped("* Files, network, processes and system calls are not confined: only Linux can do that.")
         return
-    for name, sentence in _LACKING.items():
-        if name not in check.confinement:
+    for name, sentence in lacking.items():
+        if name not in confinement:
             yield from _wrapped(f"* MISSING. {sentence}")
 
 

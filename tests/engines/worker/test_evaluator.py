@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Statement
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
-from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator, try_confinement
 from dpsql.errors import EngineError, UsageError
 

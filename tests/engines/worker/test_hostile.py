@@ -20,9 +20,9 @@ import duckdb
 import pytest
 from support.escapes import TRIED
 
+from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.engines.duckdb.worker.engine import WorkerEngine, _Worker
 from dpsql.errors import EngineError, UsageError
 
@@ -419,7 +419,7 @@ def test_threads_and_other_engines_on_the_same_file_get_their_own_answers(
 
 LEAVING = """
 import sys
-from dpsql.engines.duckdb.worker.confinement import MEASURES
+from dpsql.confinement.measures import MEASURES
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import re
 from pathlib import Path
 
 import pytest
 
-from dpsql.engines.duckdb.worker import system_calls
+from dpsql.confinement import system_calls
 
-ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x50001, 0x50026
+ALLOW, REFUSE, UNKNOWN, PRETEND = 0x7FFF0000, 0x50001, 0x50026, 0x50000
 PROCESS = 4711
+STARTED = (0x7F12_3456_7008, 0x1234_5678_9010, 0x0000_0001_2008)  # addresses of what a server is started with
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
@@ -24,10 +26,16 @@ NEEDED = {  # read, write, close, mmap, munmap, mprotect, futex, poll, openat, p
 both = pytest.mark.parametrize("machine", MACHINES)
 
 
-def decided(machine: str, number: int, *arguments: int, audited: int | None = None) -> int:
-    """Return what the filter of a machine decides on a call."""
+def decided(
+    machine: str,
+    number: int,
+    *arguments: int,
+    audited: int | None = None,
+    started: tuple[int, int, int] | None = None,
+) -> int:
+    """Return what the filter of a machine decides on a call of a worker or, if `started` is given, of a server."""
     column, own = MACHINES[machine]
-    program = list(system_calls._filter(column, own, process=PROCESS))
+    program = list(system_calls._filter(column, own, process=PROCESS, started=started))
     words = {0: number, 4: own if audited is None else audited}
     for place in range(6):
         given = arguments[place] if place < len(arguments) else 0
@@ -118,6 +126,51 @@ def test_calls_of_many_purposes_serve_harmless_ones(machine: str) -> None:
 
 
 @both
+def test_a_server_is_started_once_and_starts_no_other_program(machine: str) -> None:
+    execve, execveat, vfork = {"x86_64": (59, 322, 58), "aarch64": (221, 281, None)}[machine]
+    assert decided(machine, execve, *STARTED, started=STARTED) == ALLOW
+    for position in range(3):
+        for bit in (1, 1 << 3, 1 << 31, 1 << 32, 1 << 47, 1 << 63):
+            other = [value ^ bit * (at == position) for at, value in enumerate(STARTED)]
+            assert decided(machine, execve, *other, started=STARTED) == REFUSE
+    for number in (execveat, vfork):
+        assert number is None or decided(machine, number, *STARTED, started=STARTED) == REFUSE
+
+
+@both
+def test_a_server_has_sockets_of_one_kind_and_connects_to_nothing(machine: str) -> None:
+    socket, connect, *others = {
+        "x86_64": (41, 42, 53, 46, 47, 307, 299),  # socketpair, sendmsg, recvmsg, sendmmsg, recvmmsg
+        "aarch64": (198, 203, 199, 211, 212, 269, 243),
+    }[machine]
+    for kind in (1, 1 | 0x800, 1 | 0x80000, 1 | 0x80800):
+        assert decided(machine, socket, 1, kind, 0, started=STARTED) == ALLOW
+        for family in (0, 2, 10, 16, 17, 38, 40):  # IPv4, IPv6, netlink, packets, the kernel's ciphers, machines
+            assert decided(machine, socket, family, kind, 0, started=STARTED) == REFUSE
+    assert {decided(machine, socket, 1, kind, 0, started=STARTED) for kind in (2, 3, 5, 2 | 0x80000)} == {REFUSE}
+    assert {decided(machine, number, started=STARTED) for number in (connect, *others)} == {REFUSE}
+    assert {decided(machine, number, 1, 1) for number in (socket, connect)} == {REFUSE}  # a worker
+
+
+@both
+def test_a_server_may_do_what_it_needs_and_no_more_than_that_beside_a_worker(machine: str) -> None:
+    column = MACHINES[machine][0]
+    kinds = {name: decided(machine, number, started=STARTED) for name, number in numbers(machine).items()}
+    needed = "bind listen accept accept4 getsockname sendto recvfrom shutdown setsid fork shmget shmat shmctl shmdt"
+    assert {name for name, kind in kinds.items() if kind == ALLOW} == set(needed.split()) & kinds.keys()
+    assert {name for name, kind in kinds.items() if kind == PRETEND} == {"chmod", "fchmodat"} & kinds.keys()
+    clone, kill, prctl, prlimit = ((56, 62, 157, 302), (220, 129, 167, 261))[column]
+    assert decided(machine, clone, 0x01200011, started=STARTED) == ALLOW
+    assert decided(machine, clone, 0x10000011, started=STARTED) == REFUSE
+    assert decided(machine, kill, PROCESS + 1, 10, started=STARTED) == ALLOW
+    assert decided(machine, prctl, 1, 3, started=STARTED) == ALLOW
+    assert {decided(machine, prctl, option, started=STARTED) for option in (4, 8, 22, 28, 38, 47)} == {REFUSE}
+    assert [decided(machine, prlimit, process, started=STARTED) for process in (0, 1)] == [ALLOW, REFUSE]
+    assert {decided(machine, number, started=STARTED) for number in NEEDED[machine]} == {ALLOW}
+    assert {decided(machine, number, started=STARTED) for number in (435, 463, 0x40000000 | 59)} == {UNKNOWN}
+
+
+@both
 def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     header = HEADERS[machine]
     if not header.exists():
@@ -136,8 +189,8 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
 
 
 def test_the_program_fits_into_what_the_kernel_takes() -> None:
-    for column, own in MACHINES.values():
-        program = list(system_calls._filter(column, own, process=PROCESS))
+    for (column, own), started in itertools.product(MACHINES.values(), (None, STARTED)):
+        program = list(system_calls._filter(column, own, process=PROCESS, started=started))
         assert len(program) < 4096
         assert all(skip < 256 for instruction in program for skip in instruction[1:3])
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 from support.child_kit import Child
 
+from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Column, CsvFile, Statement, open_exact
 from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.engines.duckdb.worker.engine import WorkerEngine, _bytes_of
 from dpsql.engines.duckdb.worker.received import read_table, sent
 from dpsql.errors import EngineError, UsageError
@@ -164,7 +164,7 @@ def test_the_limits_of_the_worker(engine: WorkerEngine) -> None:
 CONFINED = """
 import os, sys
 from pathlib import Path
-from dpsql.engines.duckdb.worker import confinement as confine, main as worker_main
+from dpsql.confinement import measures as confine; from dpsql.engines.duckdb.worker import main as worker_main
 allowed, denied, folder = map(Path, sys.argv[1:])
 confine.leave_network()
 confine.forbid_files([*worker_main._own_files(), allowed], writable=folder)

@@ -17,8 +17,8 @@ from support.command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import BudgetState, Filter
 from dpsql.answer import CountColumns
+from dpsql.confinement.measures import MEASURES
 from dpsql.curator import check_policy
-from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.plan import Plan
 from dpsql.plan.report.policy_text import describe_policy
 
@@ -128,6 +128,24 @@ def test_what_confines_a_worker_is_said_and_what_is_missing(folder: Path, monkey
     assert "MISSING." not in text
 
 
+def test_what_confines_the_catalog_of_a_server_is_tried_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert facts(folder)["catalog_confinement"] is None
+    server = '[server]\nusers = "users.toml"\n'
+    (folder / "policy.toml").write_text(POLICY + server + 'catalog = "none"\n')
+    assert facts(folder)["catalog_confinement"] is None
+    (folder / "policy.toml").write_text(POLICY + server)
+    found = facts(folder)["catalog_confinement"]
+    assert set(found) <= set(MEASURES)
+    assert sys.platform != "linux" or "capabilities" in found
+    monkeypatch.setattr(sys, "platform", "linux")
+    for measures in (found, ()):
+        check = replace(check_policy(folder / "policy.toml"), catalog_confinement=tuple(measures))
+        text = one_line("\n".join(describe_policy(check)))
+        assert "THE CATALOG A PostgreSQL that has the tables' columns and no rows" in text
+        assert text.count("MISSING.") == len(MEASURES) - len(measures)
+        assert ("It has no network." in text) is ("network" in measures)
+
+
 def test_labels_and_fields_that_came_from_data_are_warned_of(folder: Path) -> None:
     with duckdb.connect(str(folder / "events.duckdb")) as connection:
         connection.execute("CREATE TABLE seen(who BIGINT, mood ENUM('SECRET')[], page STRUCT(secret INT), day DATE)")
@@ -228,7 +246,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
     body = facts(folder, "--db", "events.duckdb")
     assert set(body) == set(
         "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
-        "certificate period periods totals analysts isolation confinement implicit".split()
+        "certificate period periods totals analysts isolation confinement catalog_confinement implicit".split()
     )
     reads, _, people = body["tables"]
     assert reads == {

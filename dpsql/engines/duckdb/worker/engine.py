@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from dpsql.confinement.measures import select_measures
 from dpsql.dialects import DUCKDB
 from dpsql.engines.base import (
     AttachedTable,
@@ -33,7 +34,6 @@ from dpsql.engines.base import (
 from dpsql.engines.duckdb.data_versions import digest_versions
 from dpsql.engines.duckdb.memory_limit import parse_bytes as _bytes_of
 from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.confinement import select_measures
 from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
 from dpsql.engines.file_versions import file_versions
 from dpsql.engines.lakes.folder import Folder, encode_folder

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from dpsql.confinement.measures import select_measures
 from dpsql.engines.base import Statement
 from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, build_failure
 from dpsql.engines.duckdb.memory_limit import parse_bytes
 from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.confinement import select_measures
 from dpsql.engines.duckdb.worker.process import WorkerProcess
 from dpsql.errors import UsageError
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from dpsql.confinement import measures as confine
 from dpsql.engines.base import Statement
-from dpsql.engines.duckdb.worker import confinement as confine
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.setup import end_with_front, find_own_files, set_alarm, take_pipes
 

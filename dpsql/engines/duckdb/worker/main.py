@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.confinement import measures as confine
 from dpsql.engines.base import AttachedTable, Column, CsvFile, Statement, open_exact
-from dpsql.engines.duckdb.worker import confinement as confine
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.setup import end_with_front, set_alarm, take_pipes
 from dpsql.engines.duckdb.worker.setup import find_own_files as _own_files

@@ -1,4 +1,4 @@
-"""Confinement of a worker, by itself and before it opens any data: limits, files, network, system calls.
+"""Confinement of a process, by itself and before it opens any data: limits, files, network, system calls.
 
 The limits of the process work on every POSIX system. The other measures are Linux's, and each is applied where the
 kernel allows it to this user: an empty network namespace; Landlock, which opens only the named files; no capabilities,
@@ -13,20 +13,23 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from dpsql.engines.duckdb.worker.system_calls import filter_calls
+from dpsql.confinement.system_calls import filter_calls
 
 __all__ = [
     "MEASURES",
     "bound_processes",
     "confine",
     "drop_capabilities",
+    "end_with_parent",
     "forbid_files",
     "leave_network",
+    "leave_shared_memory",
     "limit_process",
+    "limit_resources",
     "select_measures",
 ]
 
@@ -43,12 +46,14 @@ _DROP_FROM_BOUNDING_SET, _SET_SECURE_BITS, _AMBIENT, _CLEAR_AMBIENT = 24, 28, 47
 _SECURE_BITS = 0b11101111  # root is a user like any other, for good
 _MOST_CAPABILITIES = 64
 _CAPABILITIES_VERSION = 0x20080522
-_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_SET_DEATH_SIGNAL = 1
+_NEW_USER, _NEW_NETWORK, _NEW_SHARED_MEMORY = 0x10000000, 0x40000000, 0x08000000
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION = 1  # of Landlock: which of the rights below it knows
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # from a version on
 _SIZES = {1: 8, 4: 16, 6: 24}  # of what a ruleset is described in: files; TCP; signals and abstract sockets
 _READ = 1 | 4 | 8  # to execute, to read a file, to read a folder
+_EXECUTE = 1
 _OF_FILES = 1 | 2 | 4 | 1 << 14 | 1 << 15  # rights that a file itself can have
 _BENEATH = 1  # the kind of a rule
 
@@ -87,10 +92,11 @@ def select_measures(words: object) -> tuple[str, ...]:
     return tuple(name for name in MEASURES if name in words) if isinstance(words, list) else ()
 
 
-def leave_network() -> bool:
+def leave_network(*, with_user_namespace: bool = True) -> bool:
     """Forbid new privileges and, where Linux allows, take no network along; return whether that could be done.
 
-    Call this before there are threads.
+    Users other than root need a user namespace for it. In one, root cannot become another user: `with_user_namespace`
+    says whether it may be taken. Call this before there are threads.
     """
     if sys.platform != "linux":
         return False
@@ -98,7 +104,7 @@ def leave_network() -> bool:
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if not library.unshare(_NEW_NETWORK):
         return True
-    if library.unshare(_NEW_USER | _NEW_NETWORK):
+    if not with_user_namespace or library.unshare(_NEW_USER | _NEW_NETWORK):
         return False
     with suppress(OSError):  # who it is outside is who it says it is
         Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
@@ -107,18 +113,37 @@ def leave_network() -> bool:
     return True
 
 
+def leave_shared_memory() -> None:
+    """Have System V shared memory of its own, where Linux allows it. Call this after `leave_network`."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).unshare(_NEW_SHARED_MEMORY)
+
+
+def end_with_parent(number: int) -> None:
+    """Have this process get a signal when the one that started it ends. Call this after every change of rights."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
+
+
 def limit_process(memory: int, threads: int, *, data_files: int = 0, spilled: int = _MOST_SPILLED) -> None:
     """Bound addresses, open files and what a file can grow to, and leave no core.
 
     `memory` is DuckDB's, and `spilled` the size of one file, in bytes. DuckDB opens files of a folder ahead of reading
     them, each once for every time that a statement reads the folder.
     """
-    for kind, most in (
-        (resource.RLIMIT_AS, memory + _ROOM + threads * _OF_A_THREAD),
-        (resource.RLIMIT_NOFILE, _MOST_FILES + _OF_A_DATA_FILE * data_files),
-        (resource.RLIMIT_FSIZE, spilled),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    addresses = memory + _ROOM + threads * _OF_A_THREAD
+    limit_resources(
+        {
+            resource.RLIMIT_AS: addresses,
+            resource.RLIMIT_NOFILE: _MOST_FILES + _OF_A_DATA_FILE * data_files,
+            resource.RLIMIT_FSIZE: spilled,
+        }
+    )
+
+
+def limit_resources(limits: Mapping[int, int]) -> None:
+    """Set limits of this process for good, by their kinds (`resource.RLIMIT_...`), and leave no core."""
+    for kind, most in (*limits.items(), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]
         held = most if hard == resource.RLIM_INFINITY else min(most, hard)
         with suppress(OSError, ValueError):  # macOS does not bound addresses
@@ -145,7 +170,7 @@ def forbid_files(readable: Iterable[Path], *, writable: Path | None) -> bool:
     for path in readable:
         _allow(library, ruleset, path=path, rights=_READ)
     if writable is not None:
-        _allow(library, ruleset, path=writable, rights=rights)
+        _allow(library, ruleset, path=writable, rights=rights & ~_EXECUTE)
     is_restricted = library.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     return bool(is_restricted)
