@@ -193,6 +193,9 @@ class BaseLedger(ABC):
     def _peek_version(self) -> Hashable:
         """Return the version at once; None also where another thread uses the ledger, and where it would be awaited."""
 
+    def hurry(self) -> None:  # noqa: B027 - a store without a server waits for none
+        """Wait no longer than a few seconds for a server from now on."""
+
     @release_on_interrupt
     def stamp(self) -> Hashable:
         """Return a value that stays equal while the ledger returns the same as now; None where that is not known."""

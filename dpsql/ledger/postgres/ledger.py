@@ -5,13 +5,16 @@ Every act is one transaction. Writers take a lock on the one row of terms first,
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Hashable, Iterator
 from contextlib import closing, contextmanager
 
 import psycopg
 
+from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
@@ -21,8 +24,8 @@ from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres import schema as postgres_schema
-from dpsql.ledger.postgres.connection import READING, WRITING, Connection
-from dpsql.ledger.postgres.errors import missing, rolled_back, sealed
+from dpsql.ledger.postgres.connection import READING, WRITING, Connection, Haste
+from dpsql.ledger.postgres.errors import missing, rolled_back, sealed, unreachable
 from dpsql.ledger.postgres.transaction import Rows
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.replay import Sums
@@ -42,6 +45,8 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         self._process = os.getpid()
         self._closed = False
         self._connection: Connection | None = None
+        self._haste = Haste()
+        self._failed_at = -math.inf
         try:
             self._terms, self._mark = self._open_book(wanted)
         except BaseException:
@@ -55,6 +60,10 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         with self._lock:
             self._closed = True
             self._drop()
+
+    def hurry(self) -> None:
+        """Let no statement take longer than two seconds from now on."""
+        self._haste.begin()
 
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
@@ -108,9 +117,12 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         """Give one thread the connection for one transaction."""
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
             raise ledger_forked()
+        asked_at = time.monotonic()
         with self._lock, sealed():
             if self._closed:
                 raise ledger_closed()
+            if self._failed_at > asked_at:  # another thread found that out meanwhile, and this one need not
+                raise unreachable()
             connection = self._begun(level)
             with postgres_server.until_committed(connection, level):
                 yield connection
@@ -125,14 +137,23 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             else:
                 return self._connection
         self._drop()
-        connection = postgres_server.connected(self._url)
+        try:
+            self._connection = self._connect(level)
+        except (psycopg.OperationalError, LedgerError) as error:
+            if isinstance(error, psycopg.OperationalError) or error.code == "ledger-unreachable":
+                self._failed_at = time.monotonic()
+            raise
+        return self._connection
+
+    def _connect(self, level: str) -> Connection:
+        """Return a new connection to a server that was found safe, with a transaction begun."""
+        connection = postgres_server.connected(self._url, self._haste)
         try:
             postgres_server.refuse_unsafe(connection)
             postgres_server.begin(connection, level, schema=self._url.schema)
         except BaseException:
             connection.close()  # it must not be used before it was verified
             raise
-        self._connection = connection
         return connection
 
     def _drop(self) -> None:
