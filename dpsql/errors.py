@@ -65,6 +65,7 @@ class Error(Exception):
     """
 
     boxed = False  # whether a notebook has shown all of it already
+    charge = ""  # what may have been charged before it: "reserving", "settling" or "stored"; "" is nothing
 
     def __init__(self, code: str, reason: str, *, hint: str = "", place: Place | str | None = None) -> None:
         """`place` is a `Place` in a statement, or words such as a policy's key path and line."""
@@ -73,6 +74,11 @@ class Error(Exception):
         self.hint = hint
         self.place = place
         super().__init__(code, reason, hint, place)
+
+    def restate(self, reason: str, *, hint: str) -> None:
+        """Replace the words; what the error is stays."""
+        self.reason, self.hint = reason, hint
+        self.args = self.code, reason, hint, self.place
 
     def __str__(self) -> str:
         where = f" at {self.place}" if self.place else ""

@@ -119,10 +119,11 @@ def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
             others["connect_timeout"] = str(round(_HASTE))
         target = make_conninfo(url.target, **others, client_encoding="UTF8")
         connection = Connection.connect(target, autocommit=True, prepare_threshold=None)
-        connection.haste = haste
-        return connection
     except psycopg.Error:  # its words may quote the address
         failure = unreachable()
+    else:
+        connection.haste = haste
+        return connection
     raise failure
 
 

@@ -194,7 +194,7 @@ class Interrupted(postgres_server.Connection):
         return super().execute(query, *values, **options)
 
 
-def test_an_act_interrupted_while_it_is_undone_leaves_no_half_to_the_next(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_act_interrupted_while_it_is_undone_leaves_no_half(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_server, "Connection", Interrupted)
     with closing(PostgresLedger(url, BUDGET, total=TOTAL)) as ledger:
         ledger.reserve(ASK)
