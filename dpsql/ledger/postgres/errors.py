@@ -130,7 +130,7 @@ def unknown() -> LedgerError:
     return LedgerError(
         "ledger-unconfirmed",
         "The connection was lost during a commit, and whether the ledger recorded it is not known.",
-        hint="Before you repeat it, look at what is recorded: dpsql ledger export lists it.",
+        hint="Connect again. Before you repeat a grant or an increment, look whether dpsql ledger export lists it.",
     )
 
 

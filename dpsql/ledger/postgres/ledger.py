@@ -25,7 +25,7 @@ from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres import schema as postgres_schema
 from dpsql.ledger.postgres.connection import READING, WRITING, Connection, Haste
-from dpsql.ledger.postgres.errors import missing, rolled_back, sealed, unreachable
+from dpsql.ledger.postgres.errors import missing, rolled_back, sealed, unknown, unreachable
 from dpsql.ledger.postgres.transaction import Rows
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.replay import Sums
@@ -67,8 +67,8 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
 
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
-        with self._transaction(WRITING) as connection:
-            _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
+        if not self._is_prepared(wanted) and not self._is_prepared(wanted):
+            raise unknown()
         with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
             rows = Rows(connection)
             replay, terms = replayed(rows, _checkpoint(rows))
@@ -78,6 +78,17 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             postgres_checkpoint.write(terms.data_set, told)
         self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
+
+    def _is_prepared(self, wanted: Terms | None) -> bool:
+        """Make the tables if there are none; return False where that is not known: what is there is not made again."""
+        try:
+            with self._transaction(WRITING) as connection:
+                _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
+        except LedgerError as error:
+            if error.code == "ledger-unconfirmed":
+                return False
+            raise
+        return True
 
     @contextmanager
     def _writing(self) -> Iterator[LedgerTransaction]:
