@@ -32,7 +32,7 @@ WAIT = 30.0  # seconds; a commit takes milliseconds, so this is a queue of thous
 
 _LONGEST = 2  # times WAIT: for a statement, and for a whole act of a writer
 _ENDING = 0.1  # times WAIT: for the end of a transaction whose outcome is known already
-_HASTE = 2.0  # seconds for a statement of a process that is ending
+_HASTE = 1.5  # seconds for a statement of a process that is ending; a new connection takes 2 at least
 _LOOK = 0.1  # seconds between two looks at the clock
 
 # A host that vanished is noticed within about WAIT. The address may say otherwise.
@@ -53,7 +53,7 @@ class Haste:
         self.since = math.inf
 
     def begin(self) -> None:
-        """Let each statement have two seconds from now on."""
+        """Let no statement take long from now on."""
         self.since = min(self.since, time.monotonic())
 
     def limit(self, began: float, until: float) -> float:

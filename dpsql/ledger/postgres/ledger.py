@@ -62,7 +62,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             self._drop()
 
     def hurry(self) -> None:
-        """Let no statement take longer than two seconds from now on."""
+        """Let no statement take longer than 1.5 seconds from now on."""
         self._haste.begin()
 
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
@@ -108,11 +108,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
 
     def _find_version(self) -> Hashable:
         """Return the snapshot of the open connection: equal ones see the same commits; None without a connection."""
-        if os.getpid() != self._process:
-            raise ledger_forked()
-        with self._lock, sealed():
-            if self._closed:
-                raise ledger_closed()
+        with self._hold_connection():
             if self._connection is None or not postgres_server.is_idle(self._connection):
                 return None
             try:
@@ -126,17 +122,23 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     @contextmanager
     def _transaction(self, level: str) -> Iterator[Connection]:
         """Give one thread the connection for one transaction."""
+        with self._hold_connection():
+            connection = self._begun(level)
+            with postgres_server.until_committed(connection, level):
+                yield connection
+
+    @contextmanager
+    def _hold_connection(self) -> Iterator[None]:
+        """Let one thread use the connection; those that waited while the server was not reached fail with it."""
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
             raise ledger_forked()
         asked_at = time.monotonic()
         with self._lock, sealed():
             if self._closed:
                 raise ledger_closed()
-            if self._failed_at > asked_at:  # another thread found that out meanwhile, and this one need not
+            if self._failed_at > asked_at:
                 raise unreachable()
-            connection = self._begun(level)
-            with postgres_server.until_committed(connection, level):
-                yield connection
+            yield
 
     def _begun(self, level: str) -> Connection:
         """Return the connection with a transaction begun, or a new one where it was lost: so far it did nothing."""

@@ -1,0 +1,117 @@
+"""`dpsql serve` whose ledger in PostgreSQL is behind a line that falls silent."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.child_kit import Child
+from support.faulty_line import Fault, FaultyLine, faulty_line
+from support.postgres_kit import fresh_schema
+from support.server_kit import ACCOUNTS, PASSWORD, front_of
+from support.surfaces_kit import POLICY, TOP, make_data
+from support.web_kit import TestClient
+
+from dpsql.ledger.postgres import connection as postgres_server
+from dpsql.server.users import User
+from dpsql.server.users_file import add_user
+from dpsql.server.web import application
+
+HEADERS = {"authorization": "Basic " + base64.b64encode(f"ana:{PASSWORD}".encode()).decode()}
+SURFACES = "web = '127.0.0.1:0'\npostgres = 'off'\ncatalog = 'none'\n"
+
+
+@pytest.fixture
+def line() -> Iterator[FaultyLine]:
+    with faulty_line() as line:
+        yield line
+
+
+def policy_of(line: FaultyLine) -> str:
+    text = POLICY + ACCOUNTS.replace("[server]\n", f"[server]\n{SURFACES}")
+    return text.replace('ledger = "ledger.sqlite"', f"ledger = '{line.url(fresh_schema())}'")
+
+
+def test_a_request_is_answered_with_a_problem(
+    line: FaultyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_server, "WAIT", 0.4)
+    monkeypatch.setitem(postgres_server._DEFAULTS, "connect_timeout", "2")
+    front = front_of(tmp_path, policy=policy_of(line))
+    client = TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
+    try:
+        assert client.get("/api/v1/budget").status_code == 200
+        line.set(Fault("silent", message=0, lasting=True))
+        began = time.monotonic()
+        found = [client.get("/api/v1/budget"), client.post("/api/v1/query", json={"sql": TOP})]
+        assert time.monotonic() - began < 20
+        line.lift()
+        assert [each.status_code for each in found] == [503, 503]
+        assert {each.json()["code"] for each in found} == {"ledger-unreachable"}
+        assert found[1].json()["reason"].endswith("Nothing was charged.")
+        assert client.post("/api/v1/query", json={"sql": TOP}).status_code == 200
+    finally:
+        front.service.close()
+
+
+def test_sigterm_ends_the_wait_with_a_problem_and_the_server_in_order(line: FaultyLine, tmp_path: Path) -> None:
+    make_data(tmp_path)
+    (tmp_path / "policy.toml").write_text(policy_of(line))
+    add_user(tmp_path / "users.toml", User("ana"), password=PASSWORD)
+    with serve(tmp_path) as (process, address), ThreadPoolExecutor(2) as threads:
+        assert fetch(f"{address}/api/v1/budget")[0] == 200
+        fault = Fault("silent", message=0, lasting=True)
+        line.set(fault)
+        asking = [
+            threads.submit(fetch, f"{address}/api/v1/budget"),
+            threads.submit(fetch, f"{address}/api/v1/query", {"sql": TOP}),
+        ]
+        while not fault.hit:
+            time.sleep(0.01)
+        time.sleep(0.2)  # both have sent their request by now
+        process.send_signal(signal.SIGTERM)
+        found = [each.result(30) for each in asking]
+        assert process.wait(30) == 0
+    for status, kind, problem in found:
+        assert status in {500, 503}
+        assert kind == "application/problem+json"
+        assert problem["code"] in {"ledger-unreachable", "closed"}
+        assert problem["hint"]
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[tuple[Child, str]]:
+    program = "from dpsql.cli import main; main()"
+    words = [sys.executable, "-c", program, "serve", "--policy", str(folder / "policy.toml"), "--db"]
+    with Child(
+        [*words, str(folder / "events.duckdb")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            told = process.stdout.readline()
+            assert told.startswith("web listens on "), told
+            yield process, told.removeprefix("web listens on ").strip()
+        finally:
+            process.kill()
+
+
+def fetch(url: str, body: object = None) -> tuple[int, str, dict[str, str]]:
+    """Return status, type and body of a response in JSON."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {**HEADERS, "content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, response.headers.get_content_type(), json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers.get_content_type(), json.load(error)
