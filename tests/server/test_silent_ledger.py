@@ -21,7 +21,7 @@ from support.faulty_line import Fault, FaultyLine, faulty_line
 from support.postgres_kit import fresh_schema
 from support.server_kit import ACCOUNTS, PASSWORD, front_of
 from support.surfaces_kit import POLICY, TOP, make_data
-from support.web_kit import TestClient
+from support.web_kit import TestClient, proof
 
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.server.users import User
@@ -29,6 +29,7 @@ from dpsql.server.users_file import add_user
 from dpsql.server.web import application
 
 HEADERS = {"authorization": "Basic " + base64.b64encode(f"ana:{PASSWORD}".encode()).decode()}
+ASK = {"sql": "SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE WITH (fresh = true, epsilon = 0.01)"}
 SURFACES = "web = '127.0.0.1:0'\npostgres = 'off'\ncatalog = 'none'\n"
 
 
@@ -63,6 +64,54 @@ def test_a_request_is_answered_with_a_problem(
         assert client.post("/api/v1/query", json={"sql": TOP}).status_code == 200
     finally:
         front.service.close()
+
+
+def test_a_problem_says_what_may_have_been_charged(line: FaultyLine, tmp_path: Path) -> None:
+    front = front_of(tmp_path, policy=policy_of(line))
+    client = TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
+    charged: set[str] = set()
+    try:
+        for at in range(-6, 0):
+            for _ in range(2):  # the second on a connection that is there
+                line.set(None)
+                assert client.post("/api/v1/query", json=ASK).status_code == 200
+            line.set(Fault("reset", message=line.commits[at] + 1))
+            found = client.post("/api/v1/query", json=ASK)
+            line.lift()
+            problem = found.json() if found.status_code != 200 else {}
+            charged.add(str(found.status_code) + problem.get("reason", "").partition("known. ")[2])
+    finally:
+        front.service.close()
+    assert charged == {
+        "200",
+        "500The query may have been charged in full; no row was read.",
+        "500The query is charged, in full unless its answer was stored.",
+    }
+
+
+def test_a_page_shows_an_answer_without_the_budget_that_cannot_be_read(
+    line: FaultyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_server, "WAIT", 0.4)
+    monkeypatch.setitem(postgres_server._DEFAULTS, "connect_timeout", "2")
+    front = front_of(tmp_path, policy=policy_of(line))
+    client = TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
+    try:
+        for _ in range(2):
+            line.set(None)
+            client.post("/api/v1/query", json=ASK)
+        asking = line.messages
+        login = {"name": "ana", "password": PASSWORD, "proof": proof(client, "/login")}
+        assert client.post("/login", data=login).status_code == 200
+        form = {"text": ASK["sql"], "proof": proof(client)}
+        line.set(Fault("silent", message=asking, lasting=True))
+        told = client.post("/ask", data=form)
+        line.lift()
+    finally:
+        front.service.close()
+    assert told.status_code == 200
+    assert "answered 1 of 1" in told.text
+    assert "The ledger cannot be read now." in told.text
 
 
 def test_sigterm_ends_the_wait_with_a_problem_and_the_server_in_order(line: FaultyLine, tmp_path: Path) -> None:
