@@ -57,6 +57,9 @@ class Place:
 class Error(Exception):
     """The root: a stable `code`, one sentence `reason`, a `hint`, and a `place` in the statement if there is one.
 
+    `charge` is how far the charge for a query may have come before an error of the ledger: "" (nothing was charged),
+    "reserving", "settling" or "stored" (the answer is stored, and running the query again is free).
+
     >>> try:
     ...     session.sql("SELECT nothing FROM reads")
     ... except dpsql.Error as error:
@@ -65,7 +68,7 @@ class Error(Exception):
     """
 
     boxed = False  # whether a notebook has shown all of it already
-    charge = ""  # what may have been charged before it: "reserving", "settling" or "stored"; "" is nothing
+    charge = ""
 
     def __init__(self, code: str, reason: str, *, hint: str = "", place: Place | str | None = None) -> None:
         """`place` is a `Place` in a statement, or words such as a policy's key path and line."""
@@ -74,11 +77,6 @@ class Error(Exception):
         self.hint = hint
         self.place = place
         super().__init__(code, reason, hint, place)
-
-    def restate(self, reason: str, *, hint: str) -> None:
-        """Replace the words; what the error is stays."""
-        self.reason, self.hint = reason, hint
-        self.args = self.code, reason, hint, self.place
 
     def __str__(self) -> str:
         where = f" at {self.place}" if self.place else ""
@@ -98,7 +96,8 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by the keyword arguments that `__init__` wants."""
-        return partial(type(self), self.code, self.reason, hint=self.hint, place=self.place), ()
+        restored = partial(type(self), self.code, self.reason, hint=self.hint, place=self.place)
+        return (restored, (), {"charge": self.charge}) if self.charge else (restored, ())
 
 
 class Refusal(Error):

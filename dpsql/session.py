@@ -37,7 +37,7 @@ from dpsql.user_warnings import WastedChargeWarning
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Session", "SessionDependencies", "release_external"]
+__all__ = ["Session", "SessionDependencies", "hurry", "release_external"]
 
 _View = planning.ResultView | planning.EvaluatedView
 _WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
@@ -120,7 +120,8 @@ class Session:
 
         Raises `Refusal` or `Unsupported` for the statement and `BudgetExceeded` when its worst case no longer fits
         (nothing is charged in these cases), `EngineError` when the engine failed on the data (charged in full), and
-        `LedgerError` for a ledger, or a stored answer, that cannot be read.
+        `LedgerError` for a ledger that cannot be read or written, or a stored answer that cannot be read; its words
+        say what was charged.
 
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
@@ -417,10 +418,6 @@ class Session:
             read=lambda values: self._analyze(text, values, implicit=implicit, postgres=postgres),
         )
         return planning.Prepared(found, self._schema(statement, is_open=is_open))
-
-    def hurry(self) -> None:
-        """Wait no longer than a few seconds for the ledger's server from now on, because the process is ending."""
-        self._dependencies.ledger.hurry()
 
     @property
     def catalog(self) -> Catalog:
@@ -784,6 +781,11 @@ def _describe_averages(
             chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
             sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
             yield replace(described, columns=(column,), sums=sums, rows=rows)
+
+
+def hurry(session: Session) -> None:
+    """Let a session wait no longer than a few seconds for the ledger's server, because the process is ending."""
+    session._dependencies.ledger.hurry()  # noqa: SLF001 - the same module
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

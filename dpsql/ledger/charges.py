@@ -66,7 +66,7 @@ class ChargeLog:
                 return
         if not error.charge and not self.answers:
             if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
-                error.restate(f"{error.reason} Nothing was charged.", hint=error.hint)
+                _restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)
             return
         reason, hint = _CLAIM.sub(".", error.reason), error.hint
         if error.charge:
@@ -76,4 +76,9 @@ class ChargeLog:
             hint = f"{advice} {hint}".strip()
         if self.answers and not self.is_complete:
             reason, error.charge = f"{reason} {_EARLIER}", error.charge or STORED
-        error.restate(reason, hint=hint)
+        _restate(error, reason, hint=hint)
+
+
+def _restate(error: Error, reason: str, *, hint: str) -> None:
+    error.reason, error.hint = reason, hint
+    error.args = error.code, reason, hint, error.place

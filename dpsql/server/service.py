@@ -297,8 +297,10 @@ class _Resources:
 
     def hurry(self) -> None:
         """Let no session wait long for a ledger in a database."""
+        from dpsql.session import hurry
+
         for session in list(self._sessions.values()):
-            session.hurry()
+            hurry(session)
 
     def check(self) -> Check:
         """Return the report of the policy, checked against the data at the first call."""

@@ -79,6 +79,7 @@ def test_no_client_sends_again_by_itself_what_may_be_charged_twice(charge: str, 
     assert to_wire_error(failed(charge)).sqlstate == state
     assert plain_problem(without_paths(failed(charge)))["status"] == status
     assert raised(failed(charge)).charge == charge
+    assert pickle.loads(pickle.dumps(failed(charge))).charge == charge
 
 
 @pytest.mark.parametrize("surface", SURFACES)
