@@ -73,13 +73,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.haste = Haste()
         self._until = math.inf
 
-    def wait(self, gen: PQGen[Result], interval: float = _LOOK, timeout: float | None = None) -> Result:
+    def wait(self, gen: PQGen[Result], *_: Any, **__: Any) -> Result:  # noqa: ANN401 - limits of psycopg's own
         """Run a statement; raise `OperationalError` where it takes too long."""
         began = time.monotonic()
-        seconds = _LONGEST * WAIT if timeout is None else timeout
-        limited = self._limit(gen, began=began, until=min(began + seconds, self._until))
+        limited = self._limit(gen, began=began, until=min(began + _LONGEST * WAIT, self._until))
         try:
-            return waiting.wait(limited, self.pgconn.socket, interval=interval)
+            return waiting.wait(limited, self.pgconn.socket, interval=_LOOK)
         except psycopg.Error:
             raise
         except BaseException:  # an interrupt leaves a statement without its end
