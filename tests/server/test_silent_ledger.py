@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,24 @@ ASK = {"sql": "SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE WITH (fresh = t
 SURFACES = "web = '127.0.0.1:0'\npostgres = 'off'\ncatalog = 'none'\n"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def line() -> Iterator[FaultyLine]:
     with faulty_line() as line:
         yield line
+
+
+@pytest.fixture(scope="module")
+def client(line: FaultyLine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Return a client of a server whose ledger is behind the line, logged in."""
+    front = front_of(tmp_path_factory.mktemp("served"), policy=policy_of(line), users=[User("ana")])
+    with closing(front.service):
+        yield TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_server, "WAIT", 0.4)
+    monkeypatch.setitem(postgres_server._DEFAULTS, "connect_timeout", "2")
 
 
 def policy_of(line: FaultyLine) -> str:
@@ -44,44 +58,35 @@ def policy_of(line: FaultyLine) -> str:
     return text.replace('ledger = "ledger.sqlite"', f"ledger = '{line.url(fresh_schema())}'")
 
 
-def test_a_request_is_answered_with_a_problem(
-    line: FaultyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_server, "WAIT", 0.4)
-    monkeypatch.setitem(postgres_server._DEFAULTS, "connect_timeout", "2")
-    front = front_of(tmp_path, policy=policy_of(line))
-    client = TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
-    try:
-        assert client.get("/api/v1/budget").status_code == 200
-        line.set(Fault("silent", message=0, lasting=True))
-        began = time.monotonic()
-        found = [client.get("/api/v1/budget"), client.post("/api/v1/query", json={"sql": TOP})]
-        assert time.monotonic() - began < 20
-        line.lift()
-        assert [each.status_code for each in found] == [503, 503]
-        assert {each.json()["code"] for each in found} == {"ledger-unreachable"}
-        assert found[1].json()["reason"].endswith("Nothing was charged.")
-        assert client.post("/api/v1/query", json={"sql": TOP}).status_code == 200
-    finally:
-        front.service.close()
+@pytest.mark.usefixtures("impatient")
+def test_a_request_is_answered_with_a_problem(line: FaultyLine, client: TestClient) -> None:
+    assert client.get("/api/v1/budget").status_code == 200
+    line.set(Fault("silent", message=0, lasting=True))
+    began = time.monotonic()
+    found = client.post("/api/v1/query", json={"sql": TOP})
+    assert time.monotonic() - began < 20
+    line.lift()
+    assert (found.status_code, found.json()["code"]) == (503, "ledger-unreachable")
+    assert found.json()["reason"].endswith("Nothing was charged.")
+    assert client.post("/api/v1/query", json={"sql": TOP}).status_code == 200
 
 
-def test_a_problem_says_what_may_have_been_charged(line: FaultyLine, tmp_path: Path) -> None:
-    front = front_of(tmp_path, policy=policy_of(line))
-    client = TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
+def ask_twice(line: FaultyLine, client: TestClient) -> None:
+    """Ask, the second time on a connection that is there, and let the line count that."""
+    for _ in range(2):
+        line.set(None)
+        assert client.post("/api/v1/query", json=ASK).status_code == 200
+
+
+def test_a_problem_says_what_may_have_been_charged(line: FaultyLine, client: TestClient) -> None:
     charged: set[str] = set()
-    try:
-        for at in range(-6, 0):
-            for _ in range(2):  # the second on a connection that is there
-                line.set(None)
-                assert client.post("/api/v1/query", json=ASK).status_code == 200
-            line.set(Fault("reset", message=line.commits[at] + 1))
-            found = client.post("/api/v1/query", json=ASK)
-            line.lift()
-            problem = found.json() if found.status_code != 200 else {}
-            charged.add(str(found.status_code) + problem.get("reason", "").partition("known. ")[2])
-    finally:
-        front.service.close()
+    for at in range(-6, 0):
+        ask_twice(line, client)
+        line.set(Fault("reset", message=line.commits[at] + 1))
+        found = client.post("/api/v1/query", json=ASK)
+        line.lift()
+        problem = found.json() if found.status_code != 200 else {}
+        charged.add(str(found.status_code) + problem.get("reason", "").partition("known. ")[2])
     assert charged == {
         "200",
         "500The query may have been charged in full; no row was read.",
@@ -89,26 +94,16 @@ def test_a_problem_says_what_may_have_been_charged(line: FaultyLine, tmp_path: P
     }
 
 
-def test_a_page_shows_an_answer_without_the_budget_that_cannot_be_read(
-    line: FaultyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_server, "WAIT", 0.4)
-    monkeypatch.setitem(postgres_server._DEFAULTS, "connect_timeout", "2")
-    front = front_of(tmp_path, policy=policy_of(line))
-    client = TestClient(application(front, secure=False), base_url="http://127.0.0.1", headers=HEADERS)
-    try:
-        for _ in range(2):
-            line.set(None)
-            client.post("/api/v1/query", json=ASK)
-        asking = line.messages
-        login = {"name": "ana", "password": PASSWORD, "proof": proof(client, "/login")}
-        assert client.post("/login", data=login).status_code == 200
-        form = {"text": ASK["sql"], "proof": proof(client)}
-        line.set(Fault("silent", message=asking, lasting=True))
-        told = client.post("/ask", data=form)
-        line.lift()
-    finally:
-        front.service.close()
+@pytest.mark.usefixtures("impatient")
+def test_a_page_shows_an_answer_without_the_budget_that_cannot_be_read(line: FaultyLine, client: TestClient) -> None:
+    ask_twice(line, client)
+    asking = line.messages
+    login = {"name": "ana", "password": PASSWORD, "proof": proof(client, "/login")}
+    assert client.post("/login", data=login).status_code == 200
+    form = {"text": ASK["sql"], "proof": proof(client)}
+    line.set(Fault("silent", message=asking, lasting=True))
+    told = client.post("/ask", data=form)
+    line.lift()
     assert told.status_code == 200
     assert "answered 1 of 1" in told.text
     assert "The ledger cannot be read now." in told.text

@@ -190,7 +190,7 @@ def test_an_ask_on_a_line_that_breaks_is_charged_once_and_says_so(trial: Trial, 
     with trial.connect() as session:
         for _ in range(2):  # the second on a connection that is there
             ask_behind(trial, session, None, queries=queries)
-        for fault in list_faults(trial)[:: 3 * queries - 2 if WHOLE else 6 * queries - 5]:
+        for fault in list_faults(trial)[:: 3 * queries - 2 if WHOLE else 9 * queries - 8]:
             ask_behind(trial, session, fault, queries=queries)
     assert queries > 1 or {told.partition(" ")[2] for told in trial.outcomes} == set(CLAIMS)
 
