@@ -342,7 +342,6 @@ class Session:
             reservation.settle(
                 request.worst_case.refundable, FAILED if isinstance(failure, EngineError) else "interrupted"
             )
-            begun.clear()  # the words of the failure say it
             raise failure
 
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:

@@ -24,14 +24,17 @@ _CLAIM = re.compile(r"[;.] nothing was charged\.?$", re.IGNORECASE)
 _WORDS = {
     RESERVING: (
         "The query may have been charged in full; no row was read.",
-        "SHOW BUDGET shows what is left; running {it} again is charged again.",
+        "SHOW BUDGET shows what is left; running it again is charged again.",
     ),
     SETTLING: (
         "The query is charged, in full unless its answer was stored.",
-        "Run {it} again: it is free if the answer was stored, and charged again if not; EXPLAIN says which, for free.",
+        "Run it again{how}: it is free if the answer was stored, and charged again if not; EXPLAIN says which, for free.",
     ),
-    STORED: ("The query was charged, and its answer is stored.", "Run {it} again: it is free."),
+    STORED: ("The query was charged, and its answer is stored.", "Run it again{how}: it is free."),
 }
+_CLAIM_OF_HINT = "Nothing was charged. "
+_IN_FULL = frozenset(["engine-failed", "release-failed"])  # whose own words say what is charged
+_FOR_CURATORS = frozenset(["ledger-unconfirmed"])  # whose hint is on other acts than queries
 _OWN_WORDS = frozenset(["wrapping-failed"])  # says itself that the answer is stored, and would fail again
 _EARLIER = "What this statement asked before was charged, and is stored."
 
@@ -43,7 +46,7 @@ def mark_charge(stage: str) -> Iterator[list[bool]]:
     try:
         yield begun
     except Error as error:
-        if begun and not error.charge:
+        if begun and not error.charge and error.code not in _IN_FULL:
             error.charge = stage
         raise
 
@@ -68,14 +71,16 @@ class ChargeLog:
             if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
                 _restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)
             return
-        reason, hint = _CLAIM.sub(".", error.reason), error.hint
+        reason, hint = _CLAIM.sub(".", error.reason), error.hint.replace(_CLAIM_OF_HINT, "")
         if error.charge:
             words, advice = _WORDS[error.charge]
             reason = f"{reason} {words}"
-            advice = advice.format(it="it without fresh = true" if self.is_fresh else "it")
-            hint = f"{advice} {hint}".strip()
+            advice = advice.format(how=" without fresh = true" if self.is_fresh else "")
+            hint = advice if error.code in _FOR_CURATORS else f"{advice} {hint}".strip()
         if self.answers and not self.is_complete:
-            reason, error.charge = f"{reason} {_EARLIER}", error.charge or STORED
+            reason = f"{reason} {_EARLIER}"
+            if error.code not in _IN_FULL:
+                error.charge = error.charge or STORED
         _restate(error, reason, hint=hint)
 
 

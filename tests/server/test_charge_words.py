@@ -10,6 +10,7 @@ import pytest
 from mcp.types import TextContent
 
 from dpsql.dbapi.errors import translate_errors
+from dpsql.engines.base import engine_closed
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError
 from dpsql.ledger.charges import RESERVING, SETTLING, STORED, ChargeLog
 from dpsql.server.flight.failures import flight_error
@@ -95,10 +96,21 @@ def test_a_query_that_is_refused_after_another_of_its_statement_does_not_say_tha
     assert "Nothing was charged" not in told
 
 
+def test_a_query_that_failed_after_another_of_its_statement_keeps_its_own_words() -> None:
+    charges = ChargeLog()
+    charges.answers = 1
+    failed, closed = EngineError("engine-failed", "It is charged in full."), engine_closed()
+    for error in (failed, closed):
+        charges.describe(error)
+        assert error.reason.endswith("What this statement asked before was charged, and is stored.")
+        assert "Nothing was charged" not in str(error)
+    assert (failed.charge, closed.charge) == ("", STORED)
+
+
 def test_a_statement_that_was_stopped_after_its_charge_says_that_its_answer_is_stored() -> None:
     charges = ChargeLog()
     charges.answers, charges.is_complete, charges.is_fresh = 1, True, True
     error = EngineError("statement-stopped", "The statement was stopped; nothing was charged.", hint="Send it again.")
     charges.describe(error)
     assert error.reason == "The statement was stopped. The query was charged, and its answer is stored."
-    assert error.hint == "Run it without fresh = true again: it is free. Send it again."
+    assert error.hint == "Run it again without fresh = true: it is free. Send it again."
