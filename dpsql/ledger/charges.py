@@ -28,7 +28,7 @@ _WORDS = {
     ),
     SETTLING: (
         "The query is charged, in full unless its answer was stored.",
-        "Run it again{how}: it is free if the answer was stored, and charged again if not; EXPLAIN says which, for free.",
+        "Run it again{how}: it is free if the answer was stored, and charged if not; EXPLAIN says which, for free.",
     ),
     STORED: ("The query was charged, and its answer is stored.", "Run it again{how}: it is free."),
 }
