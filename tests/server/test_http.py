@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -16,6 +18,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dpsql.server.http import Http, serve_http
+from dpsql.server.response_guard import Guard
+from dpsql.server.telemetry import Telemetry
 
 SECRET = "secret-value"
 HOST = "127.0.0.1"
@@ -157,6 +161,32 @@ def test_what_is_being_answered_when_it_closes_is_answered() -> None:
         assert (await answering).endswith("done")
 
     trial(act)
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 503), ("POST", 500)])
+def test_what_is_not_answered_when_its_grace_is_over_gets_a_problem(method: str, status: int) -> None:
+    async def wait(_: Request) -> PlainTextResponse:
+        await asyncio.sleep(60)
+        return PlainTextResponse("done")
+
+    waiting = Starlette(routes=[Route("/wait", wait, methods=["GET", "POST"])])
+    guarded = Guard(waiting, telemetry=Telemetry(io.StringIO()), surface="web", secure=False)
+
+    async def run() -> None:
+        http = await serve_http(guarded, (HOST, 0), tls=None, connections=9)
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(f"{method} /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+        await asyncio.sleep(0.2)
+        await http.close(1.0)
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        assert f" {status} " in head
+        assert "application/problem+json" in head
+        problem = json.loads(body)
+        assert (problem["code"], problem["status"]) == ("closed", status)
+        assert ("may have been charged" in problem["hint"]) == (method == "POST")
+
+    asyncio.run(run())
 
 
 def test_it_speaks_tls_with_a_context_that_is_given() -> None:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from dpsql.completion.candidates import find_completions
 from dpsql.display import remove_style
-from dpsql.errors import Error, Refusal, UsageError
+from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost
 from dpsql.server.web.render import answered_html
 from dpsql.server.web.visitor_request import VisitorRequest
@@ -207,9 +207,16 @@ async def _page(
     preview: object = None,
 ) -> Response:
     """Return the query page, or only its changed parts for a fragment request."""
+    budget, unread = None, None
+    try:
+        budget = await visit.dispatch.read(visit.user, lambda session: _budget(session.budget))
+    except LedgerError as error:
+        unread = error
+    if unread is not None and answer is None and problem is None:  # these are shown without the budget
+        raise unread
     given = {
         "answer": answer,
-        "budget": await visit.dispatch.read(visit.user, lambda session: _budget(session.budget)),
+        "budget": budget,
         "preview": preview,
         "problem": problem,
         "text": text,
