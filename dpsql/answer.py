@@ -16,8 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
-from dpsql.display import MAX_ROWS, Column, Cost, Ends, Released, format_value, released_html, replace_unprintable
-from dpsql.engines.arrow_values import narrow_integers, read_values, spell_beyond_calendar
+from dpsql.display import (
+    MAX_ROWS,
+    Column,
+    Cost,
+    Ends,
+    Released,
+    format_value,
+    released_html,
+    replace_unprintable,
+    write_csv,
+)
+from dpsql.engines.arrow_values import narrow_integers, read_values
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
@@ -313,26 +323,28 @@ class Answer:
         table = self._with_intervals(level) if intervals else self._table
         return narrow_integers(table).to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
-    def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
+    def to_csv(
+        self,
+        path: str | Path | None = None,
+        *,
+        intervals: bool = False,
+        level: float = 0.95,
+        quote_formulas: bool = False,
+    ) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
 
-        NULL is an empty field; an empty text is quoted, as all text is. `intervals` and `level` are those of `df`.
-        Raises `OSError` where the file cannot be written.
+        NULL is an empty field; an empty text is quoted, as all text is. Control characters are replaced by U+FFFD, but
+        for tabs and line feeds; `quote_formulas` puts an apostrophe before text that a spreadsheet would compute.
+        `intervals` and `level` are those of `df`. Raises `OSError` where the file cannot be written.
 
         >>> answer.to_csv().splitlines()[0]
         '"article","n"'
         >>> answer.to_csv("readers.csv")
         """
-        import pyarrow as pa
-        from pyarrow import csv
-
-        table = spell_beyond_calendar(self._with_intervals(level) if intervals else self._table)
-        sink = pa.BufferOutputStream()
-        csv.write_csv(table, sink)
-        text = bytes(sink.getvalue())
+        text = write_csv(self._with_intervals(level) if intervals else self._table, quote_formulas=quote_formulas)
         if path is None:
-            return text.decode()
-        Path(path).write_bytes(text)
+            return text
+        Path(path).write_bytes(text.encode())
         return None
 
     def pl(self) -> pl.DataFrame:

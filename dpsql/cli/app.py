@@ -196,6 +196,7 @@ def check(policy: Path | None, *, db: Path | None, layout: Layout) -> None:
 @app.command()
 @_add_statement_options
 @click.option("--details", is_flag=True, help="Show the mechanism, the loss and what is left, too.")
+@click.option("--quote-formulas", is_flag=True, help="In csv, put ' before text that a spreadsheet would compute.")
 def query(  # noqa: PLR0913 - the options of the command
     sql: str,
     policy: Path | None,
@@ -206,6 +207,7 @@ def query(  # noqa: PLR0913 - the options of the command
     implicit: bool | None,
     output: Format,
     details: bool,
+    quote_formulas: bool,
 ) -> None:
     """Run a private query and charge the budget for it.
 
@@ -214,11 +216,13 @@ def query(  # noqa: PLR0913 - the options of the command
     from dpsql.cli.show import check_output, write_answer
 
     check_output(output)
+    if quote_formulas and output != Format.csv:
+        raise click.BadParameter("Write --format csv beside it.", param_hint="--quote-formulas")
     with _session(db, policy, analyst=analyst) as session:
         text = _read_statement(sql)
         with show_progress_of_command(session):
             answer = session.sql(text, parameters, implicit=implicit)
-        write_answer(answer, output, detailed=details)
+        write_answer(answer, output, detailed=details, quote_formulas=quote_formulas)
 
 
 @app.command()
