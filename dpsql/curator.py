@@ -112,6 +112,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
+    from dpsql.plan.report.policy_report import Finding
     from dpsql.policy.owners import find_path
 
     sweep()
@@ -131,10 +132,15 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         check = check_engine(engine, known, tables=tuple(near))
         outdated = tuple(_find_outdated(known, engine, database=database, near=near))
     told = (
-        f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
+        Finding(
+            "materialized-outdated",
+            known.where(f"tables.{name}.materialized"),
+            f"What is materialized of {name} does not match its data or the policy: run dpsql materialize.",
+            "Run dpsql materialize.",
+        )
         for name in outdated
     )
-    return replace(check, warnings=(*check.warnings, *told))
+    return replace(check, findings=(*check.findings, *told))
 
 
 def _find_outdated(

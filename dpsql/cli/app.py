@@ -182,7 +182,8 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
 @_POLICY
 @_DATABASE
 @_add_layout("Output format: text, or one JSON object.")
-def check(policy: Path | None, *, db: Path | None, layout: Layout) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def check(policy: Path | None, *, db: Path | None, layout: Layout, as_json: bool) -> None:
     """Explain a policy.
 
     Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
@@ -190,7 +191,7 @@ def check(policy: Path | None, *, db: Path | None, layout: Layout) -> None:
     """
     from dpsql.cli.curator import run_check
 
-    run_check(policy, db, as_json=layout == Layout.json)
+    run_check(policy, db, as_json=as_json or layout == Layout.json)
 
 
 @app.command()
