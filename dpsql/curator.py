@@ -47,10 +47,12 @@ def write_starter(
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. `options` are those of the engine at a URL. Raises `EngineError`.
     """
+    from dpsql.engines import load_libraries
     from dpsql.open_engine import is_engine_url
     from dpsql.policy import DataSource, names_files
     from dpsql.policy.starter_toml import Found, starter
 
+    load_libraries("duckdb", "pyarrow")
     if isinstance(place, str) and is_engine_url(place):
         from dpsql.starter_sources import describe_engine
 
@@ -302,6 +304,9 @@ def materialize(
     that of the policy. With `again`, all rows are read, also where some were added at most. Raises `PolicyError` for a
     table that cannot be materialized, and `EngineError` if it fails.
     """
+    from dpsql.engines import load_libraries
+
+    load_libraries("duckdb", "pyarrow")
     from dpsql.materialized.build import Data, seal_system_errors
     from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise

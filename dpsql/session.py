@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "SessionDependencies", "release_external"]
 
+_LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
 _View = planning.ResultView | planning.EvaluatedView
 _WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
 
@@ -294,6 +295,7 @@ class Session:
         with planning.hold_failure_to_grid(grid_ms) as begin, engines.take_turn(own.engine, stop):
             if stop is not None and stop():
                 raise engines.statement_stopped()
+            engines.load_libraries(*_LIBRARIES)
             reservation = own.ledger.reserve(request)
             if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
                 return reservation

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -249,6 +248,9 @@ def shell(  # noqa: PLR0913 - the options of the command
     End each statement with a semicolon. A piped script stops at the first statement that fails and returns its exit
     code.
     """
+    from dpsql.engines import load_libraries
+
+    load_libraries("dpsql.session", "pyarrow")
     from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
     from dpsql.cli.terminal import open_reader
     from dpsql.connect import connect
@@ -374,10 +376,13 @@ def mcp(
 
     An assistant starts this command itself; it ends when the assistant closes its input.
     """
-    from dpsql.connect import connect
+    from dpsql.engines import load_libraries
     from dpsql.engines.adapter_errors import refuse_adapter_debug
 
     refuse_adapter_debug()
+    load_libraries("dpsql.session", "pyarrow")
+    from dpsql.connect import connect
+
     try:
         from dpsql.server.mcp import run_stdio
     except ImportError as error:
@@ -404,8 +409,9 @@ def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> It
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        for module in _LASTING:
-            import_module(module)
+        from dpsql.engines import load_libraries
+
+        load_libraries(*_LASTING)
         if "duckdb" not in sys.modules:
             gc.freeze()
         from dpsql.connect import connect

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
-from dpsql.engines import ResultEvaluator, Statement
+from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.evaluated_select import released_path
@@ -69,8 +69,11 @@ class EvaluatorParser:
         found = self._known.get((question, text))
         if found is not None:
             return found
-        with suppress(EngineError):
+        try:
             found = str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+        except EngineError as error:
+            if error.code == NOT_LOADED:
+                raise
         if found is None:
             hint = "Write a shorter one, with fewer levels of subqueries and functions."
             raise Refusal("too-large", "The SELECT around the private query is too large to be read.", hint=hint)
