@@ -593,7 +593,7 @@ class Session:
             for plan, each, known in zip(plans, released, balances, strict=True)
             if each.stopped_at_bottom
         ]
-        table = view.table([each.table for each in released], own.evaluator)
+        table, ratio_ends = view.compute([each.table for each in released], own.evaluator)
         return Answer(
             table,
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
@@ -601,7 +601,7 @@ class Session:
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
-        )
+        ).with_ratio_ends(ratio_ends)
 
     def _receipt(
         self, plan: planning.Plan, released: planning.Release, *, balance: planning.Balance, replayed: bool
