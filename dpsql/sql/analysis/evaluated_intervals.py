@@ -98,7 +98,8 @@ def add_ratio_ends(
     if any(cast("Tree", term["expression"]).get("class") == "STAR" for term in terms):  # ORDER BY ALL
         return ()
     items = cast("list[Tree]", node["select_list"])
-    quotients = [(at, item) for at, item in enumerate(items) if item.get("function_name") == "/"]
+    bare = [(at, _strip_rounding(item)) for at, item in enumerate(items)]
+    quotients = [(at, item) for at, item in bare if item.get("function_name") == "/"]
     stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
     sources = list(_list_sources(node, "from_table", find_released=find_released)) if quotients else []
     found, added = list[int](), list[Tree]()
@@ -112,6 +113,18 @@ def add_ratio_ends(
         added += [_try(item, end) for end in ends]
     items += added
     return tuple(found)
+
+
+def _strip_rounding(node: Tree) -> Tree:
+    """Return an expression without ROUND and casts around it: the interval is that of the exact value."""
+    while True:
+        arguments = [unwrap(each) for each in list_arguments(node)]
+        if node.get("class") == "CAST":
+            node = cast("Tree", node["child"])
+        elif node.get("function_name") == "round" and all(each.get("class") == "CONSTANT" for each in arguments[1:]):
+            node = arguments[0]
+        else:
+            return node
 
 
 def _copy(item: Tree) -> Tree:

@@ -91,6 +91,10 @@ def add_wrapped_ratios(wrapped: WrappedQuery) -> WrappedQuery:
 
 
 def _find_ratio(expression: Expression, wrapped: WrappedQuery) -> _Ratio | None:
+    """Return the ratio that an output is, perhaps rounded: the interval is that of the exact value."""
+    expression = _strip(expression)
+    while isinstance(expression, Call) and expression.function == "round":
+        expression = _strip(expression.arguments[0])
     if not isinstance(expression, Call) or expression.function != "/":
         return None
     part, whole = expression.arguments

@@ -41,6 +41,9 @@ def cells(answer: dpsql.Answer) -> list[list[str]]:
         ("SELECT 100e0 * COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*) AS r FROM visits PRIVATE", 0, 30.0),
         ("SELECT COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*) AS r, COUNT(*) AS n FROM visits PRIVATE", 0, 0.3),
         ("SELECT -2 * SUM(dwell) / COUNT(*) AS r FROM visits PRIVATE", 0, -99.0),
+        ("SELECT ROUND(100 * COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*), 1) AS r FROM visits PRIVATE", 0, 30.0),
+        (f"SELECT page, ROUND(s / n, 1) AS r FROM ({RELEASED}) AS x", 1, 49.5),
+        (f"SELECT page, CAST(s / n AS DECIMAL(9, 3)) AS r FROM ({RELEASED}) AS x", 1, 49.5),
         (f"SELECT page, s / n AS r FROM ({RELEASED}) AS x", 1, 49.5),
         (f"SELECT s / n AS r, x.page FROM ({RELEASED}) AS x WHERE n > 0 ORDER BY r DESC LIMIT 1", 0, 49.5),
         (f"WITH x AS ({RELEASED}) SELECT x.*, -1.0 * s / n AS r FROM x", 3, -49.5),
@@ -55,7 +58,7 @@ def test_a_ratio_is_shown_with_half_the_width_of_its_interval(
         found = re.fullmatch(r"(-?[\d.]+) ± ([\d.]+)", row[column])
         assert found is not None, row
         value, half = map(float, found.groups())
-        assert abs(value - values[column]) <= half / 9  # the digits that its half makes sense of
+        assert abs(value - float(values[column])) <= half / 9  # the digits that its half makes sense of
         assert abs(value - truth) <= 2 * half
         assert half < abs(truth) / 5
     markup = answer._repr_html_()
