@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "SessionDependencies", "hurry", "release_external"]
 
+_LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
 _View = planning.ResultView | planning.EvaluatedView
 _WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
 
@@ -318,6 +319,7 @@ class Session:
         ):
             if stop is not None and stop():
                 raise engines.statement_stopped()
+            engines.load_libraries(*_LIBRARIES)
             reservation = own.ledger.reserve(request)
             if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
                 return reservation
@@ -616,7 +618,7 @@ class Session:
             for plan, each, known in zip(plans, released, balances, strict=True)
             if each.stopped_at_bottom
         ]
-        table = view.table([each.table for each in released], own.evaluator)
+        table, ratio_ends = view.compute([each.table for each in released], own.evaluator)
         return Answer(
             table,
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
@@ -624,7 +626,7 @@ class Session:
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
-        )
+        ).with_ratio_ends(ratio_ends)
 
     def _receipt(
         self, plan: planning.Plan, released: planning.Release, *, balance: planning.Balance, replayed: bool
