@@ -28,8 +28,6 @@ __all__ = [
     "Query",
     "Sync",
     "Terminate",
-    "data_row",
-    "encode_tuple",
     "fields_message",
     "message",
     "parameter_description",
@@ -292,17 +290,3 @@ def row_description(columns: Sequence[Column], formats: Iterable[int]) -> bytes:
 def parameter_description(oids: Sequence[int]) -> bytes:
     """Return the message of the parameter types of a statement."""
     return message(b"t", _INT16.pack(len(oids)), struct.pack(f"!{len(oids)}I", *oids))
-
-
-def data_row(values: Iterable[bytes | None]) -> bytes:
-    """Return the message of one row; None is NULL."""
-    return message(b"D", encode_tuple(values))
-
-
-def encode_tuple(values: Iterable[bytes | None]) -> bytes:
-    """Return values behind their count, each behind its length; None is NULL."""
-    parts = [_NULL if value is None else _INT32.pack(len(value)) + value for value in values]
-    return _INT16.pack(len(parts)) + b"".join(parts)
-
-
-_NULL: Final = _INT32.pack(-1)

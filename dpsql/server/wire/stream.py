@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.server.wire.codec import KINDS, Malformed, Message, parse_message
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
+_SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted
+_COPIES = 2  # of a message: its bytes, and the values or the text in it
 _SIMPLE = frozenset([b"Q", b"F"])
 _HEAD = struct.Struct("!ci")
 
@@ -27,8 +30,9 @@ class Limits:
     """Limits of clients: bytes that they send, seconds that they take, and numbers of them.
 
     A client has `first_seconds` to send its first packet. One address has at most half of the `logins` under way, as
-    many clients may share it. `rows` limits the bytes of rows that wait to be fetched over all connections, and a user
-    to half of them. There are more `threads` than connections that wait for a statement.
+    many clients may share it. `held` limits the bytes that the server holds for all connections together, such as rows
+    that wait to be fetched, and `held_by_user` those of one user. There are more `threads` than connections that wait
+    for a statement.
     """
 
     before_login: int = 10_000
@@ -39,7 +43,8 @@ class Limits:
     write_seconds: float = 60.0
     logins: int = 200
     threads: int = 256
-    rows: int = 512 << 20
+    held: int = 512 << 20
+    held_by_user: int = 64 << 20
 
 
 class ClientReader(asyncio.StreamReader):
@@ -63,11 +68,14 @@ class ClientReader(asyncio.StreamReader):
 
 
 class Channel:
-    """The connection of one client."""
+    """The connection of one client; after the login, `quota` counts long messages until the next one is received."""
+
+    quota: UserQuota | None = None
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: Limits) -> None:
         self._reader, self._writer, self._limits = reader, writer, limits
         self._in, self._out = bytearray(), bytearray()
+        self._holding: Holding | None = None
 
     @property
     def address(self) -> str:
@@ -109,6 +117,7 @@ class Channel:
 
     def take_received(self, *, max_bytes: int) -> Message | None:
         """Return the next message if all of it was received already, else None; raise as `receive` does."""
+        self._holding = None
         if len(self._in) < _HEAD.size:
             return None
         kind, size = _HEAD.unpack_from(self._in)
@@ -116,6 +125,7 @@ class Channel:
             raise WireError("08P01", "The type of a message is unknown.", fatal=True)
         if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
+        self._hold_message(size)
         if len(self._in) <= size:
             return None
         data = bytes(self._in[_HEAD.size : size + 1])
@@ -125,6 +135,15 @@ class Channel:
         except Malformed as error:
             error.is_simple = kind in _SIMPLE
             raise
+
+    def _hold_message(self, size: int) -> None:
+        """Count the next message before it is received; raise a fatal `WireError` beyond the quota."""
+        if self.quota is not None and size > _SHORT_MESSAGE:
+            try:
+                self._holding = self.quota.hold(_COPIES * size)
+            except WireError as error:
+                error.fatal = True
+                raise
 
     async def _read(self, count: int) -> bytes:
         while len(self._in) < count:
