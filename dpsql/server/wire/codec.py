@@ -44,13 +44,14 @@ _COLUMN = struct.Struct("!ihihih")
 
 
 class Malformed(Exception):
-    """A message that does not fit its own lengths, or text that is not UTF-8, as its `sqlstate` says.
+    """A message that is not read: it does not fit its own lengths, is not UTF-8, or is too long, as `sqlstate` says.
 
     `is_simple` is set for a message of the simple protocol, which waits for no Sync.
     """
 
-    def __init__(self, reason: str, *, sqlstate: str = "08P01") -> None:
+    def __init__(self, reason: str, *, sqlstate: str = "08P01", hint: str = "") -> None:
         self.sqlstate = sqlstate
+        self.hint = hint
         self.is_simple = False
         super().__init__(reason)
 

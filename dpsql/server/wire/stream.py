@@ -76,6 +76,7 @@ class Channel:
         self._reader, self._writer, self._limits = reader, writer, limits
         self._in, self._out = bytearray(), bytearray()
         self._holding: Holding | None = None
+        self._unread = 0  # bytes of a refused message that are still to come
 
     @property
     def address(self) -> str:
@@ -118,6 +119,7 @@ class Channel:
     def take_received(self, *, max_bytes: int) -> Message | None:
         """Return the next message if all of it was received already, else None; raise as `receive` does."""
         self._holding = None
+        self._drop_unread()
         if len(self._in) < _HEAD.size:
             return None
         kind, size = _HEAD.unpack_from(self._in)
@@ -125,7 +127,7 @@ class Channel:
             raise WireError("08P01", "The type of a message is unknown.", fatal=True)
         if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
-        self._hold_message(size)
+        self._hold_message(kind, size)
         if len(self._in) <= size:
             return None
         data = bytes(self._in[_HEAD.size : size + 1])
@@ -136,14 +138,25 @@ class Channel:
             error.is_simple = kind in _SIMPLE
             raise
 
-    def _hold_message(self, size: int) -> None:
-        """Count the next message before it is received; raise a fatal `WireError` beyond the quota."""
-        if self.quota is not None and size > _SHORT_MESSAGE:
-            try:
-                self._holding = self.quota.hold(_COPIES * size)
-            except WireError as error:
-                error.fatal = True
-                raise
+    def _hold_message(self, kind: bytes, size: int) -> None:
+        """Count the next message before it is received; raise `Malformed` beyond the quota, and drop the message."""
+        if self.quota is None or size <= _SHORT_MESSAGE:
+            return
+        try:
+            self._holding = self.quota.hold(_COPIES * size)
+        except WireError as error:
+            refused = Malformed(error.reason, sqlstate=error.sqlstate, hint=error.hint)
+            refused.is_simple = kind in _SIMPLE
+        else:
+            return
+        self._unread = size + 1
+        self._drop_unread()
+        raise refused
+
+    def _drop_unread(self) -> None:
+        count = min(self._unread, len(self._in))
+        del self._in[:count]
+        self._unread -= count
 
     async def _read(self, count: int) -> bytes:
         while len(self._in) < count:
