@@ -30,7 +30,9 @@ MOST_GROWTH, MOST_LEFT, PATIENCE = 256, 64, 60  # MB, and seconds
 POLICY = crowding.POLICY.replace('catalog = "none"', 'catalog = "auto"\nconnections_per_user = 100')
 NULLS = "SELECT " + ", ".join(["NULL"] * 1600) + " FROM pg_attribute a, pg_attribute b LIMIT {}"
 SHORT = (
-    "SELECT " + ", ".join(f"'{number}{{}}'" for number in range(8)) + " FROM pg_attribute a, pg_attribute b LIMIT 40000"
+    "SELECT "
+    + ", ".join(f"'{number}{{0}}'" for number in range(8))
+    + " FROM pg_attribute a, pg_attribute b LIMIT 40000"
 )
 WIDE = (
     "SELECT "

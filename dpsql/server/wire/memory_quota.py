@@ -15,14 +15,17 @@ __all__ = ["Holding", "MemoryQuota", "UserQuota"]
 
 
 class MemoryQuota:
-    """Bytes that are held for clients; threads may share it."""
+    """Bytes that are held for clients; threads may share it.
+
+    `given_back` is how many were given back since it was set to 0, or few less.
+    """
 
     def __init__(self, max_bytes: int, max_bytes_of_user: int) -> None:
         """Limit all users together, and each user."""
         self._max_bytes, self.max_bytes_of_user = max_bytes, max_bytes_of_user
         self._lock = threading.Lock()
         self._sizes = Counter[str]()
-        self._total = 0
+        self._total = self.given_back = 0
         self._returned = deque[tuple[str, int]]()
 
     def of_user(self, user: str) -> UserQuota:
@@ -42,6 +45,7 @@ class MemoryQuota:
 
     def give_back(self, user: str, size: int) -> None:
         """Count bytes no longer. It takes no lock, as the garbage collector may call it anywhere."""
+        self.given_back += size
         self._returned.append((user, size))
 
     def measure(self, user: str) -> int:
