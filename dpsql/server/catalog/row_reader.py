@@ -52,8 +52,8 @@ def read_rows(
     former, answer = answer.finish(), _Encoder(hold)
     known = iter(former)
     for chunk in reader.run(others[0]):
-        cells = [zip(is_first, *pair, strict=True) for pair in zip(known, chunk, strict=False)]
-        answer.add([[old if keep else new for keep, old, new in row] for row in cells], count=len(chunk))
+        cells = [zip(is_first, *pair, strict=True) for pair in zip(chunk, known, strict=False)]  # known rows last more
+        answer.add([[old if keep else new for keep, new, old in row] for row in cells], count=len(chunk))
     if answer.count != len(former):
         reason = "The statement returned other rows when it was run again, for the second format."
         raise CatalogError("0A000", reason, hint="Request one format for all columns.")

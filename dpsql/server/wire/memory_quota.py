@@ -40,6 +40,7 @@ class MemoryQuota:
             fits = own <= self.max_bytes_of_user and total <= self._max_bytes
             if fits or is_forced:
                 self._sizes[user], self._total = own, total
+                self.given_back -= min(size, 0)
         if not fits and not is_forced:
             raise _full_error()
 

@@ -85,7 +85,7 @@ class Channel:
         return str(peer[0]) if isinstance(peer, tuple) else ""
 
     def call_on_end(self, act: Callable[[], None] | None) -> None:
-        """Call `act`, if any, when the client leaves; what it sent before is still read, until a reply cannot be sent."""
+        """Call `act`, if any, when the client leaves; what it sent is still read, until a reply cannot be sent."""
         if isinstance(self._reader, ClientReader):
             self._reader.on_end = act
 
