@@ -12,6 +12,7 @@ __all__ = ["PIECE", "RowBlocks", "RowWriter", "encode_row", "encode_rows", "spli
 
 Values = Sequence[bytes | None]
 PIECE = 64 * 1024  # bytes that are sent together
+_FEW, _LARGE = 8, 1 << 20  # values of a row, and bytes of a value
 _BLOCK = 256 * 1024  # bytes, after which the next block begins
 _OF_BLOCK = 400  # bytes that Python needs for a block beside its data
 _HEAD = struct.Struct("!ciH")
@@ -81,7 +82,11 @@ class RowWriter:
         data = self._data
         start = len(data)
         data += _HEAD.pack(b"D", 0, len(row))
-        data += b"".join(_split_row(row))
+        if len(row) <= _FEW and any(len(value or b"") > _LARGE for value in row):  # it is not copied once more
+            for part in _split_row(row):
+                data += part
+        else:
+            data += b"".join(_split_row(row))
         _LENGTH.pack_into(data, start + 1, len(data) - start - 1)
         self._ends.append(len(data))
         if len(data) >= _BLOCK:

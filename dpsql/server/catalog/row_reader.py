@@ -125,8 +125,9 @@ class _RowReader:
                 failure = _statement_error(result)
                 continue
             self.tag = (result.command_status or b"").decode() or self.tag
-            if result.ntuples:
-                yield _split_result(result)
+            step = 1 if received > _MAX_ROW else _MAX_CHUNK
+            for at in range(0, result.ntuples, step):
+                yield _split_result(result, at, min(at + step, result.ntuples))
                 time.sleep(_PAUSE)
         if largest > _MAX_ROW:
             self._connection.finish()
@@ -134,12 +135,12 @@ class _RowReader:
             raise failure
 
 
-def _split_result(result: PGresult) -> Sequence[Values]:
-    """Return the rows of a result, each value as the bytes that were received."""
+def _split_result(result: PGresult, start: int, stop: int) -> Sequence[Values]:
+    """Return the rows of a result from `start` up to `stop`, each value as the bytes that were received."""
     transformer = Transformer()
     transformer.set_pgresult(result, set_loaders=False)
     transformer.set_loader_types([_BYTEA] * result.nfields, pq.Format.BINARY)
-    return transformer.load_rows(0, result.ntuples, tuple)
+    return transformer.load_rows(start, stop, tuple)
 
 
 def _next_result(connection: PGconn) -> tuple[PGresult | None, int]:
