@@ -100,9 +100,9 @@ class Holding:
         self._quota.take(self._user, size, is_forced=is_forced or size < 0)
         self.size += size
 
-    def resize(self, size: int) -> None:
-        """Count `size` bytes from now on; raise `WireError` beyond a limit."""
-        self.grow(size - self.size)
+    def resize(self, size: int, *, is_forced: bool = False) -> None:
+        """Count `size` bytes from now on; raise `WireError` beyond a limit unless `is_forced`."""
+        self.grow(size - self.size, is_forced=is_forced)
 
     def __del__(self) -> None:
         self._quota.give_back(self._user, self.size)
