@@ -45,7 +45,7 @@ class RowBlocks:
         """Yield the values of the rows from `start` up to `stop`."""
         for data, ends in self._find(start, stop):
             for first, last in pairwise(ends):
-                yield _decode_row(data, first, last)
+                yield _decode_row(data, start=first, stop=last)
 
     def messages(self, start: int, stop: int) -> Iterator[bytes]:
         """Yield the messages of the rows from `start` up to `stop`, in pieces of at most `PIECE` bytes."""
@@ -139,7 +139,7 @@ def _split_row(row: Values) -> Iterator[bytes]:
             yield value
 
 
-def _decode_row(data: bytes, start: int, stop: int) -> tuple[bytes | None, ...]:
+def _decode_row(data: bytes, *, start: int, stop: int) -> tuple[bytes | None, ...]:
     """Return the values of the message from `start` up to `stop`."""
     values, at = list[bytes | None](), start + _HEAD.size
     while at < stop:

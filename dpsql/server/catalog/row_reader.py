@@ -127,7 +127,7 @@ class _RowReader:
             self.tag = (result.command_status or b"").decode() or self.tag
             step = 1 if received > _MAX_ROW else _MAX_CHUNK
             for at in range(0, result.ntuples, step):
-                yield _split_result(result, at, min(at + step, result.ntuples))
+                yield _split_result(result, start=at, stop=min(at + step, result.ntuples))
                 time.sleep(_PAUSE)
         if largest > _MAX_ROW:
             self._connection.finish()
@@ -135,7 +135,7 @@ class _RowReader:
             raise failure
 
 
-def _split_result(result: PGresult, start: int, stop: int) -> Sequence[Values]:
+def _split_result(result: PGresult, *, start: int, stop: int) -> Sequence[Values]:
     """Return the rows of a result from `start` up to `stop`, each value as the bytes that were received."""
     transformer = Transformer()
     transformer.set_pgresult(result, set_loaders=False)

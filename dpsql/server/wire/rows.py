@@ -172,16 +172,16 @@ class ReversedRows:
 
     def read(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[Values]:
         """Yield the rows from `start` up to `stop`, each column in its format."""
-        for part in self._split(start, stop, formats):
+        for part in self._split(start, stop, formats=formats):
             yield from part
 
     def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
         """Yield the messages of the rows from `start` up to `stop`, each column in its format."""
-        for part in self._split(start, stop, formats):
+        for part in self._split(start, stop, formats=formats):
             rows = encode_rows(part)
             yield from rows.messages(0, len(rows))
 
-    def _split(self, start: int, stop: int, formats: Sequence[int]) -> Iterator[list[Values]]:
+    def _split(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[list[Values]]:
         most = max(1, min(_REVERSED, _BATCH_VALUES // max(1, len(formats))))
         for end in range(self.stop - start, self.stop - stop, -most):
             yield list(self.rows.read(max(self.stop - stop, end - most), end, formats=formats))[::-1]
