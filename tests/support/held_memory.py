@@ -252,7 +252,7 @@ def attack(*names: str, seconds: float, connections: int) -> tuple[float, float]
                 for connection in client.sockets:
                     connection.close()
         until = time.monotonic() + PATIENCE
-        while measure(server) > idle + MOST_LEFT / 2 and time.monotonic() < until:
+        while measure(server) > idle + MOST_LEFT and time.monotonic() < until:
             time.sleep(0.5)
         left = measure(server) - idle
         with psycopg.connect(server.conninfo("analyst0"), autocommit=True) as connection:

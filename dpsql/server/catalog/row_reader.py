@@ -8,6 +8,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from psycopg import pq
 from psycopg.adapt import Transformer
@@ -27,7 +28,7 @@ _TOO_MUCH = frozenset(["53400", "53200"])
 _WITH_CHUNKS = 170_000  # the first version of libpq that reads several rows at once
 _VALUES_OF_CHUNK, _MAX_CHUNK = 4_000, 500  # values and rows that are read together, in about a millisecond
 _PAUSE = 1e-5  # seconds between chunks, in which other threads run
-_MAX_ROW = 1 << 20  # bytes; libpq keeps a buffer of the largest row for as long as the connection lasts
+_MAX_ROW = 1 << 20  # bytes; libpq has a buffer as large as the largest row for as long as the connection lasts
 _BYTEA = 17  # the type whose values psycopg leaves as they are
 
 
@@ -115,21 +116,22 @@ class _RowReader:
                 self._connection.finish()
 
     def _read_chunks(self) -> Iterator[Sequence[Values]]:
-        failure, largest = None, 0
+        failure, has_large = None, False
         while True:
             result, received = _next_result(self._connection)
             if result is None:
                 break
-            largest = max(largest, received)
             if result.status not in _WITH_ROWS:
                 failure = _statement_error(result)
                 continue
             self.tag = (result.command_status or b"").decode() or self.tag
             step = 1 if received > _MAX_ROW else _MAX_CHUNK
             for at in range(0, result.ntuples, step):
-                yield _split_result(result, start=at, stop=min(at + step, result.ntuples))
+                rows = _split_result(result, start=at, stop=min(at + step, result.ntuples))
+                has_large |= sum(map(len, filter(None, chain.from_iterable(rows)))) > _MAX_ROW
+                yield rows
                 time.sleep(_PAUSE)
-        if largest > _MAX_ROW:
+        if has_large:
             self._connection.finish()
         if failure is not None:
             raise failure
