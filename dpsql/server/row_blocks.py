@@ -92,6 +92,20 @@ class RowWriter:
         if len(data) >= _BLOCK:
             self._end_block()
 
+    def extend(self, messages: memoryview, ends: Sequence[int]) -> None:
+        """Add messages of rows, and the position in them behind each."""
+        if len(messages) >= _BLOCK:  # they are not copied once more
+            if self._ends:
+                self._end_block()
+            self._full_size = self.size + len(messages) + self._ends.itemsize * len(ends)
+            self._blocks.append((bytes(messages), array("I", ends)))
+            return
+        start = len(self._data)
+        self._data += messages
+        self._ends.extend(start + end for end in ends)
+        if len(self._data) >= _BLOCK:
+            self._end_block()
+
     def _end_block(self) -> None:
         self._full_size = self.size
         self._blocks.append((bytes(self._data), self._ends))

@@ -261,13 +261,6 @@ def test_what_an_answer_holds_is_counted_while_it_is_read(shadow: Catalog, forma
     assert values(shadow, ALWAYS_RUN) == [("t",)]
 
 
-def test_no_connection_keeps_the_buffer_of_a_large_row(shadow: Shadow) -> None:
-    for sql, is_closed in (("SELECT repeat('x', 1000)", False), ("SELECT repeat('x', 9000000)", True)):
-        last = shadow._idle[-1]
-        assert len(values(shadow, sql)[0][0] or "") >= 1000
-        assert (last not in shadow._idle) is is_closed
-
-
 def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
     sql, given = "SELECT $1::int4 + 1, 'x'::text", [Parameter(b"\0\0\0\x29", 23, is_binary=True)]
     assert list(shadow.execute(sql, given, user="ana").rows) == [(b"42", b"x")]
