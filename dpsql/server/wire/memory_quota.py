@@ -75,6 +75,11 @@ class UserQuota:
         self._quota.take(self._user, 0)
 
     @property
+    def max_answer(self) -> int:
+        """The most bytes of a free answer of the session, which has arrived before it can be counted."""
+        return 2 * self._quota.max_bytes_of_user
+
+    @property
     def has_room(self) -> bool:
         """Whether the user holds less than a quarter of the quota."""
         return self._quota.measure(self._user) < self._quota.max_bytes_of_user // 4

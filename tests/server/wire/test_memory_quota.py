@@ -81,6 +81,15 @@ def test_an_answer_of_the_session_is_sent_in_small_pieces() -> None:
     assert rows.size >= 300 * 40 * 1_000
 
 
+def test_a_row_has_a_most_length() -> None:
+    rows = ArrowRows(pa.table({"a": ["x", "y" * 17_000_000, "z"]}))
+    sent = rows.messages(0, 3, formats=(0,))
+    assert next(sent).endswith(b"x")
+    with pytest.raises(WireError) as caught:
+        next(sent)
+    assert caught.value.sqlstate == "54000"
+
+
 def test_a_user_and_all_users_have_limits_and_what_ends_is_given_back() -> None:
     quota = MemoryQuota(100, 60)
     ana, ben = quota.of_user("ana"), quota.of_user("ben")
@@ -104,7 +113,7 @@ def test_a_user_and_all_users_have_limits_and_what_ends_is_given_back() -> None:
 
 
 def test_a_charged_answer_is_never_refused_and_a_free_one_only_beside_others() -> None:
-    quota = MemoryQuota(10_000, 1_000)
+    quota = MemoryQuota(100_000, 5_000)
     ana, rows = quota.of_user("ana"), ArrowRows(pa.table({"a": range(1_000)}))
     first = count_rows(rows, ana, is_free=True)
     with pytest.raises(WireError):
@@ -116,6 +125,8 @@ def test_a_charged_answer_is_never_refused_and_a_free_one_only_beside_others() -
     assert count_rows(second, ana) is second
     del first, second
     assert quota.measure("ana") == 0
+    with pytest.raises(WireError, match="too large"):
+        count_rows(ArrowRows(pa.table({"a": range(2_000)})), ana, is_free=True)
 
 
 def test_settings_and_savepoints_are_counted_until_they_end() -> None:
