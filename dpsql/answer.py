@@ -6,18 +6,28 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, overload
+from typing import TYPE_CHECKING, Self, cast, overload
 
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
-from dpsql.display import MAX_ROWS, Column, Cost, Ends, Released, format_value, released_html, replace_unprintable
-from dpsql.engines.arrow_values import narrow_integers, read_values, spell_beyond_calendar
+from dpsql.display import (
+    MAX_ROWS,
+    Column,
+    Cost,
+    Ends,
+    Released,
+    format_value,
+    released_html,
+    replace_unprintable,
+    write_csv,
+)
+from dpsql.engines.arrow_values import narrow_integers, read_values
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
@@ -154,7 +164,7 @@ class Answer:
     (2, 'moon', False)
     """
 
-    __slots__ = ("__weakref__", "_advice", "_counts", "_granted", "_promise", "_table", "receipt")
+    __slots__ = ("__weakref__", "_advice", "_counts", "_granted", "_promise", "_ratio_ends", "_table", "receipt")
 
     def __init__(
         self,
@@ -172,6 +182,12 @@ class Answer:
         self._promise = promise
         self._granted = granted
         self._advice = Advice() if advice is None else advice
+        self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
+
+    def with_ratio_ends(self, ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Self:
+        """Let tables show the 95 % intervals of computed columns, by their numbers; return this answer."""
+        self._ratio_ends = ends
+        return self
 
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
@@ -313,26 +329,28 @@ class Answer:
         table = self._with_intervals(level) if intervals else self._table
         return narrow_integers(table).to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
-    def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
+    def to_csv(
+        self,
+        path: str | Path | None = None,
+        *,
+        intervals: bool = False,
+        level: float = 0.95,
+        quote_formulas: bool = False,
+    ) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
 
-        NULL is an empty field; an empty text is quoted, as all text is. `intervals` and `level` are those of `df`.
-        Raises `OSError` where the file cannot be written.
+        NULL is an empty field; an empty text is quoted, as all text is. Control characters are replaced by U+FFFD, but
+        for tabs and line feeds; `quote_formulas` puts an apostrophe before text that a spreadsheet would compute.
+        `intervals` and `level` are those of `df`. Raises `OSError` where the file cannot be written.
 
         >>> answer.to_csv().splitlines()[0]
         '"article","n"'
         >>> answer.to_csv("readers.csv")
         """
-        import pyarrow as pa
-        from pyarrow import csv
-
-        table = spell_beyond_calendar(self._with_intervals(level) if intervals else self._table)
-        sink = pa.BufferOutputStream()
-        csv.write_csv(table, sink)
-        text = bytes(sink.getvalue())
+        text = write_csv(self._with_intervals(level) if intervals else self._table, quote_formulas=quote_formulas)
         if path is None:
-            return text.decode()
-        Path(path).write_bytes(text)
+            return text
+        Path(path).write_bytes(text.encode())
         return None
 
     def pl(self) -> pl.DataFrame:
@@ -551,10 +569,19 @@ class Answer:
             columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
             values=values,
             total=len(self),
-            measured=()
-            if self._counts is None
-            else (*self._counts.computed, *(at for each in measures for at in each.columns)),
-            ends={at: each.surround(values[at]) for each in measures if not each.adjusted for at in each.columns},
+            measured=(
+                *self._ratio_ends,
+                *(() if self._counts is None else self._counts.computed),
+                *(at for each in measures for at in each.columns),
+            ),
+            ends={
+                **{
+                    at: pairs
+                    for at, ends in self._ratio_ends.items()
+                    if any(pairs := _pair_ends(*(end[:most] for end in ends)))
+                },
+                **{at: each.surround(values[at]) for each in measures if not each.adjusted for at in each.columns},
+            },
             barred=None if self.counts is None else self.counts.columns[0],
         )
 
@@ -562,6 +589,12 @@ class Answer:
 def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
     """Return numbers as they are drawn."""
     return [value if isinstance(value, int) else float(value) for value in column.to_pylist()]
+
+
+def _pair_ends(low: pa.ChunkedArray, high: pa.ChunkedArray) -> list[Ends]:
+    """Return the ends of intervals, None where one is missing."""
+    pairs = zip(low.to_pylist(), high.to_pylist(), strict=True)
+    return [None if None in pair else cast("Ends", pair) for pair in pairs]
 
 
 def _is_number(type_: pa.DataType) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.engines import load_libraries
 from dpsql.open_engine import open_engine, open_evaluator, public_engines
 from dpsql.open_ledger import open_budget
 from dpsql.policy import DatabaseUrl, Policy, PrivateTable, default_analyst, default_database, load_policy
@@ -57,6 +58,7 @@ def connect(
     if database is None and known.needs_database:
         database = default_database()
     elif isinstance(database, Mapping):
+        load_libraries("duckdb", "pyarrow")
         from dpsql.engines.duckdb.frames import load_frames
 
         database = load_frames(database)

@@ -47,10 +47,12 @@ def write_starter(
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. `options` are those of the engine at a URL. Raises `EngineError`.
     """
+    from dpsql.engines import load_libraries
     from dpsql.open_engine import is_engine_url
     from dpsql.policy import DataSource, names_files
     from dpsql.policy.starter_toml import Found, starter
 
+    load_libraries("duckdb", "pyarrow")
     if isinstance(place, str) and is_engine_url(place):
         from dpsql.starter_sources import describe_engine
 
@@ -112,6 +114,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
+    from dpsql.plan.report.policy_report import Finding
     from dpsql.policy.owners import find_path
 
     sweep()
@@ -131,10 +134,15 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         check = check_engine(engine, known, tables=tuple(near))
         outdated = tuple(_find_outdated(known, engine, database=database, near=near))
     told = (
-        f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
+        Finding(
+            "materialized-outdated",
+            known.where(f"tables.{name}.materialized"),
+            f"What is materialized of {name} does not match its data or the policy: run dpsql materialize.",
+            "Run dpsql materialize.",
+        )
         for name in outdated
     )
-    return replace(check, warnings=(*check.warnings, *told))
+    return replace(check, findings=(*check.findings, *told))
 
 
 def _find_outdated(
@@ -296,6 +304,9 @@ def materialize(
     that of the policy. With `again`, all rows are read, also where some were added at most. Raises `PolicyError` for a
     table that cannot be materialized, and `EngineError` if it fails.
     """
+    from dpsql.engines import load_libraries
+
+    load_libraries("duckdb", "pyarrow")
     from dpsql.materialized.build import Data, seal_system_errors
     from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise

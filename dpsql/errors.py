@@ -57,6 +57,9 @@ class Place:
 class Error(Exception):
     """The root: a stable `code`, one sentence `reason`, a `hint`, and a `place` in the statement if there is one.
 
+    `charge` is how far the charge for a query may have come before an error of the ledger: "" (nothing was charged),
+    "reserving", "settling" or "stored" (the answer is stored, and running the query again is free).
+
     >>> try:
     ...     session.sql("SELECT nothing FROM reads")
     ... except dpsql.Error as error:
@@ -65,6 +68,7 @@ class Error(Exception):
     """
 
     boxed = False  # whether a notebook has shown all of it already
+    charge = ""
 
     def __init__(self, code: str, reason: str, *, hint: str = "", place: Place | str | None = None) -> None:
         """`place` is a `Place` in a statement, or words such as a policy's key path and line."""
@@ -92,7 +96,8 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by the keyword arguments that `__init__` wants."""
-        return partial(type(self), self.code, self.reason, hint=self.hint, place=self.place), ()
+        restored = partial(type(self), self.code, self.reason, hint=self.hint, place=self.place)
+        return (restored, (), {"charge": self.charge}) if self.charge else (restored, ())
 
 
 class Refusal(Error):

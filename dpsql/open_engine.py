@@ -128,6 +128,9 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
     process of its own and a part of the memory. Other engines are connected to several times.
     Raises as `open_engine` does.
     """
+    from dpsql.engines import load_libraries
+
+    load_libraries("duckdb")
     from dpsql.engines.duckdb.engine import DuckDBEngine
     from dpsql.engines.pool import EnginePool
 
@@ -399,6 +402,9 @@ def _open_duckdb(
         from dpsql.engines.duckdb.worker.engine import WorkerEngine
 
         return WorkerEngine.open(database, local, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
+    from dpsql.engines import load_libraries
+
+    load_libraries("duckdb")
     from dpsql.engines.duckdb.engine import DuckDBEngine
 
     if database is None or isinstance(database, str | Path):

@@ -20,8 +20,9 @@ from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
-from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
+from dpsql.errors import EngineError, Error, Refusal, Unsupported, UsageError
 from dpsql.ledger import base as ledgers
+from dpsql.ledger.charges import SETTLING, ChargeLog, mark_charge
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.receipt import Receipt, Total
@@ -36,8 +37,9 @@ from dpsql.user_warnings import WastedChargeWarning
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Session", "SessionDependencies", "release_external"]
+__all__ = ["Session", "SessionDependencies", "hurry", "release_external"]
 
+_LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
 _View = planning.ResultView | planning.EvaluatedView
 _WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
 
@@ -119,29 +121,25 @@ class Session:
 
         Raises `Refusal` or `Unsupported` for the statement and `BudgetExceeded` when its worst case no longer fits
         (nothing is charged in these cases), `EngineError` when the engine failed on the data (charged in full), and
-        `LedgerError` for a ledger, or a stored answer, that cannot be read.
+        `LedgerError` for a ledger that cannot be read or written, or a stored answer that cannot be read; its words
+        say what was charged.
 
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
-        if isinstance(found, Answer):
-            return found
-        view, parts = found
-        for plan, stored in parts:
-            for warning in plan.warnings if stored is None else ():
-                warnings.warn(warning, WastedChargeWarning, stacklevel=2)
-        if len(parts) > 1:
-            planning.check_together(
-                [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
-            )
-        settled = list[tuple[planning.Plan, bytes, bool]]()
-        for plan, stored in parts:
-            earlier = stored  # an answer of this very statement may be that to the same question, in other words
-            if settled and stored is None and not plan.fresh:
-                earlier = self._find_stored(plan)
-            settled.append((plan, earlier, True) if earlier is not None else (plan, *self._release_query(plan, stop)))
-        return self._answer(view, settled)
+        charges = ChargeLog()
+        try:
+            found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
+            if isinstance(found, Answer):
+                return found
+            view, parts = found
+            for plan, stored in parts:
+                for warning in plan.warnings if stored is None else ():
+                    warnings.warn(warning, WastedChargeWarning, stacklevel=2)
+            return self._answer(view, self._release_parts(parts, stop, charges=charges))
+        except Error as error:
+            charges.describe(error)
+            raise
 
     execute = sql
 
@@ -247,6 +245,29 @@ class Session:
             return self._free(view.empty(self._dependencies.evaluator))
         return view, found
 
+    def _release_parts(
+        self, parts: Sequence[tuple[planning.Plan, bytes | None]], stop: engines.Stop | None, *, charges: ChargeLog
+    ) -> list[tuple[planning.Plan, bytes, bool]]:
+        """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
+        if len(parts) > 1:
+            planning.check_together(
+                [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
+            )
+        settled = list[tuple[planning.Plan, bytes, bool]]()
+        for plan, stored in parts:
+            earlier = stored  # an answer of this very statement may be that to the same question, in other words
+            if settled and stored is None and not plan.fresh:
+                earlier = self._find_stored(plan)
+            if earlier is None:
+                charges.is_fresh = plan.fresh
+                earlier, is_repeated = self._release_query(plan, stop)
+                charges.answers += not is_repeated
+            else:
+                is_repeated = True
+            settled.append((plan, earlier, is_repeated))
+        charges.is_complete = True
+        return settled
+
     def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[bytes, bool]:
         """Make the release of a plan; return the answer to show, and whether it is an earlier one."""
         own, plan = self._dependencies, planning.draw_places(plan, self._dependencies.noise)
@@ -291,12 +312,18 @@ class Session:
         own = self._dependencies
         grid_ms = own.terms.answer_grid_ms
         # an engine that cannot run is found out before anything is reserved
-        with planning.hold_failure_to_grid(grid_ms) as begin, engines.take_turn(own.engine, stop):
+        with (
+            mark_charge(SETTLING) as begun,
+            planning.hold_failure_to_grid(grid_ms) as begin,
+            engines.take_turn(own.engine, stop),
+        ):
             if stop is not None and stop():
                 raise engines.statement_stopped()
+            engines.load_libraries(*_LIBRARIES)
             reservation = own.ledger.reserve(request)
             if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
                 return reservation
+            begun.append(True)
             hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
             failure: BaseException = EngineError("engine-failed", reason, hint=hint)
@@ -591,7 +618,7 @@ class Session:
             for plan, each, known in zip(plans, released, balances, strict=True)
             if each.stopped_at_bottom
         ]
-        table = view.table([each.table for each in released], own.evaluator)
+        table, ratio_ends = view.compute([each.table for each in released], own.evaluator)
         return Answer(
             table,
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
@@ -599,7 +626,7 @@ class Session:
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
-        )
+        ).with_ratio_ends(ratio_ends)
 
     def _receipt(
         self, plan: planning.Plan, released: planning.Release, *, balance: planning.Balance, replayed: bool
@@ -671,7 +698,11 @@ class Session:
 
         if stored is None:
             request = self._request(release.text, release.loss, key=release.key, repeated=True)
-            settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
+            try:
+                settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
+            except Error as error:
+                ChargeLog().describe(error)
+                raise
             stored, replayed = settled.answer, settled.repeats
         return planning.ReleaseResult(
             stored,
@@ -751,6 +782,11 @@ def _describe_averages(
             chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
             sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
             yield replace(described, columns=(column,), sums=sums, rows=rows)
+
+
+def hurry(session: Session) -> None:
+    """Let a session wait no longer than a few seconds for the ledger's server, because the process is ending."""
+    session._dependencies.ledger.hurry()  # noqa: SLF001 - the same module
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,7 +181,8 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
 @_POLICY
 @_DATABASE
 @_add_layout("Output format: text, or one JSON object.")
-def check(policy: Path | None, *, db: Path | None, layout: Layout) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def check(policy: Path | None, *, db: Path | None, layout: Layout, as_json: bool) -> None:
     """Explain a policy.
 
     Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
@@ -190,12 +190,13 @@ def check(policy: Path | None, *, db: Path | None, layout: Layout) -> None:
     """
     from dpsql.cli.curator import run_check
 
-    run_check(policy, db, as_json=layout == Layout.json)
+    run_check(policy, db, as_json=as_json or layout == Layout.json)
 
 
 @app.command()
 @_add_statement_options
 @click.option("--details", is_flag=True, help="Show the mechanism, the loss and what is left, too.")
+@click.option("--quote-formulas", is_flag=True, help="In csv, put ' before text that a spreadsheet would compute.")
 def query(  # noqa: PLR0913 - the options of the command
     sql: str,
     policy: Path | None,
@@ -206,6 +207,7 @@ def query(  # noqa: PLR0913 - the options of the command
     implicit: bool | None,
     output: Format,
     details: bool,
+    quote_formulas: bool,
 ) -> None:
     """Run a private query and charge the budget for it.
 
@@ -214,11 +216,13 @@ def query(  # noqa: PLR0913 - the options of the command
     from dpsql.cli.show import check_output, write_answer
 
     check_output(output)
+    if quote_formulas and output != Format.csv:
+        raise click.BadParameter("Write --format csv beside it.", param_hint="--quote-formulas")
     with _session(db, policy, analyst=analyst) as session:
         text = _read_statement(sql)
         with show_progress_of_command(session):
             answer = session.sql(text, parameters, implicit=implicit)
-        write_answer(answer, output, detailed=details)
+        write_answer(answer, output, detailed=details, quote_formulas=quote_formulas)
 
 
 @app.command()
@@ -244,6 +248,9 @@ def shell(  # noqa: PLR0913 - the options of the command
     End each statement with a semicolon. A piped script stops at the first statement that fails and returns its exit
     code.
     """
+    from dpsql.engines import load_libraries
+
+    load_libraries("dpsql.session", "pyarrow")
     from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
     from dpsql.cli.terminal import open_reader
     from dpsql.connect import connect
@@ -369,10 +376,13 @@ def mcp(
 
     An assistant starts this command itself; it ends when the assistant closes its input.
     """
-    from dpsql.connect import connect
+    from dpsql.engines import load_libraries
     from dpsql.engines.adapter_errors import refuse_adapter_debug
 
     refuse_adapter_debug()
+    load_libraries("dpsql.session", "pyarrow")
+    from dpsql.connect import connect
+
     try:
         from dpsql.server.mcp import run_stdio
     except ImportError as error:
@@ -399,8 +409,9 @@ def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> It
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        for module in _LASTING:
-            import_module(module)
+        from dpsql.engines import load_libraries
+
+        load_libraries(*_LASTING)
         if "duckdb" not in sys.modules:
             gc.freeze()
         from dpsql.connect import connect

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from dpsql.errors import UsageError
+from dpsql.errors import Error, UsageError
 
 __all__ = ["run_check", "run_init", "run_materialize"]
 
@@ -53,20 +53,31 @@ def _read_options(options: Sequence[str]) -> dict[str, str]:
 
 
 def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> None:
-    """Explain a policy; open no ledger, and read no private rows except the keys of linked tables."""
+    """Explain a policy; open no ledger, and read no private rows except the keys of linked tables.
+
+    In JSON a policy that does not hold is one object, too, with the error among its findings; it is raised again.
+    """
     from dpsql.curator import check_policy
+    from dpsql.plan.report.policy_report import Check, Finding
     from dpsql.plan.report.policy_text import describe_policy
 
-    check = replace(check_policy(policy, database=database), catalog_confinement=_try_catalog(policy))
-    if as_json:
-        from dataclasses import asdict
+    def check() -> Check:
+        return replace(check_policy(policy, database=database), catalog_confinement=_try_catalog(policy))
 
-        from dpsql.cli.show import write_json
-
-        write_json(asdict(check))
+    if not as_json:
+        for line in describe_policy(check()):
+            click.echo(line)
         return
-    for line in describe_policy(check):
-        click.echo(line)
+    from dataclasses import asdict
+
+    from dpsql.cli.show import write_json
+
+    try:
+        found = check()
+    except Error as error:
+        write_json({"findings": [asdict(Finding.from_error(error))]})
+        raise
+    write_json({**asdict(found), "warnings": found.warnings})
 
 
 def _try_catalog(policy: Path | None) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_CODE", "INTERRUPTED", "show_progress", "show_progress_of_command"]
 
-INTERRUPTED = "Interrupted. A query that had begun to read is charged in full"
+INTERRUPTED = "Interrupted. A query that had begun to read is charged in full unless its answer is stored"
 EXIT_CODE = 130  # 128 + SIGINT, the convention for programs that Ctrl-C ends
 _FIRST = 1.0  # seconds without a bar: most queries end within them
 _EACH = 0.2  # seconds between two updates

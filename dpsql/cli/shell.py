@@ -20,6 +20,7 @@ from dpsql.errors import Error, Place, UsageError
 from dpsql.receipt import format_share
 
 if TYPE_CHECKING:
+    from dpsql.answer import Answer
     from dpsql.session import Session
 
 __all__ = ["COMMANDS", "Shell", "converse", "failure_lines", "run_script"]
@@ -35,6 +36,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "implicit": ("on|off", ("on", "off"), "read standard SQL over private tables as private, or not"),
     "mode": ("table|csv|json", MODES, "set the output format"),
     "quit": ("", (), "leave the shell; Ctrl-D does the same"),
+    "quote_formulas": ("on|off", ("on", "off"), "in csv, put ' before text that a spreadsheet would compute, or not"),
     "tables": ("", (), "list the tables that the policy exposes"),
     "timer": ("on|off", ("on", "off"), "show the time of each query, or stop showing it"),
 }
@@ -59,6 +61,7 @@ class Shell:
     mode: str = "table"
     is_timed: bool = False
     is_detailed: bool = False
+    quotes_formulas: bool = False
     is_over: bool = False
     implicit: bool | None = None
 
@@ -75,7 +78,7 @@ class Shell:
         with show_progress(self.session):
             answer = self.session.sql(item, implicit=self.implicit)
         seconds = time.perf_counter() - started
-        write_answer(answer, self.mode, detailed=self.is_detailed)
+        self._write(answer, detailed=self.is_detailed)
         sys.stdout.flush()
         if self.is_timed:
             click.echo(f"{seconds:.2f} s", err=True)
@@ -90,7 +93,7 @@ class Shell:
             raise UsageError("shell-command", "The command has a missing or unexpected argument.", hint=hint)
         acts: dict[str, Callable[[str], None]] = {
             "budget": lambda _: self._write_budget(),
-            "describe": lambda table: write_answer(self.session.sql(f"DESCRIBE {table}"), self.mode),
+            "describe": lambda table: self._write(self.session.sql(f"DESCRIBE {table}")),
             "details": lambda state: setattr(self, "is_detailed", state == "on"),
             "explain": self._write_plan,
             "help": lambda _: _write_help(),
@@ -98,10 +101,14 @@ class Shell:
             "implicit": lambda state: setattr(self, "implicit", state == "on"),
             "mode": lambda mode: setattr(self, "mode", mode),
             "quit": lambda _: setattr(self, "is_over", True),
-            "tables": lambda _: write_answer(self.session.sql("SHOW TABLES"), self.mode),
+            "quote_formulas": lambda state: setattr(self, "quotes_formulas", state == "on"),
+            "tables": lambda _: self._write(self.session.sql("SHOW TABLES")),
             "timer": lambda state: setattr(self, "is_timed", state == "on"),
         }
         acts[name](argument)
+
+    def _write(self, answer: Answer, *, detailed: bool = False) -> None:
+        write_answer(answer, self.mode, detailed=detailed, quote_formulas=self.quotes_formulas)
 
     def _write_plan(self, sql: str) -> None:
         plans = self.session.explain_all(sql, implicit=self.implicit)
@@ -120,7 +127,8 @@ class Shell:
             text = replace_unprintable(" ".join(query["query"].split()))
             rows.append((when, query["state"], "" if charged is None else f"{unit}{charged:.4g}", text))
         if rows or self.mode == "json":
-            write_pairs(rows, ("asked_at", "state", "charged", "query"), layout=self.mode)
+            names = ("asked_at", "state", "charged", "query")
+            write_pairs(rows, names, layout=self.mode, quote_formulas=self.quotes_formulas)
 
 
 def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:

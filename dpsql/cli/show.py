@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.display import replace_unprintable
+from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.errors import UsageError
 from dpsql.plan.report.tables import describe_plans
 
@@ -34,10 +34,10 @@ def open_console() -> Console:
     return Console(highlight=False, soft_wrap=True, width=width)
 
 
-def write_answer(answer: Answer, layout: str, *, detailed: bool = False) -> None:
+def write_answer(answer: Answer, layout: str, *, detailed: bool = False, quote_formulas: bool = False) -> None:
     """Write the rows to stdout; write the notes below a table, into JSON, and otherwise to stderr.
 
-    A `detailed` answer has the details of its receipt below the notes.
+    A `detailed` answer has the details of its receipt below the notes; `quote_formulas` is for CSV.
     """
     details = list(_format_details(answer)) if detailed else []
     if layout == "table":
@@ -54,14 +54,8 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False) -> None
 
         write_json(encode_answer(answer))
         return
-    if layout == "csv":
-        sys.stdout.flush()
-        text = answer.to_csv() or ""
-        sys.stdout.buffer.write((_hide_controls(text) if sys.stdout.isatty() else text).encode())
-        sys.stdout.buffer.flush()
-    else:
-        _write_table(answer.arrow(), layout)
-    click.echo("\n".join([*answer.notes(), *details]), err=True)
+    _write_table(answer.arrow(), layout, quote_formulas=quote_formulas)
+    click.echo("\n".join(map(replace_unprintable, [*answer.notes(), *details])), err=True)
 
 
 def _format_details(answer: Answer) -> Iterator[str]:
@@ -83,18 +77,21 @@ def write_plans(plans: Sequence[Plan], balance: Balance, *, layout: str) -> None
     write_pairs(describe_plans(plans, balance), ("property", "value"), layout=layout)
 
 
-def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:
+def write_pairs(
+    rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str, quote_formulas: bool = False
+) -> None:
     """Write rows with the names of their columns; a text table has no header."""
     if layout == "table":
         width = max((len(str(name)) for name, *_ in rows), default=0)
         for name, *values in rows:
-            click.echo(f"{name:{width}}  {'  '.join(map(str, values))}")
+            click.echo(replace_controls(f"{name:{width}}  {'  '.join(map(str, values))}"))
     elif layout == "json":
         write_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         import pyarrow as pa
 
-        _write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), layout)
+        table = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+        _write_table(table, layout, quote_formulas=quote_formulas)
 
 
 def write_json(body: object) -> None:
@@ -106,20 +103,14 @@ def write_json(body: object) -> None:
     sys.stdout.buffer.flush()
 
 
-def _hide_controls(text: str) -> str:
-    """Return text for a terminal without what it would obey; a file has the text as it is."""
-    return "\n".join(map(replace_unprintable, text.split("\n")))
-
-
-def _write_table(table: pa.Table, layout: str) -> None:
+def _write_table(table: pa.Table, layout: str, *, quote_formulas: bool = False) -> None:
     """Write a table to stdout as CSV or as an Arrow IPC stream."""
     import pyarrow as pa
-    from pyarrow import csv
 
     check_output(layout)
     sys.stdout.flush()
     if layout == "csv":
-        csv.write_csv(table, sys.stdout.buffer)
+        sys.stdout.buffer.write(write_csv(table, quote_formulas=quote_formulas).encode())
     else:
         with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as stream:
             stream.write_table(table)

@@ -142,4 +142,6 @@ def _translate(error: errors.Error) -> Error:
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), DatabaseError)
     if kind is UsageError and error.code in _PARAMETER_CODES:
         kind = ParameterError
-    return kind(error.code, error.reason, hint=error.hint, place=error.place)
+    translated = kind(error.code, error.reason, hint=error.hint, place=error.place)
+    translated.charge = error.charge
+    return translated

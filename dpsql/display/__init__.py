@@ -1,7 +1,8 @@
 """Released answers, plans, budgets and errors as HTML for notebooks: text in, safe markup out, no script."""
 
 from dpsql.display.cells import Ends, format_value
-from dpsql.display.element import replace_unprintable
+from dpsql.display.csv_text import write_csv
+from dpsql.display.element import replace_controls, replace_unprintable
 from dpsql.display.error_box import Message, box_html
 from dpsql.display.meter import Meter, Part, budget_html
 from dpsql.display.notebook_repr import NotebookRepr
@@ -33,10 +34,12 @@ __all__ += [
     "plural",
     "released_html",
     "remove_style",
+    "replace_controls",
     "replace_unprintable",
     "sheet_html",
     "shorten",
     "style_sheet",
     "unit_noun",
     "with_article",
+    "write_csv",
 ]

@@ -5,15 +5,28 @@ The markup is well-formed XML too, so that a test can parse it strictly.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 from typing import NewType
 
-__all__ = ["Html", "element", "plain", "replace_unprintable", "text"]
+__all__ = ["Html", "element", "plain", "replace_controls", "replace_unprintable", "text"]
 
 Html = NewType("Html", str)
 _MAX_TEXT = 200  # characters of a cell; the answer holds the whole text
 _EMPTY = frozenset(["line", "rect"])
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_CONTROLS = re.compile(  # C0 and C1 but tab and line feed, and Unicode's separators and controls of direction
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+
+
+def replace_controls(text: str) -> str:
+    """Replace control characters of `text` but tab and line feed, and all that change the direction of writing.
+
+    For text of several lines and for data: letters, joiners and spaces of all scripts stay as they are.
+    """
+    return _CONTROLS.sub(_REPLACEMENT, text)
 
 
 def replace_unprintable(text: str) -> str:
@@ -21,7 +34,7 @@ def replace_unprintable(text: str) -> str:
 
     These are control characters, characters that change the direction of writing, and characters without width.
     """
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return "".join(char if char.isprintable() else _REPLACEMENT for char in text)
 
 
 def text(value: str, longest: int = _MAX_TEXT) -> Html:

@@ -25,6 +25,7 @@ from dpsql.engines.base import (
     statement_stopped,
     take_turn,
 )
+from dpsql.engines.libraries import NOT_LOADED, load_libraries
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
@@ -50,4 +51,5 @@ __all__ += [
     "open_exact",
     "read_confinement",
 ]
+__all__ += ["NOT_LOADED", "load_libraries"]
 __all__ += ["Unchanging", "find_data_version", "statement_stopped", "table_missing", "take_turn"]

@@ -258,6 +258,10 @@ class Ledger(Protocol):
         """Return the whole history as it was recorded, oldest first; raise `ledger-tampered` where it was changed."""
         ...
 
+    def hurry(self) -> None:
+        """Wait no longer than a few seconds for a server from now on, because the process is ending."""
+        ...
+
     def close(self) -> None:
         """Close the ledger; closing it twice is allowed. Open reservations stay reserved."""
         ...

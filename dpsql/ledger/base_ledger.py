@@ -44,6 +44,7 @@ from dpsql.ledger.base import (
     refuse_other_division,
 )
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
+from dpsql.ledger.charges import RESERVING, SETTLING, mark_charge
 from dpsql.ledger.failures import Failures, refuse_after
 from dpsql.ledger.interrupts import release_on_interrupt
 from dpsql.ledger.record import (
@@ -193,6 +194,9 @@ class BaseLedger(ABC):
     def _peek_version(self) -> Hashable:
         """Return the version at once; None also where another thread uses the ledger, and where it would be awaited."""
 
+    def hurry(self) -> None:  # noqa: B027 - a store without a server waits for none
+        """Wait no longer than a few seconds for a server from now on."""
+
     @release_on_interrupt
     def stamp(self) -> Hashable:
         """Return a value that stays equal while the ledger returns the same as now; None where that is not known."""
@@ -263,7 +267,7 @@ class BaseLedger(ABC):
         """
         account, worst = request.account, request.worst_case
         name = account.name if account else None
-        with self._writing() as book:
+        with mark_charge(RESERVING) as begun, self._writing() as book:
             for amounts in (worst, account.budget) if account else (worst,):
                 amounts.require(book.terms().certified.certificate)
             self._agree(book, name)
@@ -289,6 +293,7 @@ class BaseLedger(ABC):
             for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
+            begun.append(True)
         question = request.key, terms.data_version
         return OpenReservation(
             number, worst, name, question, self._settle, request.repeated, request.law, request.values
@@ -450,6 +455,13 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def _settle(self, held: OpenReservation, outcome: Outcome) -> Settled:
+        try:
+            return self._record_settlement(held, outcome)
+        except LedgerError as error:
+            error.charge = SETTLING
+            raise
+
+    def _record_settlement(self, held: OpenReservation, outcome: Outcome) -> Settled:
         with self._writing() as book:
             self._agree(book, held.account)
             if book.settlement(held.number) is not None:

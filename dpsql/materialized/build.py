@@ -11,7 +11,6 @@ rows again, which takes longer and gives the same result.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +40,7 @@ from dpsql.materialized.lookup import (
     write_state,
 )
 from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.quoting import spell
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements
@@ -50,7 +50,6 @@ __all__ = ["Data", "materialize", "seal_system_errors"]
 _APPENDED = "dpsql appended"
 _ROW_NUMBER = "rowid"
 _SALTS = f'"{MADE}"."main"."dpsql_salts"'
-_COLLATION = re.compile(r"\bCOLLATE\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +155,13 @@ def _write_file(
         data.database, sources, file=file, memory_limit=limits.memory_limit, threads=limits.threads
     ) as writer:
         kept = _describe_table(writer, table, name=name, file=file.name)
+        _check_collations(policy, writer, kept=kept, name=name)
         same = last is not None and set(kept.columns) == set(last.columns) and kept.has_measures_of(last)
         kept = replace(kept, columns=last.columns) if last is not None and same else kept
         build = _TableBuild(writer, kept, name)
         done = same and build.append()
         if not done:
             build.make(data.tokens)
-        if any(map(_COLLATION.search, writer.definitions().values())):
-            reason = (
-                "A column that is to be materialized has a collation, and materialized text is compared by its bytes."
-            )
-            hint = "Materialize a view that drops the collation, or leave the column out."
-            raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}.materialized"))
     return "appended" if done else "made", kept
 
 
@@ -196,6 +190,18 @@ def _describe_table(writer: MaterializationWriter, table: PrivateTable, *, name:
     )
     unit = spelled[fold(table.privacy_unit or "")]
     return MaterializedTable(file, "", unit, columns, 0, (), table.bounds.rows, sums)
+
+
+def _check_collations(policy: Policy, writer: MaterializationWriter, *, kept: MaterializedTable, name: str) -> None:
+    """Refuse columns with a collation before a statement reads rows: DuckDB may not bind one with two of them."""
+    read = {kept.unit, *(column for each in kept.columns for column in each)}
+    stored = describe(writer.connection, name, relation=writer.paths[name]).columns
+    found = [spell(column.name) for column in stored if column.name in read and column.collation]
+    if found:
+        has = f"The column {found[0]} has a collation" if len(found) == 1 else f"{', '.join(found)} have a collation"
+        reason = f"{has}, and materialized text is compared by its bytes."
+        hint = "Materialize a view that drops the collation, or leave the column out."
+        raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}.materialized"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
-from dpsql.engines import ResultEvaluator, Statement
+from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.evaluated_select import released_path
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Columns", "EvaluatedView", "EvaluatorParser"]
+__all__ = ["Columns", "EvaluatedView", "EvaluatorParser", "RatioEnds"]
 
 Path = tuple[str, str, str]
 Columns = tuple[tuple[str, str], ...]  # names and types, as DuckDB names them
+RatioEnds = Mapping[int, tuple["pa.ChunkedArray", "pa.ChunkedArray"]]  # low and high ends, by the number of a column
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _QUOTED_OR_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([0-9]+)""")
@@ -69,8 +70,11 @@ class EvaluatorParser:
         found = self._known.get((question, text))
         if found is not None:
             return found
-        with suppress(EngineError):
+        try:
             found = str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+        except EngineError as error:
+            if error.code == NOT_LOADED:
+                raise
         if found is None:
             hint = "Write a shorter one, with fewer levels of subqueries and functions."
             raise Refusal("too-large", "The SELECT around the private query is too large to be read.", hint=hint)
@@ -164,6 +168,7 @@ class EvaluatedView:
         bound = tuple(
             (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
         )
+        bound = bound[: len(bound) - 2 * len(self.query.ratios)]
         if len(self.query.sql) <= _MAX_KNOWN_LENGTH:
             _remember(known, key, value=bound)
         return replace(self, columns=bound)
@@ -196,8 +201,14 @@ class EvaluatedView:
 
     def table(self, released: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
         """Return what the SELECT makes of the released tables, in types that the text alone decides."""
+        return self.compute(released, evaluator)[0]
+
+    def compute(self, released: Sequence[pa.Table], evaluator: ResultEvaluator) -> tuple[pa.Table, RatioEnds]:
+        """Return the table, and the ends of the 95 % intervals of its ratios by the numbers of their columns."""
         assert self.columns is not None  # noqa: S101 - bound before anything is released
+        number, ratios = len(self.columns), self.query.ratios
         shown = [_cast(f"c{at}", type_) for at, (_, type_) in enumerate(self.columns, start=1)]
+        shown += [f"CAST(c{at} AS DOUBLE)" for at in range(number + 1, number + 2 * len(ratios) + 1)]
         sql = _read_from(self.query.sql, shown, limit=MOST_PUBLIC_ROWS + 1)
         tables = {**self.tables, **self._place(released)}
         found: pa.Table | None = None
@@ -211,7 +222,9 @@ class EvaluatedView:
         if found.num_rows > MOST_PUBLIC_ROWS:
             hint = f"The private answer is stored: add LIMIT {MOST_PUBLIC_ROWS}, at no further cost."
             raise EngineError("wrapping-failed", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
-        return _narrow_texts(found).rename_columns([name for name, _ in self.columns])
+        table = _narrow_texts(found.select(range(number))).rename_columns([name for name, _ in self.columns])
+        ends = zip(found.columns[number::2], found.columns[number + 1 :: 2], strict=True)
+        return table, {at % number: pair for at, pair in zip(ratios, ends, strict=True)}
 
 
 def _remember(known: dict[Key, Value], key: Key, *, value: Value) -> None:

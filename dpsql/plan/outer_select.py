@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, UsageError
 from dpsql.plan.arrow_schema import arrow_type, int64_array
-from dpsql.plan.evaluated_select import EvaluatedView
+from dpsql.plan.evaluated_select import EvaluatedView, RatioEnds
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.empty_results import is_empty_by_text
@@ -72,6 +72,7 @@ class ResultView:
     beside: Mapping[Path, PublicQuery] = field(default_factory=dict)
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
+    ratios: tuple[int, ...] = ()
 
     @property
     def inners(self) -> tuple[PrivateQuery, ...]:
@@ -138,8 +139,18 @@ class ResultView:
         """Return the view of a release without rows."""
         return self.table([empty_result(self.inner)], evaluator)
 
+    def compute(self, tables: Sequence[pa.Table], evaluator: ResultEvaluator) -> tuple[pa.Table, RatioEnds]:
+        """Return the view, and the ends of the 95 % intervals of its ratios by the numbers of their columns."""
+        found = self._compute(tables, evaluator)
+        number = found.num_columns - 2 * len(self.ratios)
+        ends = zip(found.columns[number::2], found.columns[number + 1 :: 2], strict=True)
+        return found.select(range(number)) if self.ratios else found, dict(zip(self.ratios, ends, strict=True))
+
     def table(self, tables: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
         """Return the view of the released table, in types that the text alone decides; `evaluator` computes it."""
+        return self.compute(tables, evaluator)[0]
+
+    def _compute(self, tables: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
         (released,) = tables
         if self.outer is None or self.statement is None:
             return released
@@ -163,4 +174,5 @@ def result_view(statement: PrivateQuery | WrappedQuery | EvaluatedQuery) -> Resu
     if isinstance(statement, PrivateQuery):
         return ResultView(statement)
     rewritten = rewrite_public(statement.outer, (MOST_PUBLIC_ROWS if statement.beside else _NO_LIMIT) + 1)
-    return ResultView(statement.inner, statement.outer, build_statement(rewritten), dict(statement.beside))
+    built = build_statement(rewritten)
+    return ResultView(statement.inner, statement.outer, built, dict(statement.beside), ratios=statement.ratios)

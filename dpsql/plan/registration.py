@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import Column, Engine, find_data_version
@@ -42,11 +43,17 @@ def build_catalog(engine: Engine, policy: Policy) -> Catalog:
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
     """
     tables = (_known_table(engine, policy, name=name) for name in policy.tables)
-    return Catalog(tuple(replace(each, rows=_find_rows(policy.tables[each.name])) for each in tables), engine.dialect)
+    return Catalog(tuple(_add_bounds(each, policy.tables[each.name]) for each in tables), engine.dialect)
 
 
-def _find_rows(table: object) -> int | None:
-    return table.bounds.rows if isinstance(table, PrivateTable) else None
+def _add_bounds(found: Table, table: object) -> Table:
+    if not isinstance(table, PrivateTable):
+        return found
+    rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
+    for column, bounds in table.bounds.columns:
+        if (ends := bounds.bound_sum(rows)) is not None:
+            sums.append((column, *ends))
+    return replace(found, rows=rows, bounds=tuple(sums))
 
 
 def may_be_unit(type_: str) -> bool:

@@ -39,6 +39,13 @@ class ColumnBounds:
         parts += [] if self.each is None else [f"each = {{{_write_ends(*self.each)}}}"]
         return f"{{{', '.join(parts)}}}"
 
+    def bound_sum(self, rows: int | None) -> tuple[Fraction, Fraction] | None:
+        """Return the least and the most that so many rows of a unit add up to; None where nothing bounds them."""
+        ends = [] if self.max is None else [(self.min or Fraction(0), self.max)]
+        if self.each is not None and rows is not None:
+            ends.append((min(self.each[0] * rows, Fraction(0)), max(self.each[1] * rows, Fraction(0))))
+        return (max(low for low, _ in ends), min(high for _, high in ends)) if ends else None
+
 
 def _write_ends(low: Fraction, high: Fraction) -> str:
     return f"min = {float(low):.15g}, max = {float(high):.15g}"

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dpsql.errors import EngineError, Error, Refusal
+from dpsql.errors import Error, Refusal
 from dpsql.policy.server import is_loopback
+from dpsql.server.problem_details import fault
 from dpsql.server.service import Service
 from dpsql.server.telemetry import PRIVATE, Telemetry
 from dpsql.server.throttle import Throttle
@@ -250,8 +251,7 @@ class Gateway:
             refused = error
         except Exception as error:  # noqa: BLE001 - its text could contain values
             self.telemetry.log_fault(error, surface=surface, analyst=analyst)
-            hint = "Contact the curator: the server's log has the cause, without values."
-            refused = EngineError("server-failed", "The server could not answer.", hint=hint)
+            refused = fault()
         self.telemetry.count_refusal(surface, refused.code, analyst=analyst)
         self.telemetry.log("refused", surface=surface, analyst=analyst, code=refused.code)
         raise refused

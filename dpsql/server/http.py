@@ -27,6 +27,9 @@ _MAX_HEAD = 16_384  # bytes
 _HEAD_SECONDS = 5.0
 _HEALTH = "/healthz"
 _MIN_CONNECTIONS = 100  # that may be open, even if fewer requests are answered at once
+_SPEAKS_HTTPS = b"This port speaks HTTPS. Write https:// in the address.\n"
+_PLAIN_REFUSED = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+_PLAIN_REFUSED += b"Content-Length: %d\r\n\r\n%b" % (len(_SPEAKS_HTTPS), _SPEAKS_HTTPS)
 
 
 class Http:
@@ -112,7 +115,7 @@ class _RequestLimit:
 class _TimedConnection(H11Protocol):
     """Connection that is closed when no whole request arrives in time; uvicorn would wait for ever.
 
-    It is counted as soon as it is accepted, so TLS begins here.
+    It is counted as soon as it is accepted, so TLS begins here, once the first bytes are no plain HTTP.
     """
 
     def __init__(self, *args: Any, pending: PendingConnections, tls: ssl.SSLContext | None, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
@@ -120,7 +123,9 @@ class _TimedConnection(H11Protocol):
         self._connections, self._tls = pending, tls
         self._pending: Pending | None = None
         self._encrypting: asyncio.Task[None] | None = None
+        self._unread: asyncio.Transport | None = None  # until the first bytes come where TLS is expected
         self._timer: asyncio.TimerHandle | None = None
+        self._silence: asyncio.TimerHandle | None = None
         self._early_data = b""  # bytes that arrive with the end of the handshake
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -130,10 +135,21 @@ class _TimedConnection(H11Protocol):
         if self._tls is None:
             self._begin(transport)
         else:
-            transport.pause_reading()
-            self._encrypting = self.loop.create_task(self._encrypt(transport, self._tls))
+            self._unread = transport
+            self._silence = self.loop.call_later(_HEAD_SECONDS, transport.abort)
 
-    async def _encrypt(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+    def _start(self, transport: asyncio.Transport, context: ssl.SSLContext, *, hello: bytes) -> None:
+        """Begin TLS with the first bytes of a connection, or refuse those of plain HTTP."""
+        if hello[:1].isalpha():  # TLS begins with the byte 22
+            transport.write(_PLAIN_REFUSED)
+            transport.close()
+            return
+        transport.pause_reading()
+        self._encrypting = self.loop.create_task(self._encrypt(transport, context, hello=hello))
+
+    async def _encrypt(self, transport: asyncio.Transport, context: ssl.SSLContext, *, hello: bytes) -> None:
+        # after start_tls has connected its protocol, and before that reads further bytes
+        self.loop.call_soon(self.loop.call_soon, _pass_on, transport, hello)
         encrypted: asyncio.Transport | None = None
         try:
             with suppress(OSError):
@@ -155,6 +171,11 @@ class _TimedConnection(H11Protocol):
             super().data_received(self._early_data)
 
     def data_received(self, data: bytes) -> None:
+        if self._unread is not None and self._tls is not None:
+            transport, self._unread = self._unread, None
+            self._stop_waiting()
+            self._start(transport, self._tls, hello=data)
+            return
         if self._pending is not None:
             self._pending.has_spoken = True
         if self._timer is None:
@@ -173,9 +194,14 @@ class _TimedConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
             super().connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
 
     def _forget(self) -> None:
         if self._pending is not None:
@@ -191,6 +217,14 @@ class _TimedConnection(H11Protocol):
             return
         self._before = self.cycle
         self._timer = self.loop.call_later(_HEAD_SECONDS, self._close_if_silent)
+
+
+def _pass_on(transport: asyncio.Transport, data: bytes) -> None:
+    """Give bytes that were read already to the protocol that has the transport now."""
+    protocol = transport.get_protocol()
+    if isinstance(protocol, asyncio.BufferedProtocol) and not transport.is_closing():
+        memoryview(protocol.get_buffer(len(data)))[: len(data)] = data
+        protocol.buffer_updated(len(data))
 
 
 def _bind_socket(address: tuple[str, int]) -> socket.socket:

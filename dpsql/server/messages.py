@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from dpsql.errors import UsageError
 
-__all__ = ["LAST", "Explanation", "Grant", "Last", "Nothing", "Statement", "TokenTerms"]
+__all__ = ["LAST", "Explanation", "Grant", "Last", "Nothing", "Query", "Statement", "TokenTerms"]
 __all__ += ["convert_message", "decode_message", "describe_messages", "parse_number"]
 
 _MAX_REASON = 200  # characters; msgspec repeats the names of unknown members
@@ -48,6 +48,14 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         bool | None,
         Meta(description="Whether standard SQL over private tables is read as private; by default as the policy says."),
     ] = None
+
+
+class Query(Statement, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A statement to run, and the form of its answer."""
+
+    quote_formulas: Annotated[
+        bool, Meta(description="Of an answer in CSV: put ' before text that a spreadsheet would compute.")
+    ] = False
 
 
 class Explanation(Statement, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError
+from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, UsageError
+from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
 
-__all__ = ["choose_status", "fault", "plain_problem", "without_paths"]
+__all__ = ["choose_status", "fault", "plain_problem", "stopping", "without_paths"]
 
 _STATUS = {
     "analyst-disabled": HTTPStatus.FORBIDDEN,
@@ -35,7 +36,12 @@ _STATUS = {
 
 
 def choose_status(error: Error) -> HTTPStatus:
-    """Return the HTTP status of an error: 422 for a refused statement, 409 for a short budget."""
+    """Return the HTTP status of an error: 422 for a refused statement, 409 for a short budget.
+
+    It is 500, which no proxy sends again, where a repetition may be charged a second time.
+    """
+    if error.charge in {RESERVING, SETTLING}:
+        return HTTPStatus.INTERNAL_SERVER_ERROR
     known = _STATUS.get(error.code)
     if known is not None:
         return known
@@ -71,11 +77,21 @@ def plain_problem(error: Error) -> dict[str, object]:
 def without_paths(error: Error) -> Error:
     """Return an error without places of the curator, such as the path of the ledger, unless the user is one."""
     if isinstance(error, EngineError | LedgerError | PolicyError) and error.place is not None:
-        return type(error)(error.code, error.reason, hint=error.hint)
+        shown = type(error)(error.code, error.reason, hint=error.hint)
+        shown.charge = error.charge
+        return shown
     return error
 
 
 def fault() -> EngineError:
     """Return the problem of an unexpected error: the same text every time."""
-    hint = "Ask the curator: what happened is in the server's log, without values."
+    hint = f"{MAY_BE_CHARGED} Ask the curator: what happened is in the server's log, without values."
     return EngineError("server-failed", "The server could not answer.", hint=hint)
+
+
+def stopping(*, may_be_charged: bool) -> UsageError:
+    """Return the problem of a request that the server, which is stopping, does not wait for any longer."""
+    hint = f"{MAY_BE_CHARGED} Send it when the server is there again." if may_be_charged else "Send it again later."
+    error = UsageError("closed", "The server is stopping, and did not wait for the answer.", hint=hint)
+    error.charge = SETTLING if may_be_charged else ""
+    return error

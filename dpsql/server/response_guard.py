@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dpsql.server.problem_details import fault, plain_problem
+from dpsql.errors import Error
+from dpsql.server.problem_details import choose_status, fault, plain_problem, stopping
 from dpsql.server.telemetry import Telemetry
 
 __all__ = ["POLICY", "Guard"]
@@ -55,10 +57,14 @@ class Guard:
             await self._app(scope, receive, sent)
         except ClientDisconnect:
             pass  # the client left in the middle of its request
+        except asyncio.CancelledError:  # the server stops, and its grace is over
+            if not begun:
+                await _fail(sent, stopping(may_be_charged=scope["method"] == "POST"))
+            raise
         except Exception as error:  # noqa: BLE001 - its text and frames could contain values
             self._telemetry.log_fault(error, surface=self._surface)
             if not begun:
-                await _fail(sent)
+                await _fail(sent, fault())
 
 
 def _cache_headers(message: Message) -> list[tuple[bytes, bytes]]:
@@ -68,8 +74,8 @@ def _cache_headers(message: Message) -> list[tuple[bytes, bytes]]:
     return [(b"cache-control", b"no-store")]
 
 
-async def _fail(send: Send) -> None:
-    body = json.dumps(plain_problem(fault())).encode()
+async def _fail(send: Send, error: Error) -> None:
+    body = json.dumps(plain_problem(error)).encode()
     headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.start", "status": int(choose_status(error)), "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -132,7 +132,7 @@ class Service:
             with self._take_turn(self._statements, analyst, stop=should_stop) as resources:
                 return act(resources.session(analyst), should_stop)
         except EngineError as error:
-            if error.code != "statement-stopped" or not self.is_closed:
+            if error.code != "statement-stopped" or error.charge or not self.is_closed:
                 raise
         raise _service_stopping()
 
@@ -192,6 +192,7 @@ class Service:
         """Refuse further statements with `UsageError`; private statements that run go on."""
         with self._lock:
             self._stopping.set()
+        self._resources.hurry()
 
     def close(self) -> None:
         """Stop, wait until the private statements that run are settled, then close everything."""
@@ -293,6 +294,13 @@ class _Resources:
     def find_session(self, analyst: str) -> Session | None:
         """Return the session of an analyst if it is open."""
         return self._sessions.get(analyst)
+
+    def hurry(self) -> None:
+        """Let no session wait long for a ledger in a database."""
+        from dpsql.session import hurry
+
+        for session in list(self._sessions.values()):
+            hurry(session)
 
     def check(self) -> Check:
         """Return the report of the policy, checked against the data at the first call."""

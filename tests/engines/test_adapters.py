@@ -288,7 +288,7 @@ class Deaf(RemoteEngine):
 
     def __init__(self) -> None:
         self.goes_on, self.let_go = threading.Event(), 0
-        super().__init__(DUCKDB, {}, time_limit=0.01)
+        super().__init__(DUCKDB, {}, time_limit=0.5)
 
     def fetch(self, statement: Statement) -> pa.Table:  # noqa: ARG002
         self.goes_on.wait(10)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -16,6 +18,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dpsql.server.http import Http, serve_http
+from dpsql.server.response_guard import Guard
+from dpsql.server.telemetry import Telemetry
 
 SECRET = "secret-value"
 HOST = "127.0.0.1"
@@ -78,6 +82,15 @@ def trial(act: Callable[[Http], Awaitable[object]], *, tls: ssl.SSLContext | Non
             await asyncio.open_connection(HOST, http.port)
 
     asyncio.run(run())
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the contexts of a server and of a client that trusts it."""
+    authority, trusting = trustme.CA(), ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.configure_trust(trusting)
+    return context, trusting
 
 
 def test_the_address_of_the_peer_is_its_own_whatever_headers_say() -> None:
@@ -159,16 +172,104 @@ def test_what_is_being_answered_when_it_closes_is_answered() -> None:
     trial(act)
 
 
+@pytest.mark.parametrize(("method", "status"), [("GET", 503), ("POST", 500)])
+def test_what_is_not_answered_when_its_grace_is_over_gets_a_problem(method: str, status: int) -> None:
+    async def wait(_: Request) -> PlainTextResponse:
+        await asyncio.sleep(60)
+        return PlainTextResponse("done")
+
+    waiting = Starlette(routes=[Route("/wait", wait, methods=["GET", "POST"])])
+    guarded = Guard(waiting, telemetry=Telemetry(io.StringIO()), surface="web", secure=False)
+
+    async def run() -> None:
+        http = await serve_http(guarded, (HOST, 0), tls=None, connections=9)
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(f"{method} /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+        await asyncio.sleep(0.2)
+        await http.close(1.0)
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        assert f" {status} " in head
+        assert "application/problem+json" in head
+        problem = json.loads(body)
+        assert (problem["code"], problem["status"]) == ("closed", status)
+        assert ("may have been charged" in problem["hint"]) == (method == "POST")
+
+    asyncio.run(run())
+
+
 def test_it_speaks_tls_with_a_context_that_is_given() -> None:
-    authority, trusting = trustme.CA(), ssl.create_default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    authority.configure_trust(trusting)
+    context, trusting = contexts()
 
     async def act(http: Http) -> None:
         assert (await asked(http, "/client", tls=trusting)).endswith(HOST)
 
     trial(act, tls=context)
+
+
+@pytest.mark.parametrize("request_", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"OPTIONS * HTTP/1.1\r\n\r\n", b"P"])
+def test_plain_http_where_tls_is_spoken_is_told_so(request_: bytes) -> None:
+    server_context, client_context = contexts()
+
+    async def act(http: Http) -> None:
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(request_)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert f"\r\nContent-Length: {len(body)}".encode() in head
+        assert body == b"This port speaks HTTPS. Write https:// in the address.\n"
+        assert (await asked(http, "/client", tls=client_context)).endswith(HOST)
+
+    trial(act, tls=server_context)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 100, 10_000])
+def test_a_hello_of_tls_may_come_in_pieces(cut: int) -> None:
+    """A hello is longer than a segment where it has post-quantum keys or many names of protocols."""
+    server_context, client_context = contexts()
+    client_context.set_alpn_protocols([f"protocol-{at:03}" for at in range(400)])
+
+    async def act(http: Http) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = client_context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        hello = outgoing.read()
+        for piece in (hello[:cut], hello[cut:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        answer, is_greeted = b"", False
+        while not answer.endswith(HOST.encode()):
+            try:
+                if not is_greeted:
+                    tls.do_handshake()
+                    is_greeted = bool(tls.write(b"GET /client HTTP/1.1\r\nHost: x\r\n\r\n"))
+                answer += tls.read(65_536)
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                received = await asyncio.wait_for(reader.read(65_536), timeout=20)
+                assert received
+                incoming.write(received)
+        writer.close()
+
+    trial(act, tls=server_context)
+
+
+def test_a_hello_of_tls_where_plain_http_is_spoken_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    faults = list[dict[str, object]]()
+
+    async def act(http: Http) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asked(http, "/client", tls=ssl.create_default_context())
+        assert (await asked(http, "/client")).endswith(HOST)
+
+    trial(act)
+    assert faults == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_beyond_the_most_connections_it_says_so() -> None:
@@ -202,3 +303,17 @@ def test_who_sends_no_request_or_half_of_one_is_hung_up_on(monkeypatch: pytest.M
         assert (await asked(http, "/slow")).endswith("done")  # which takes longer, and is not silent
 
     trial(act)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x00"])
+def test_who_begins_no_tls_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr("dpsql.server.http._HEAD_SECONDS", 0.3)
+
+    async def act(http: Http) -> None:
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(sent)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), timeout=20) == b""
+        writer.close()
+
+    trial(act, tls=contexts()[0])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import LOOK, Statement
+from dpsql.engines.libraries import load_libraries
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class DuckDBEvaluator:
 
         The statement runs in a thread while this one waits where Python can be interrupted.
         """
+        load_libraries("duckdb", "pyarrow")
         outcome: list[pa.Table] = []
         deadline = time.monotonic() + self._seconds
         instance: duckdb.DuckDBPyConnection | None = None

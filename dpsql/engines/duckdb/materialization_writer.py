@@ -33,17 +33,19 @@ class MaterializationWriter:
 
     def run(self, statements: Iterable[tuple[str, list[object]]]) -> None:
         """Run statements, all or none; raise `EngineError` if one fails."""
-        done = False
-        with suppress(duckdb.Error, RuntimeError, ValueError):
+        hint = ""
+        try:
             self.connection.execute("BEGIN")
             for sql, parameters in statements:
                 self.connection.execute(sql, parameters)
             self.connection.execute("COMMIT")
-            done = True
-        if not done:
+        except (duckdb.OperationalError, duckdb.FatalException):
+            hint = "Free space on the disk, or raise the policy's memory_limit."
+        except (duckdb.Error, RuntimeError, ValueError):
+            hint = "Leave materialized out of the policy for this table: queries then read its rows."
+        if hint:  # raised here: no context with DuckDB's text hangs on it
             with suppress(duckdb.Error):
                 self.connection.execute("ROLLBACK")
-            hint = "Free space on the disk, or raise the policy's memory_limit."
             raise EngineError("prepare-failed", "The table could not be materialized.", hint=hint)
 
     def row(self, sql: str) -> tuple[object, ...] | None:

@@ -1,4 +1,4 @@
-"""The server under a ledger: a connection that is known to keep what it commits, and transactions that end in time.
+"""The server under a ledger: a connection that is known to keep what it commits, and statements that end in time.
 
 READ COMMITTED is the level for writers, under a lock that each takes first: every statement after the lock sees all
 that was committed before it. A level with one snapshot would take it before waiting for the lock, and then see stale
@@ -7,27 +7,33 @@ balances, or fail. Readers take one snapshot of all they look at.
 
 from __future__ import annotations
 
-import socket
-import threading
+import math
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg import waiting
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGconn
 
-from dpsql.ledger.postgres.errors import because, not_durable, read_only, unknown, unreachable
+from dpsql.ledger.postgres.errors import because, failed, not_durable, read_only, unknown, unreachable
 from dpsql.policy import DatabaseUrl
 
-__all__ = ["READING", "WRITING", "Connection", "begin", "connected", "is_idle", "read_snapshot", "refuse_unsafe"]
-__all__ += ["until_committed"]
+__all__ = ["READING", "WRITING", "Connection", "Haste", "begin", "connected", "is_idle", "read_snapshot"]
+__all__ += ["refuse_unsafe", "until_committed"]
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Result = TypeVar("Result")
 WRITING = "READ COMMITTED"
 READING = "REPEATABLE READ READ ONLY"
 WAIT = 30.0  # seconds; a commit takes milliseconds, so this is a queue of thousands
 
-_LONGEST = {WRITING: 2, READING: 20}  # times WAIT
+_LONGEST = 2  # times WAIT: for a statement, and for a whole act of a writer
+_ENDING = 0.1  # times WAIT: for the end of a transaction whose outcome is known already
+_HASTE = 1.5  # seconds for a statement of a process that is ending; a new connection takes 2 at least
+_LOOK = 0.1  # seconds between two looks at the clock
 
 # A host that vanished is noticed within about WAIT. The address may say otherwise.
 _DEFAULTS = {
@@ -40,23 +46,92 @@ _DEFAULTS = {
 }
 
 
-def connected(url: DatabaseUrl) -> Connection:
+class Haste:
+    """Whether the process of a ledger is ending, and no statement may wait long."""
+
+    def __init__(self) -> None:
+        self.since = math.inf
+
+    def begin(self) -> None:
+        """Let no statement take long from now on."""
+        self.since = min(self.since, time.monotonic())
+
+    def limit(self, began: float, until: float) -> float:
+        """Return when a statement ends at the latest that began then, and would have time until then."""
+        return min(until, max(began, self.since) + _HASTE)
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed when a statement takes longer than a minute, or is interrupted.
+
+    No timeout of the server ends a commit that waits for a missing standby, and none reaches a client whose line is
+    silent while its TCP stays up.
+    """
+
+    def __init__(self, pgconn: PGconn, *options: Any) -> None:  # noqa: ANN401 - psycopg's
+        super().__init__(pgconn, *options)
+        self.haste = Haste()
+        self._until = math.inf
+
+    def wait(self, gen: PQGen[Result], *_: Any, **__: Any) -> Result:  # noqa: ANN401 - limits of psycopg's own
+        """Run a statement; raise `OperationalError` where it takes too long."""
+        began = time.monotonic()
+        limited = self._limit(gen, began=began, until=min(began + _LONGEST * WAIT, self._until))
+        try:
+            return waiting.wait(limited, self.pgconn.socket, interval=_LOOK)
+        except psycopg.Error:
+            raise
+        except BaseException:  # an interrupt leaves a statement without its end
+            self.close()
+            raise
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Let all statements of the body together take so many seconds."""
+        before, self._until = self._until, min(self._until, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._until = before
+
+    def _limit(self, gen: PQGen[Result], *, began: float, until: float) -> PQGen[Result]:
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                if time.monotonic() >= self.haste.limit(began, until):
+                    self.close()
+                    raise psycopg.OperationalError
+                state = gen.send(ready)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
     """Open a connection of our own; one attempt. No statement is prepared, so that a pooler may stand between."""
+    haste = haste or Haste()
     try:
         given = conninfo_to_dict(url.target)
         others = {name: value for name, value in _DEFAULTS.items() if name not in given}
+        if not math.isinf(haste.since):
+            others["connect_timeout"] = str(round(_HASTE))
         target = make_conninfo(url.target, **others, client_encoding="UTF8")
-        return psycopg.connect(target, autocommit=True, prepare_threshold=None)
+        connection = Connection.connect(target, autocommit=True, prepare_threshold=None)
     except psycopg.Error:  # its words may quote the address
         failure = unreachable()
+    else:
+        connection.haste = haste
+        return connection
     raise failure
 
 
 def refuse_unsafe(connection: Connection) -> None:
     """Raise `ledger-read-only` on a standby, `ledger-not-durable` if a crash may lose or tear what was committed."""
-    row = connection.execute(
-        "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes')"
-    ).fetchone()
+    with connection.within(WAIT):
+        row = connection.execute(
+            "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes')"
+        ).fetchone()
     in_recovery, *flushed = row or (True,)
     if in_recovery:
         raise read_only()
@@ -72,7 +147,7 @@ def is_idle(connection: Connection) -> bool:
 
 def read_snapshot(connection: Connection) -> str:
     """Return the transactions that a statement sees now, as a text that changes with every commit to the database."""
-    with _patience(connection, WAIT):
+    with connection.within(WAIT):
         row = connection.execute(
             "SELECT pg_backend_pid(), pg_postmaster_start_time(), pg_current_snapshot()"
         ).fetchone()
@@ -91,29 +166,49 @@ def begin(connection: Connection, level: str, *, schema: str) -> None:
         **{name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()},
     }
     told = "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
-    with _patience(connection, WAIT):
+    with connection.within(WAIT):
         connection.execute(f"BEGIN ISOLATION LEVEL {level}; {told}")
 
 
 @contextmanager
 def until_committed(connection: Connection, level: str) -> Iterator[None]:
     """Commit when the body ends, undo it if anything is raised; a connection that can do neither is closed."""
-    with _patience(connection, _LONGEST[level] * WAIT):
-        yield from _until_committed(connection)
-
-
-def _until_committed(connection: Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
+    with connection.within(_LONGEST * WAIT if level == WRITING else math.inf):
         try:
+            yield
+        except Exception:
+            _undo(connection)
+            raise
+        except BaseException:  # an interrupt does not wait for the server, which undoes it
+            connection.close()
+            raise
+        if level == WRITING:
+            _commit(connection)
+        else:
+            _end_reading(connection)
+
+
+def _undo(connection: Connection) -> None:
+    try:
+        with connection.within(_ENDING * WAIT):
             connection.execute("ROLLBACK")
-        except BaseException as error:
-            connection.close()  # the server then undoes it
-            if not isinstance(error, psycopg.Error):
-                raise
+    except psycopg.Error:
+        connection.close()  # the server then undoes it
+    except BaseException:
+        connection.close()
         raise
-    _commit(connection)
+
+
+def _end_reading(connection: Connection) -> None:
+    """End a transaction that has read all it wanted, which is right also where the line breaks now."""
+    try:
+        with connection.within(_ENDING * WAIT):
+            done = connection.execute("COMMIT").statusmessage
+    except psycopg.OperationalError:
+        connection.close()
+        return
+    if done != "COMMIT":  # an error was passed over
+        raise failed()
 
 
 def _commit(connection: Connection) -> None:
@@ -136,28 +231,3 @@ def _commit(connection: Connection) -> None:
     # a warning: the wait for a standby was cut short, which has the server say that all is done
     if done != "COMMIT" or "WARNING" in warned:
         raise unknown()
-
-
-@contextmanager
-def _patience(connection: Connection, seconds: float) -> Iterator[None]:
-    """Close the connection of a body that takes longer: no timeout of the server ends a commit.
-
-    A commit may wait for a missing standby, and a stalled server enforces no timeout.
-    """
-    timer = threading.Timer(seconds, _hang_up, (connection,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # it must not meet the next who gets this descriptor
-
-
-def _hang_up(connection: Connection) -> None:
-    with suppress(OSError, psycopg.Error):
-        line = socket.socket(fileno=connection.fileno())
-        try:
-            line.shutdown(socket.SHUT_RDWR)
-        finally:
-            line.detach()

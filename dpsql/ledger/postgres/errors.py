@@ -9,7 +9,17 @@ import psycopg
 
 from dpsql.errors import LedgerError
 
-__all__ = ["because", "damaged", "missing", "newer", "not_a_ledger", "not_durable", "read_only", "rolled_back"]
+__all__ = [
+    "because",
+    "damaged",
+    "failed",
+    "missing",
+    "newer",
+    "not_a_ledger",
+    "not_durable",
+    "read_only",
+    "rolled_back",
+]
 __all__ += ["sealed", "unknown", "unreachable"]
 
 _WAITED = {"55P03", "57014", "40001", "40P01"}  # a lock or a statement timed out, or the server broke a deadlock
@@ -24,11 +34,11 @@ def because(error: psycopg.Error) -> LedgerError:
     """Return the error for one of the server's or the connection's."""
     state = error.sqlstate
     if state is None:
-        return unreachable() if isinstance(error, psycopg.OperationalError) else _failed()
+        return unreachable() if isinstance(error, psycopg.OperationalError) else failed()
     if state in _WAITED:
         return LedgerError(
             "ledger-busy",
-            "Another program locked the ledger for too long; nothing was recorded.",
+            "Another program locked the ledger for too long.",
             hint="Try again, or look in pg_stat_activity for a transaction that does not end.",
         )
     if state in _FORBIDDEN:
@@ -40,7 +50,7 @@ def because(error: psycopg.Error) -> LedgerError:
         return damaged()
     if state in _NOTHING_THERE:
         return missing()
-    return unreachable() if state.startswith(_GONE) else _failed()
+    return unreachable() if state.startswith(_GONE) else failed()
 
 
 @contextmanager
@@ -119,8 +129,8 @@ def unknown() -> LedgerError:
     """Return the error for a commit whose outcome is unknown."""
     return LedgerError(
         "ledger-unconfirmed",
-        "The connection was lost while the ledger was being written, and whether it was is not known.",
-        hint="Nothing is refunded: the query may have been charged. The next use of the ledger shows what is recorded.",
+        "The connection was lost during a commit, and whether the ledger recorded it is not known.",
+        hint="Connect again. Before you repeat a grant or an increment, look whether dpsql ledger export lists it.",
     )
 
 
@@ -128,14 +138,15 @@ def unreachable() -> LedgerError:
     """Return the error of a server that does not answer."""
     return LedgerError(
         "ledger-unreachable",
-        "The database of the ledger cannot be reached, or ended the connection; nothing was recorded.",
+        "The database of the ledger cannot be reached, or ended the connection.",
         hint="Look at the address, the server and the password; psql with the same address says more.",
     )
 
 
-def _failed() -> LedgerError:
+def failed() -> LedgerError:
+    """Return the error of whatever else happens to a server."""
     return LedgerError(
         "ledger-failed",
-        "The ledger could not be read or written; nothing was recorded.",
+        "The ledger could not be read or written.",
         hint="Look into the log of the server.",
     )

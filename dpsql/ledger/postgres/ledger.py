@@ -5,13 +5,16 @@ Every act is one transaction. Writers take a lock on the one row of terms first,
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Hashable, Iterator
 from contextlib import closing, contextmanager
 
 import psycopg
 
+from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
@@ -21,8 +24,8 @@ from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres import schema as postgres_schema
-from dpsql.ledger.postgres.connection import READING, WRITING, Connection
-from dpsql.ledger.postgres.errors import missing, rolled_back, sealed
+from dpsql.ledger.postgres.connection import READING, WRITING, Connection, Haste
+from dpsql.ledger.postgres.errors import missing, rolled_back, sealed, unknown, unreachable
 from dpsql.ledger.postgres.transaction import Rows
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.replay import Sums
@@ -42,6 +45,8 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         self._process = os.getpid()
         self._closed = False
         self._connection: Connection | None = None
+        self._haste = Haste()
+        self._failed_at = -math.inf
         try:
             self._terms, self._mark = self._open_book(wanted)
         except BaseException:
@@ -56,10 +61,14 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             self._closed = True
             self._drop()
 
+    def hurry(self) -> None:
+        """Let no statement take longer than 1.5 seconds from now on."""
+        self._haste.begin()
+
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
-        with self._transaction(WRITING) as connection:
-            _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
+        if not self._is_prepared(wanted) and not self._is_prepared(wanted):
+            raise unknown()
         with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
             rows = Rows(connection)
             replay, terms = replayed(rows, _checkpoint(rows))
@@ -69,6 +78,17 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             postgres_checkpoint.write(terms.data_set, told)
         self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
+
+    def _is_prepared(self, wanted: Terms | None) -> bool:
+        """Make the tables if there are none; return False where that is not known: what is there is not made again."""
+        try:
+            with self._transaction(WRITING) as connection:
+                _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
+        except LedgerError as error:
+            if error.code == "ledger-unconfirmed":
+                return False
+            raise
+        return True
 
     @contextmanager
     def _writing(self) -> Iterator[LedgerTransaction]:
@@ -88,11 +108,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
 
     def _find_version(self) -> Hashable:
         """Return the snapshot of the open connection: equal ones see the same commits; None without a connection."""
-        if os.getpid() != self._process:
-            raise ledger_forked()
-        with self._lock, sealed():
-            if self._closed:
-                raise ledger_closed()
+        with self._hold_connection():
             if self._connection is None or not postgres_server.is_idle(self._connection):
                 return None
             try:
@@ -106,14 +122,23 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     @contextmanager
     def _transaction(self, level: str) -> Iterator[Connection]:
         """Give one thread the connection for one transaction."""
-        if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
-            raise ledger_forked()
-        with self._lock, sealed():
-            if self._closed:
-                raise ledger_closed()
+        with self._hold_connection():
             connection = self._begun(level)
             with postgres_server.until_committed(connection, level):
                 yield connection
+
+    @contextmanager
+    def _hold_connection(self) -> Iterator[None]:
+        """Let one thread use the connection; those that waited while the server was not reached fail with it."""
+        if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
+            raise ledger_forked()
+        asked_at = time.monotonic()
+        with self._lock, sealed():
+            if self._closed:
+                raise ledger_closed()
+            if self._failed_at > asked_at:
+                raise unreachable()
+            yield
 
     def _begun(self, level: str) -> Connection:
         """Return the connection with a transaction begun, or a new one where it was lost: so far it did nothing."""
@@ -125,14 +150,23 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             else:
                 return self._connection
         self._drop()
-        connection = postgres_server.connected(self._url)
+        try:
+            self._connection = self._connect(level)
+        except (psycopg.OperationalError, LedgerError) as error:
+            if isinstance(error, psycopg.OperationalError) or error.code == "ledger-unreachable":
+                self._failed_at = time.monotonic()
+            raise
+        return self._connection
+
+    def _connect(self, level: str) -> Connection:
+        """Return a new connection to a server that was found safe, with a transaction begun."""
+        connection = postgres_server.connected(self._url, self._haste)
         try:
             postgres_server.refuse_unsafe(connection)
             postgres_server.begin(connection, level, schema=self._url.schema)
         except BaseException:
             connection.close()  # it must not be used before it was verified
             raise
-        self._connection = connection
         return connection
 
     def _drop(self) -> None:

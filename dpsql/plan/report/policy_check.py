@@ -64,7 +64,7 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         ledger=None if policy.ledger is None else str(policy.ledger),
         tables=tables,
         buys=buys,
-        warnings=tuple(lint_policy(policy, tables)),
+        findings=tuple(lint_policy(policy, tables)),
         period=None if terms.periods is None else str(terms.periods),
         periods=None if terms.periods is None else terms.periods.most,
         totals=tuple(_totals(terms)),

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AccountLimit", "CertificatePurchase", "Check", "CheckedTable", "Exposed", "TotalAfter"]
+from dpsql.errors import Error
+
+__all__ = ["AccountLimit", "CertificatePurchase", "Check", "CheckedTable", "Exposed", "Finding", "TotalAfter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found: `severity` is error or warning; `place` is a key path with its line in the file."""
+
+    code: str
+    place: str
+    message: str
+    hint: str
+    severity: str = "warning"
+
+    @classmethod
+    def from_error(cls, error: Error) -> Finding:
+        """Return an error as a finding."""
+        return cls(error.code, str(error.place or ""), error.reason, error.hint, "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,7 @@ class Check:
     ledger: str | None
     tables: tuple[CheckedTable, ...]
     buys: tuple[CertificatePurchase, ...]
-    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     period: str | None = None
     periods: int | None = None
     totals: tuple[TotalAfter, ...] = ()
@@ -118,6 +136,11 @@ class Check:
     confinement: tuple[str, ...] = ()
     catalog_confinement: tuple[str, ...] | None = None
     implicit: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is allowed and seldom meant, a sentence for each."""
+        return tuple(finding.message for finding in self.findings)
 
     @property
     def private(self) -> list[CheckedTable]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from dpsql.errors import BudgetExceeded, Error, Refusal, Unsupported, UsageError
+from dpsql.ledger.charges import MAY_BE_CHARGED
 
 __all__ = ["InvalidArgument", "NotSupported", "cleanly", "flight_error", "unprintably"]
 
@@ -69,7 +70,9 @@ def cleanly(
             failure = flight_error(error)
         except BaseException as error:  # noqa: BLE001 - its text may hold private values
             owner.fault(type(error).__name__)
-            failure = fl.FlightInternalError("[internal]: The server could not do this.", b'{"code": "internal"}')
+            failure = fl.FlightInternalError(
+                f"[internal]: The server could not do this. {MAY_BE_CHARGED}", b'{"code": "internal"}'
+            )
         raise failure  # here and not where it was caught: no context hangs on it
 
     return acting

@@ -128,7 +128,8 @@ def _failure(error: Error) -> types.CallToolResult:
     where = None if place is None else str(place)
     if isinstance(place, Place):
         where = f"line {place.line}, column {place.column}"
-    charged = "\nNothing was charged." if isinstance(error, Refusal | Unsupported | BudgetExceeded | UsageError) else ""
+    is_free = isinstance(error, Refusal | Unsupported | BudgetExceeded | UsageError) and not error.charge
+    charged = "\nNothing was charged." if is_free else ""
     values = {"code": error.code, "reason": error.reason, "hint": error.hint, "place": where}
     return types.CallToolResult(
         content=[types.TextContent(text=f"{error}{charged}")], structured_content={"error": values}, is_error=True

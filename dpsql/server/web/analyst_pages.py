@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from dpsql.completion.candidates import find_completions
 from dpsql.display import remove_style
-from dpsql.errors import Error, Refusal, UsageError
+from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost
 from dpsql.server.web.render import answered_html
 from dpsql.server.web.visitor_request import VisitorRequest
@@ -104,14 +104,19 @@ async def stored(visit: VisitorRequest) -> Response:
 
 
 async def download(visit: VisitorRequest) -> Response:
-    """Return a stored answer of the visitor as a CSV or Parquet file; refuse one that would be charged."""
+    """Return a stored answer of the visitor as a CSV or Parquet file; refuse one that would be charged.
+
+    With the parameter quote_formulas=true, CSV is for a spreadsheet.
+    """
     kind = visit.request.path_params["format"]
     if kind not in _FORMATS:
         raise UsageError("no-such-page", "There is no such format.", hint="Formats are csv and parquet.")
     text = visit.request.query_params.get("text", "")
     answer = await visit.dispatch.replay(visit.user, text, request=visit.request)
     headers = {"content-disposition": f'attachment; filename="answer.{kind}"'}
-    return Response(_encode_file(answer, kind), media_type=_FORMATS[kind], headers=headers)
+    quote_formulas = visit.request.query_params.get("quote_formulas") == "true"
+    file = await visit.dispatch.run(lambda: _encode_file(answer, kind, quote_formulas=quote_formulas))
+    return Response(file, media_type=_FORMATS[kind], headers=headers)
 
 
 async def describe_language(visit: VisitorRequest) -> Response:
@@ -119,9 +124,9 @@ async def describe_language(visit: VisitorRequest) -> Response:
     return visit.page("help.html", {})
 
 
-def _encode_file(answer: Answer, kind: str) -> bytes:
+def _encode_file(answer: Answer, kind: str, *, quote_formulas: bool) -> bytes:
     if kind == "csv":
-        return (answer.to_csv() or "").encode()
+        return (answer.to_csv(quote_formulas=quote_formulas) or "").encode()
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -207,9 +212,16 @@ async def _page(
     preview: object = None,
 ) -> Response:
     """Return the query page, or only its changed parts for a fragment request."""
+    budget, unread = None, None
+    try:
+        budget = await visit.dispatch.read(visit.user, lambda session: _budget(session.budget))
+    except LedgerError as error:
+        unread = error
+    if unread is not None and answer is None and problem is None:  # these are shown without the budget
+        raise unread
     given = {
         "answer": answer,
-        "budget": await visit.dispatch.read(visit.user, lambda session: _budget(session.budget)),
+        "budget": budget,
         "preview": preview,
         "problem": problem,
         "text": text,

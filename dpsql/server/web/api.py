@@ -23,7 +23,7 @@ from dpsql.answer_json import encode_answer, encode_balance, encode_interval, en
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.bodies import parse_json
-from dpsql.server.messages import Explanation, Grant, Statement, TokenTerms, parse_number
+from dpsql.server.messages import Explanation, Grant, Query, Statement, TokenTerms, parse_number
 from dpsql.server.problem_details import choose_status, plain_problem, without_paths
 from dpsql.server.tokens import Access
 from dpsql.server.users import User
@@ -194,7 +194,7 @@ async def _end(call: Call) -> Response:
 
 async def _query(call: Call) -> Response:
     kind = choose_type(call.request.headers.get("accept", ""))
-    statement = call.statement
+    statement = call.read(Query)
     answer = await call.dispatch.ask(
         call.user,
         statement.sql,
@@ -205,7 +205,7 @@ async def _query(call: Call) -> Response:
     if kind == ARROW:
         return Response(await call.dispatch.run(lambda: _encode_arrow(answer)), media_type=ARROW)
     if kind == CSV:
-        text = await call.dispatch.run(answer.to_csv)
+        text = await call.dispatch.run(lambda: answer.to_csv(quote_formulas=statement.quote_formulas))
         return Response(text, media_type=f"{CSV}; header=present", headers={RECEIPT: _encode_receipt(answer)})
     if len(answer) > MOST_JSON_ROWS:  # encoded in one step, which blocks all other requests
         hint = (
@@ -361,7 +361,7 @@ OPERATIONS = (
         body=TokenTerms,
     ),
     Operation("DELETE", "/token", "endToken", "End the token that the request came with.", _end, scope=None),
-    Operation("POST", "/query", "query", "Run a statement, and charge it once.", _query, "query", Statement),
+    Operation("POST", "/query", "query", "Run a statement, and charge it once.", _query, "query", Query),
     Operation("POST", "/explain", "explain", "Return what a private query may cost; free.", _explain, body=Explanation),
     Operation("POST", "/describe", "describe", "Return the columns of an answer; free.", _describe, body=Statement),
     Operation("GET", "/budget", "budget", "The budget: granted, spent, reserved and left.", _budget),

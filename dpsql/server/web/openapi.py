@@ -20,7 +20,7 @@ _PROBLEMS = {
     "415": "The body has another type.",
     "422": "The statement is not answered, or what was given cannot be used; nothing was charged.",
     "429": "Too many requests.",
-    "500": "The server could not answer. The ledger shows what was charged.",
+    "500": "The server could not answer; where a query may have been charged, the reason says so.",
     "503": "The server is stopping, or its ledger cannot be used.",
 }
 _MADE = {"token": "201", "grant": "201", "endToken": "204"}

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dpsql.errors import Error
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.wire import codec, commands
-from dpsql.server.wire.codec import Malformed, data_row, message, parameter_description, row_description, text_message
+from dpsql.server.wire.codec import Malformed, message, parameter_description, row_description, text_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
 from dpsql.server.wire.copy_out import copy_header, copy_messages
 from dpsql.server.wire.execution import Execution
@@ -116,6 +116,7 @@ class Conversation:
             failure = to_wire_error(error)
             if failure.fatal:
                 raise
+            failure.__traceback__ = None  # whose frames hold rows, and would refer to the error
             if not isinstance(error, WireError | Malformed | Error):
                 self._telemetry.log_fault(error, surface=SURFACE)
             await self._send_failure(failure, is_simple=isinstance(received, codec.Query | codec.FunctionCall))
@@ -200,6 +201,8 @@ class Conversation:
                 columns, start = outcome.rows.columns, outcome.start
                 self._channel.send(row_description(columns, [0] * len(columns)))
             await self._send_outcome(outcome, max_rows=0, position=start, formats=())
+            if self._channel.is_full:
+                await self._channel.flush()
         if not statements:
             self._channel.send(message(b"I"))
         await self._end_batch()
@@ -274,7 +277,7 @@ class Conversation:
             case RowSet(rows=rows):
                 stop = min(outcome.stop, position + max_rows) if max_rows else outcome.stop
                 codes = expand_formats(formats, len(rows.columns))
-                await self._stream(map(data_row, rows.read(position, stop, formats=codes)))
+                await self._stream(rows.messages(position, stop, formats=codes))
                 tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
                 self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql.errors import Error
+from dpsql.server.catalog.answer_cache import BoundedCache
 from dpsql.server.wire import commands
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statement
 from dpsql.server.wire.copy_out import parse_layout
 from dpsql.server.wire.cursors import move_cursor
 from dpsql.server.wire.explain import describe_plan, encode_plan
+from dpsql.server.wire.memory_quota import UserQuota
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,
@@ -23,11 +25,10 @@ from dpsql.server.wire.portals import (
     Outcome,
     Portal,
     PreparedStatement,
-    RowQuota,
     RowSet,
 )
 from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
-from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_columns
+from dpsql.server.wire.rows import OIDS, ArrowRows, ReversedRows, Rows, cast_rows, count_rows, describe_columns
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 from dpsql.server.wire.values import decode_value
@@ -43,7 +44,7 @@ _CONFIGURED = pa.schema([("set_config", pa.string())])
 _CANCELLED = pa.schema([("pg_cancel_backend", pa.bool_())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
-_SHORT_TEXT, _MAX_PARSED = 2_000, 64  # characters of a text that is parsed once; number of such texts
+_SHORT_TEXT, _MAX_PARSED = 2_000, 128 * 1024  # characters of a text that is parsed once; bytes of such texts
 _CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
 _UNDESCRIBED = commands.Fetch | commands.Execute  # what they return may change
 
@@ -61,18 +62,18 @@ class Execution:
         router: QueryRouter,
         *,
         transaction: Transaction,
-        quota: RowQuota,
+        quota: UserQuota,
         cancel_backend: Callable[[int], bool],
     ) -> None:
         self._gateway, self._router, self._quota = gateway, router, quota
         self._cancel_backend = cancel_backend
         self.transaction = transaction
-        self.objects = ConnectionObjects()
+        self.objects = ConnectionObjects(quota)
         self.notices: list[bytes] = []
         self.cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipt = ""
         self._initial_role = ""
-        self._parsed: dict[str, list[ParsedStatement]] = {}
+        self._parsed = BoundedCache[list[ParsedStatement]](_MAX_PARSED)
 
     @property
     def role(self) -> str:
@@ -81,16 +82,14 @@ class Execution:
 
     async def parse(self, text: str, *, is_single: bool = False) -> list[ParsedStatement]:
         """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
-        parsed = self._parsed.get(text)
+        parsed = self._parsed.find(text)
         if parsed is None:
             statements = await self._router.split(text, self._context(self.role))
             if is_single and len(statements) > 1:
                 raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
             parsed = [parse_statement(one) for one in statements]
             if len(parsed) == 1 and len(text) <= _SHORT_TEXT:
-                if len(self._parsed) >= _MAX_PARSED:
-                    self._parsed.clear()
-                self._parsed[text] = parsed
+                self._parsed.add(text, parsed, size=PreparedStatement(parsed[0]).size)
         return parsed
 
     def check_may_run(self, statement: ParsedStatement) -> None:
@@ -132,7 +131,7 @@ class Execution:
                 shape = replace(shape, columns=None, schema=None)
             case _:
                 shape = Shape()
-        prepared.shape = shape
+        prepared.set_shape(shape)
         return shape
 
     async def describe_portal(self, portal: Portal) -> tuple[Column, ...] | None:
@@ -149,7 +148,7 @@ class Execution:
             case None:
                 rows = await self._query(statement.source, portal.bound, role=portal.role, formats=portal.formats)
                 shape = portal.prepared.shape
-                rows = self._quota.add(cast_rows(rows, None if shape is None else shape.schema), self._router.user.name)
+                rows = count_rows(cast_rows(rows, None if shape is None else shape.schema), self._quota)
                 return RowSet(rows, 0, len(rows))
             case commands.Declare() as command:
                 return await self._declare(command, portal)
@@ -197,8 +196,7 @@ class Execution:
 
     async def _query(self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]) -> Rows:
         """Run a query if memory allows its rows, and announce its receipt."""
-        self.objects.check_memory()
-        self._quota.check(self._router.user.name)
+        self._quota.check()
         result = await self._router.query(self._expand(source), bound, formats=formats, context=self._context(role))
         if result.notes:
             self._receipt = "; ".join(result.notes).replace(".; ", ". ")
@@ -206,7 +204,7 @@ class Execution:
                 detail = result.details if self.transaction.settings.has_details else ""
                 first, *others = result.notes
                 self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
-        return result.rows
+        return count_rows(result.rows, self._quota, is_free=result.receipt is None)
 
     def _context(self, role: str) -> RequestContext:
         settings = self.transaction.settings
@@ -274,7 +272,7 @@ class Execution:
         if command.move:
             return CommandComplete(f"MOVE {moved.stop - moved.start}")
         if moved.is_reversed:
-            rows = self._quota.add(rows.reverse(moved.start, moved.stop), self._router.user.name)
+            rows = ReversedRows(rows, moved.start, moved.stop)
             return RowSet(rows, 0, len(rows), "FETCH")
         return RowSet(rows, moved.start, moved.stop, "FETCH")
 
@@ -322,7 +320,7 @@ class Execution:
         rows = await self._query(source, portal.bound, role=portal.role, formats=portal.formats)
         if command.layout and isinstance(rows, ArrowRows):
             rows = encode_plan(rows.table, command.layout, formats=portal.formats)
-        return RowSet(self._quota.add(rows, self._router.user.name), 0, len(rows), "EXPLAIN")
+        return RowSet(count_rows(rows, self._quota), 0, len(rows), "EXPLAIN")
 
     def _find_cursor(self, name: str) -> Portal:
         """Return the portal of a query; one of a FETCH cannot be fetched from, as it could be its own."""
@@ -340,7 +338,7 @@ class Execution:
             query = StatementText(select + query.text, query.before - len(select))
         query = parse_query(query, reason="Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.").source
         rows = await self._query(query, BoundValues(), role=self.role, formats=(layout.format,))
-        return CopyOutput(self._quota.add(rows, self._router.user.name), layout)
+        return CopyOutput(rows, layout)
 
     async def _show(self, name: str) -> Rows:
         """Return a setting of the connection, or of the catalog if the connection has none of this name."""
@@ -429,8 +427,7 @@ class Execution:
             case commands.Discard(kind="ALL"):
                 if self.transaction.status != "I":
                     raise WireError("25001", "DISCARD ALL cannot be used in a transaction block.", hint="COMMIT first.")
-                objects.statements.clear()
-                objects.portals.clear()
+                objects.clear()
                 self._receipt = ""
                 self.transaction.change(
                     lambda settings: replace(settings, values={}, role=self._initial_role, views={})

@@ -7,6 +7,7 @@ the catalog. Describing is free.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,20 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
+from dpsql.server.catalog.answer_cache import BoundedCache
 from dpsql.server.catalog.dispatch import is_catalog
-from dpsql.server.catalog.query_result import Catalog, CatalogError, CatalogRows, Description, Parameter
+from dpsql.server.catalog.query_result import (
+    Catalog,
+    CatalogError,
+    CatalogRows,
+    Description,
+    Parameter,
+    measure_columns,
+)
 from dpsql.server.catalog.query_result import Column as CatalogColumn
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import StatementText, split_statements
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.startup import SURFACE
@@ -44,8 +54,8 @@ Result = TypeVar("Result")
 _SHORT_TEXT = 2_000  # characters, which take about a millisecond to split or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _MAX_STATEMENTS = 1_000  # of one text
-_MAX_SHAPES = 64  # that a connection remembers
-_ShapeKey = tuple[str, tuple[int, ...], str, bool | None]  # text, types, analyst, and how standard SQL is read
+_MAX_SHAPES = 128 * 1024  # bytes of shapes that a connection remembers
+_OF_SHAPE, _OF_TYPE = 500, 50  # bytes that Python needs for a shape, and for the type of a parameter
 _OPEN_TYPES = frozenset([0, OIDS["unknown"]])  # of parameters, which the statement decides
 _THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
 
@@ -69,6 +79,12 @@ class Shape:
     parameters: tuple[int, ...] = ()
     columns: tuple[Column, ...] | None = None
     schema: pa.Schema | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds; its Arrow types take as many as its columns."""
+        columns = measure_columns(self.columns or ())
+        return _OF_SHAPE + _OF_TYPE * len(self.parameters) + columns * (1 if self.schema is None else 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +163,8 @@ class ThreadRunner:
         task = asyncio.ensure_future(run_in_turn())
         self._running.add(task)
         task.add_done_callback(self._forget)
+        either: set[asyncio.Future[Any]] = {task, cancelled}
         try:
-            either: set[asyncio.Future[Any]] = {task, cancelled}
             await asyncio.wait(either, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
@@ -156,6 +172,7 @@ class ThreadRunner:
             is_abandoned = True
             if not task.done() and not has_begun:
                 task.cancel()
+            del task, either  # an error refers to this frame, which would refer to the error
         reason = "The statement was cancelled." if cancelled.done() else "The statement took too long."
         hint = "If it is a private query that had begun, it is charged, and sending it again returns its answer, free."
         raise WireError("57014", reason, hint=hint)
@@ -175,9 +192,12 @@ class ThreadRunner:
 class QueryRouter:
     """The queries of one user, each sent to the session or to the catalog."""
 
-    def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
+    def __init__(
+        self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User, quota: UserQuota
+    ) -> None:
         self._gateway, self._catalog, self._runner = replace(gateway, postgres=True), catalog, runner
-        self._tables, self._shapes = gateway.service.catalog, dict[_ShapeKey, Shape]()
+        self._quota = quota
+        self._tables, self._shapes = gateway.service.catalog, BoundedCache[Shape](_MAX_SHAPES)
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
         self.version = catalog.version
@@ -199,8 +219,9 @@ class QueryRouter:
         """Return the parameters and columns of a statement, as far as they are known before values are bound."""
         text, analyst = source.text, context.analyst
         shapes, key = self._find_shapes(), (text, types, analyst, context.implicit)
-        if key in shapes and self._may_act_as(analyst):
-            return shapes[key]
+        stored = shapes.find(key)
+        if stored is not None and self._may_act_as(analyst):
+            return stored
 
         def describe_in_catalog(_: Stop) -> Shape:
             found = self._catalog.describe(text, types, user=analyst, definitions=context.definitions)
@@ -222,16 +243,14 @@ class QueryRouter:
             return await self._run(describe_in_catalog, source, context=context)
         shape = await self._run(describe_in_session, source, context=context)
         if len(text) <= _SHORT_TEXT:
-            if len(shapes) >= _MAX_SHAPES:
-                shapes.clear()
-            shapes[key] = shape
+            shapes.add(key, shape, size=sys.getsizeof(text) + _OF_TYPE * len(types) + shape.size)
         return shape
 
-    def _find_shapes(self) -> dict[_ShapeKey, Shape]:
+    def _find_shapes(self) -> BoundedCache[Shape]:
         """Return the known shapes of the session's queries over the present tables, which a reload replaces."""
         tables = self._gateway.service.catalog
         if tables is not self._tables:
-            self._tables, self._shapes = tables, {}
+            self._tables, self._shapes = tables, BoundedCache(_MAX_SHAPES)
         return self._shapes
 
     def _may_act_as(self, analyst: str) -> bool:
@@ -307,14 +326,28 @@ class QueryRouter:
         """Answer any statement by the catalog."""
         self._check_login(source, context.analyst)
         parameters = _make_parameters(BoundValues() if bound is None else bound)
+        holding = self._quota.hold()
         run = partial(
             self._catalog.execute,
             user=context.analyst,
             formats=tuple(formats),
             definitions=context.definitions,
+            hold=holding.grow,
         )
-        found = await self._run(lambda _: run(source.text, parameters), source, context=context)
-        return _convert_rows(found, formats)
+
+        def answer(_: Stop) -> CatalogRows:
+            try:
+                return run(source.text, parameters)
+            except (CatalogError, WireError) as error:
+                failure = error.with_traceback(None)  # whose frames would keep the rows that were read
+            raise failure
+
+        try:
+            found = await self._run(answer, source, context=context)
+        except WireError:
+            holding.resize(0)
+            raise
+        return _convert_rows(found, formats, holding=holding)
 
     def _find_in_catalog(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
@@ -327,7 +360,7 @@ class QueryRouter:
         if found is None:
             return None
         self._check_login(source, context.analyst)
-        return _convert_rows(found, formats)
+        return _convert_rows(found, formats, holding=self._quota.hold(found.size))
 
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
@@ -415,9 +448,9 @@ def _convert_description(description: Description) -> Shape:
     return Shape(description.parameters, _convert_columns(description.columns))
 
 
-def _convert_rows(found: CatalogRows, formats: Sequence[int]) -> QueryResult:
+def _convert_rows(found: CatalogRows, formats: Sequence[int], *, holding: Holding) -> QueryResult:
     columns = _convert_columns(found.columns)
-    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns))))
+    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns)), holding))
 
 
 def _convert_columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:

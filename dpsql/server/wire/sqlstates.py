@@ -15,6 +15,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
+from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.wire.codec import Malformed, fields_message
 
 __all__ = ["WireError", "error_message", "notice_message", "to_wire_error"]
@@ -65,6 +66,9 @@ _STATES_BY_TYPE: tuple[tuple[type[Error], str], ...] = (
 )
 
 
+_UNKNOWN_COMPLETION = "40003"  # statement_completion_unknown: a driver does not send it again by itself
+
+
 class WireError(Exception):
     """An error for the client; `position` counts the characters of its text from 1, and 0 is none.
 
@@ -88,12 +92,14 @@ def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireE
     if isinstance(error, WireError):
         return error
     if isinstance(error, Malformed):
-        return WireError(error.sqlstate, str(error))
+        return WireError(error.sqlstate, str(error), hint=error.hint)
     if not isinstance(error, Error):
-        return WireError("XX000", "The server failed.", hint="Ask the curator.")
+        return WireError("XX000", "The server failed.", hint=f"{MAY_BE_CHARGED} Ask the curator.")
     state = _STATES_BY_CODE.get(error.code) or next(
         (state for kind, state in _STATES_BY_TYPE if isinstance(error, kind)), "XX000"
     )
+    if error.charge in {RESERVING, SETTLING}:
+        state = _UNKNOWN_COMPLETION
     position = 0
     if isinstance(error.place, Place):  # as a character of the text, from 1
         start = 0

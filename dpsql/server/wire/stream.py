@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.server.wire.codec import KINDS, Malformed, Message, parse_message
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
+_SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted
+_COPIES = 2  # of a message: its bytes, and the values or the text in it
 _SIMPLE = frozenset([b"Q", b"F"])
 _HEAD = struct.Struct("!ci")
 
@@ -27,8 +30,9 @@ class Limits:
     """Limits of clients: bytes that they send, seconds that they take, and numbers of them.
 
     A client has `first_seconds` to send its first packet. One address has at most half of the `logins` under way, as
-    many clients may share it. `rows` limits the bytes of rows that wait to be fetched over all connections, and a user
-    to half of them. There are more `threads` than connections that wait for a statement.
+    many clients may share it. `held` limits the bytes that the server holds for all connections together, such as rows
+    that wait to be fetched, and `held_by_user` those of one user. There are more `threads` than connections that wait
+    for a statement.
     """
 
     before_login: int = 10_000
@@ -39,7 +43,8 @@ class Limits:
     write_seconds: float = 60.0
     logins: int = 200
     threads: int = 256
-    rows: int = 512 << 20
+    held: int = 512 << 20
+    held_by_user: int = 64 << 20
 
 
 class ClientReader(asyncio.StreamReader):
@@ -63,11 +68,15 @@ class ClientReader(asyncio.StreamReader):
 
 
 class Channel:
-    """The connection of one client."""
+    """The connection of one client; after the login, `quota` counts long messages until the next one is received."""
+
+    quota: UserQuota | None = None
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: Limits) -> None:
         self._reader, self._writer, self._limits = reader, writer, limits
         self._in, self._out = bytearray(), bytearray()
+        self._holding: Holding | None = None
+        self._unread = 0  # bytes of a refused message that are still to come
 
     @property
     def address(self) -> str:
@@ -75,8 +84,8 @@ class Channel:
         peer = self._writer.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) else ""
 
-    def call_on_end(self, act: Callable[[], None]) -> None:
-        """Call `act` when the client leaves; what it sent before is still read, until a reply cannot be sent."""
+    def call_on_end(self, act: Callable[[], None] | None) -> None:
+        """Call `act`, if any, when the client leaves; what it sent is still read, until a reply cannot be sent."""
         if isinstance(self._reader, ClientReader):
             self._reader.on_end = act
 
@@ -109,6 +118,8 @@ class Channel:
 
     def take_received(self, *, max_bytes: int) -> Message | None:
         """Return the next message if all of it was received already, else None; raise as `receive` does."""
+        self._holding = None
+        self._drop_unread()
         if len(self._in) < _HEAD.size:
             return None
         kind, size = _HEAD.unpack_from(self._in)
@@ -116,6 +127,7 @@ class Channel:
             raise WireError("08P01", "The type of a message is unknown.", fatal=True)
         if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
+        self._hold_message(kind, size)
         if len(self._in) <= size:
             return None
         data = bytes(self._in[_HEAD.size : size + 1])
@@ -125,6 +137,26 @@ class Channel:
         except Malformed as error:
             error.is_simple = kind in _SIMPLE
             raise
+
+    def _hold_message(self, kind: bytes, size: int) -> None:
+        """Count the next message before it is received; raise `Malformed` beyond the quota, and drop the message."""
+        if self.quota is None or size <= _SHORT_MESSAGE:
+            return
+        try:
+            self._holding = self.quota.hold(_COPIES * size)
+        except WireError as error:
+            refused = Malformed(error.reason, sqlstate=error.sqlstate, hint=error.hint)
+            refused.is_simple = kind in _SIMPLE
+        else:
+            return
+        self._unread = size + 1
+        self._drop_unread()
+        raise refused
+
+    def _drop_unread(self) -> None:
+        count = min(self._unread, len(self._in))
+        del self._in[:count]
+        self._unread -= count
 
     async def _read(self, count: int) -> bytes:
         while len(self._in) < count:

@@ -6,11 +6,13 @@ query in its place.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from dpsql.server.catalog.dispatch import find_relations
+from dpsql.server.catalog.query_result import measure_columns
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.rows import OIDS
@@ -43,10 +45,18 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The query of a view, which reads no other view, and its columns."""
+    """The query of a view, which reads no other view, and its columns; `size` is what it holds, in bytes.
+
+    That includes the columns as text, which each statement describes to the catalog.
+    """
 
     query: str
     columns: tuple[Column, ...]
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Measure the view."""
+        object.__setattr__(self, "size", sys.getsizeof(self.query) + 2 * measure_columns(self.columns))
 
 
 def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:

@@ -92,7 +92,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     except (Refusal, Unsupported) as error:
         failed = error
     if not standard.is_private and header is None:
-        failed = _find_lasting(asked, failed, parser=parser, refused=refused)
+        failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
     raise name_unit(failed, asked.statement, catalog=catalog)
 
 
@@ -108,7 +108,7 @@ def _read_statement(
         try:
             return _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
-            refused = error
+            refused = error.with_traceback(None)  # whose frames would keep the answer of the session
     found = None if parser is None else read_surrounded(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
@@ -119,6 +119,7 @@ def _find_lasting(
     asked: AnalysisRequest,
     failed: Refusal | Unsupported,
     *,
+    max_k: int,
     parser: SelectParser | None,
     refused: Refusal | Unsupported | None,
 ) -> Refusal | Unsupported:
@@ -133,6 +134,7 @@ def _find_lasting(
         return failed
     near = find_misspelt(failed, asked.catalog)
     implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
+    implied = [replace(each, k=min(each.asked or each.k, max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:
@@ -155,7 +157,7 @@ def _scan(text: str, *, is_lenient: bool, postgres: bool) -> tuple[Statement, Re
     try:
         return scan(text, postgres=postgres), None
     except (Refusal, Unsupported) as error:
-        refused = error
+        refused = error.with_traceback(None)
     if is_lenient:
         with suppress(Refusal, Unsupported):
             return scan(text, lenient=True, postgres=postgres), refused
@@ -174,7 +176,7 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
     try:
         return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
-        refused = error
+        refused = error.with_traceback(None)
     implied = find_implied(asked, standard)
     if not implied:
         raise refused

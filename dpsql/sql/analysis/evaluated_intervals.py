@@ -9,6 +9,7 @@ columns out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -19,11 +20,12 @@ from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["add_interval_ends"]
+__all__ = ["add_interval_ends", "add_ratio_ends"]
 
 Tree = dict[str, object]
 _LEVEL = 0.95
 _HIDDEN = " in its interval"  # ends the names of these columns
+_ADDED = "added_level"  # a key of calls that no one wrote: the level of their interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ def add_interval_ends(
     for call in calls:
         quotient = _find_quotient(node, call, sources=sources, inners=found)
         if quotient is not None:
-            found = _write_quotient_end(call, quotient, inners=found, level=levels[quotient.source.inner])
+            level = cast("float", call.get(_ADDED, levels[quotient.source.inner]))
+            found = _write_quotient_end(call, quotient, inners=found, level=level)
             used.append(quotient.source)
             continue
         source, at = _find_measure(call, sources, inners=found, place=place)
@@ -76,6 +79,67 @@ def add_interval_ends(
     for source in {each.name: each for each in used}.values():
         _read_with_ends(node, source, names=[each.name for each in found[source.inner].outputs], path=path)
     return found
+
+
+def add_ratio_ends(
+    node: Tree, inners: Sequence[PrivateQuery], *, find_released: Callable[[Tree], int | None]
+) -> tuple[int, ...]:
+    """Add the ends of the 95 % intervals of the ratios that a query shows, for tables that people read.
+
+    Returns the columns of these ratios, counted from the right, from -1, where a star is before them. Two columns for
+    each, its low and its high end, are behind all others; `add_interval_ends` then writes what they are. Of a SELECT
+    that makes groups of its rows, or is one side of a set operation, none are added.
+    """
+    modifiers = cast("list[Tree]", node.get("modifiers") or [])
+    terms = [term for each in modifiers for term in cast("list[Tree]", each.get("orders") or [])]
+    is_plain = node.get("type") == "SELECT_NODE" and not (node.get("group_expressions") or node.get("having"))
+    if not is_plain or any(each["type"] == "DISTINCT_MODIFIER" for each in modifiers):
+        return ()
+    if any(cast("Tree", term["expression"]).get("class") == "STAR" for term in terms):  # ORDER BY ALL
+        return ()
+    items = cast("list[Tree]", node["select_list"])
+    bare = [(at, _strip_rounding(item)) for at, item in enumerate(items)]
+    quotients = [(at, item) for at, item in bare if item.get("function_name") == "/"]
+    stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
+    sources = list(_list_sources(node, "from_table", find_released=find_released)) if quotients else []
+    found, added = list[int](), list[Tree]()
+    for at, item in quotients:
+        ends = [{**write_call(item, name, _copy(item)), _ADDED: _LEVEL} for name in ("value_low", "value_high")]
+        quotient = _find_quotient(node, ends[0], sources=sources, inners=inners)
+        is_known = not stars or at < stars[0] or at > stars[-1]
+        if quotient is None or not is_known or _is_monotone(inners[quotient.source.inner]):
+            continue
+        found.append(at if not stars or at < stars[0] else at - len(items))
+        added += [_try(item, end) for end in ends]
+    items += added
+    return tuple(found)
+
+
+def _strip_rounding(node: Tree) -> Tree:
+    """Return an expression without ROUND and casts around it: the interval is that of the exact value."""
+    while True:
+        arguments = [unwrap(each) for each in list_arguments(node)]
+        if node.get("class") == "CAST":
+            node = cast("Tree", node["child"])
+        elif node.get("function_name") == "round" and all(each.get("class") == "CONSTANT" for each in arguments[1:]):
+            node = arguments[0]
+        else:
+            return node
+
+
+def _copy(item: Tree) -> Tree:
+    return {**deepcopy(item), "alias": ""}
+
+
+def _try(like: Tree, call: Tree) -> Tree:
+    """Return an expression that is NULL where a call fails: an end is no reason for an answer to fail."""
+    place = {part: value for part, value in like.items() if part.startswith("query_location")}
+    return {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": "", **place, "children": [call]}
+
+
+def _is_monotone(inner: PrivateQuery) -> bool:
+    option = inner.clause.options.get("monotone")
+    return option is not None and option.value == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +180,26 @@ def _find_quotient(
         return None
     sides = [unwrap(each) for each in list_arguments(expression)]
     found = [_list_measures(each, sources, inners=inners) for each in sides]
-    if [len(each) for each in found] != [1, 1] or not is_product(sides[0]):
+    if [len(each) for each in found] != [1, 1] or not is_product(sides[0]) or not _is_column(sides[1]):
         return None
     (source, part), (other, whole) = found[0][0], found[1][0]
     return _Quotient(source, expression, part, whole) if source is other else None
+
+
+def _is_column(node: Tree) -> bool:
+    """Say whether an expression is a column, or a cast of one."""
+    return node.get("class") == "COLUMN_REF" or (
+        node.get("class") == "CAST" and _is_column(cast("Tree", node.get("child")))
+    )
+
+
+def _is_negative(node: Tree) -> bool:
+    """Say whether the constants of a product are below 0 together."""
+    if node.get("class") == "CONSTANT":
+        literal = cast("Tree", node.get("literal") or node.get("value") or {})
+        return str(literal.get("text", literal.get("value", ""))).startswith("-")
+    parts = [node["child"]] if node.get("class") == "CAST" else list_arguments(node)
+    return sum(_is_negative(unwrap(each)) for each in parts) % 2 == 1
 
 
 def _list_measures(
@@ -153,9 +233,10 @@ def _write_quotient_end(
     """
     is_high, at = ascii_lower(str(call["function_name"])) == "value_high", quotient.source.inner
     like, names = quotient.node, dict[tuple[int, bool], Tree]()
-    for output_at, side in ((quotient.part, is_high), (quotient.whole, False), (quotient.whole, True)):
+    part_side = is_high is not _is_negative(unwrap(list_arguments(like)[0]))
+    for output_at, side in ((quotient.part, part_side), (quotient.whole, False), (quotient.whole, True)):
         output = inners[at].outputs[output_at]
-        hidden = f"wider {'high' if side else 'low'} of {output.name}{_HIDDEN}"
+        hidden = f"{'high' if side else 'low'} of {output.name} at {level}{_HIDDEN}"
         inners = _add_end(inners, at, end=replace(output, name=hidden, end=IntervalEnd(side, (1.0 + level) / 2.0)))
         names[output_at, side] = {
             "class": "COLUMN_REF",
@@ -176,7 +257,7 @@ def _write_quotient_end(
     else:
         above = write_call(like, "nullif", write_call(like, "greatest", least, zero), zero)
         wholes = [above, write_call(like, "add", most, write_call(like, "multiply", above, zero))]
-    part, ends = names[quotient.part, is_high], list[Tree]()
+    part, ends = names[quotient.part, part_side], list[Tree]()
     for whole in wholes:
         clipped = part
         if is_share(inners[at], quotient.part, of=quotient.whole):

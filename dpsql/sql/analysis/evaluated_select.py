@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.deterministic import is_deterministic
-from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
+from dpsql.sql.analysis.evaluated_intervals import add_interval_ends, add_ratio_ends
 from dpsql.sql.analysis.evaluated_meetings import clip_evaluated, couple_evaluated
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.analysis.postgres_select import read_as_postgres, read_sums_as_numeric
@@ -107,6 +107,10 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
     inners = _couple(node, inners, place=place)
+    ratios: tuple[int, ...] = ()
+    if not postgres:  # no table for people
+        read_as = partial(_find_released, ctes=_map_ctes(node), number=len(inners))
+        ratios = add_ratio_ends(node, inners, find_released=read_as)
     for select in [each for each in _iterate(node) if _kind(each) == "SELECT_NODE"]:
         ctes = _map_ctes(select)
         inners = add_interval_ends(
@@ -136,6 +140,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
         place=place,
         explained=explained,
         is_deterministic=is_deterministic(_iterate(node)),
+        ratios=ratios,
     )
 
 

@@ -135,13 +135,12 @@ def _list_expressions(query: PublicQuery) -> Iterator[Expression]:
 
 
 def couple_outputs(wrapped: WrappedQuery) -> WrappedQuery:
-    """Return a query with the sets of the outputs that meet in the SELECT around it, and with shares from 0 to 1."""
+    """Return a query with the sets of the outputs that meet in the SELECT around it."""
     counted = [each for each in wrapped.inner.outputs if each.key is None and each.divisor is None]
     meetings = find_meetings(wrapped.outer) if len(counted) > 1 else []
     if not meetings:
         return wrapped
-    inner = couple_measures(wrapped.inner, meetings)
-    return replace(wrapped, inner=inner, outer=clip_shares(wrapped.outer, inner))
+    return replace(wrapped, inner=couple_measures(wrapped.inner, meetings))
 
 
 def is_share(query: PrivateQuery, part: int, *, of: int) -> bool:

@@ -32,7 +32,8 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, Family, Type
 from dpsql.sql.syntax.split_statement import RELEASED
 
-__all__ = ["HOME", "PATH", "RANK", "answer_table", "find_unchanged_outputs", "order_by_rank", "wrap_query"]
+__all__ = ["HOME", "PATH", "RANK", "answer_table", "find_origin", "find_unchanged_outputs", "order_by_rank"]
+__all__ += ["passes_rows", "wrap_query"]
 
 HOME = ("memory", "dpsql evaluator")
 PATH = (*HOME, "released")  # the table of the answer, with the columns c1, c2, ... and its rank
@@ -147,7 +148,7 @@ def _ranked(relation: Relation) -> tuple[Relation, Column | None]:
         left, rank = _ranked(relation.left)
         right, other = _ranked(relation.right)
         return replace(relation, left=left, right=right), rank or other
-    if not isinstance(relation, Derived) or not _passes_rows(relation):
+    if not isinstance(relation, Derived) or not passes_rows(relation):
         return relation, None
     source, rank = _ranked(relation.body.source)
     if rank is None:
@@ -157,7 +158,7 @@ def _ranked(relation: Relation) -> tuple[Relation, Column | None]:
     return inside, Column(relation.number, f"c{len(outputs)}", BIGINT)
 
 
-def _passes_rows(derived: Derived) -> bool:
+def passes_rows(derived: Derived) -> bool:
     """Say whether a subquery only chooses columns and rows; an aggregate without GROUP BY has a row also for none."""
     return not derived.grouping and not any(map(is_aggregate, derived.outputs))
 
@@ -167,20 +168,22 @@ def find_unchanged_outputs(outer: PublicQuery, column: int) -> tuple[int, ...]:
     if outer.distinct or outer.keys is not None:
         return ()
     source = outer.body.source
-    return tuple(at for at, output in enumerate(outer.outputs) if _origin(output, source) == column)
+    return tuple(at for at, output in enumerate(outer.outputs) if find_origin(output, source) == column)
 
 
-def _origin(expression: Expression, source: Relation) -> int | None:
+def find_origin(expression: Expression, source: Relation) -> int | None:
     """Return the column of the answer that an expression over `source` is, unchanged; None for any other."""
     if not isinstance(expression, Column):
         return None
     at = int(expression.name.removeprefix("c")) - 1  # the columns of all released tables are numbered
     match source:
         case Joined(left=left, kind=kind, right=right):
-            found = None if kind in _KEEPS_RIGHT else _origin(expression, left)  # what a join may leave NULL is none
-            return _origin(expression, right) if found is None and kind not in {"LEFT", "FULL"} else found
+            found = (
+                None if kind in _KEEPS_RIGHT else find_origin(expression, left)
+            )  # what a join may leave NULL is none
+            return find_origin(expression, right) if found is None and kind not in {"LEFT", "FULL"} else found
         case Scan(number=expression.relation, path=path) if path == PATH:
             return at
-        case Derived(number=expression.relation) if _passes_rows(source):
-            return _origin(source.outputs[at], source.body.source)
+        case Derived(number=expression.relation) if passes_rows(source):
+            return find_origin(source.outputs[at], source.body.source)
     return None

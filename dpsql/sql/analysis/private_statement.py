@@ -14,13 +14,14 @@ from dpsql.sql.analysis.list_notes import describe_released, has_all_groups
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
 )
-from dpsql.sql.analysis.meeting_outputs import couple_outputs
+from dpsql.sql.analysis.meeting_outputs import clip_shares, couple_outputs
 from dpsql.sql.analysis.outer_select import answer_table, wrap_query
 from dpsql.sql.analysis.postgres_reading import find_numeric_sums
 from dpsql.sql.analysis.private_select import read_private_select
 from dpsql.sql.analysis.public_query import read_public
 from dpsql.sql.analysis.ranked_statements import computes_around
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.wrapped_ratios import add_wrapped_ratios
 from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
@@ -160,4 +161,7 @@ def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> 
     outside = Sources(catalog, reader, answer_table(private))
     select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
     query = read_public(outside, select, tokens=tokens)
-    return couple_outputs(wrap_query(private, query, catalog=catalog, place=private.clause.place))
+    wrapped = couple_outputs(wrap_query(private, query, catalog=catalog, place=private.clause.place))
+    if not statement.postgres:  # whose clients show no table of ours
+        wrapped = add_wrapped_ratios(wrapped)
+    return replace(wrapped, outer=clip_shares(wrapped.outer, wrapped.inner))

@@ -12,29 +12,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
-from dpsql.errors import Refusal
+from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.list_notes import find_public_column, has_all_groups
+from dpsql.sql.analysis.stated_bounds import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.measures import MOST_STEPS
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import In, Literal, list_scans, strip_casts
+from dpsql.sql.ir.tree import Column, In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.computed_measures import (
     RELEASED,
-    TOTAL_OF_PAIRS,
-    TOTAL_OF_ROWS,
     ComputedSelect,
     name_measure,
 )
 from dpsql.sql.syntax.list_computations import Computation, find_computation
 from dpsql.sql.syntax.options import MAX_LISTED
 from dpsql.sql.syntax.private_spans import Parts, PrivateSpan, Slice
-from dpsql.sql.syntax.ranked_windows import RankedWindow, read_limit_of_rank
+from dpsql.sql.syntax.ranked_windows import OpenBounds, RankedWindow, Total, read_limit_of_rank
 from dpsql.sql.syntax.select_blocks import SET_OPERATIONS, find_blocks
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 from dpsql.sql.syntax.token_scan import find_calls, kind_of, spell
@@ -134,6 +135,9 @@ class RankedSelect:
         if order is not None and ranked is not None:
             edits = [each for each in edits if not order.start <= each[0] < order.end]
             edits.append((order.start, order.end, (ranked, " DESC")))
+        if self.clause is None and not _is_written(self.statement, query):
+            _, end = _find_characters(self.statement, query)
+            edits.append((end, end, (f" {query.clause}",)))
         return _edit(self.statement, edits)
 
     def _write_per(self, found: Sequence[RankedWindow], query: PrivateQuery, *, key: int) -> str:
@@ -215,22 +219,45 @@ def _hint_around(
     return f"End {end} with LIMIT {clause.k}: {_write_limit(statement, clause)}"
 
 
-def _bound_total(total: Parts, query: PrivateQuery, *, catalog: Catalog) -> Parts:
-    """Return a private total in which a unit counts with as many rows as in k groups together.
+def _bound_total(total: Total, query: PrivateQuery, *, catalog: Catalog) -> Parts:
+    """Return a private total to which a unit adds as much as to k groups together, where that is known.
 
     So the shares of the k groups that a ranking returns are no more than the whole.
     """
-    k, rows = query.clause.k or 1, {table.path: table.rows for table in catalog.tables}
+    return tuple(
+        _state_bounds(part, query, catalog=catalog) if isinstance(part, OpenBounds) else part for part in total
+    )
+
+
+def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -> str:
+    """Return k times the bounds of a measure in one group, as its argument; "" where these are not known here."""
     scanned = [scan for scan in list_scans(query.body) if scan.path in query.private_paths]
-    most = rows.get(scanned[0].path) if len(scanned) == 1 else None
-    bounds = {TOTAL_OF_PAIRS: min((most or 1) * k, MOST_STEPS), TOTAL_OF_ROWS: most and min(most * k, MOST_STEPS)}
-    found = list[str | Slice]()
-    for part in total:
-        if not isinstance(part, str) or part not in bounds:
-            found.append(part)
-        elif bounds[part] is not None:
-            found.append(f", contribution_bounds_per_group => (0, {bounds[part]})")
-    return tuple(found)
+    table = next((each for each in catalog.tables if len(scanned) == 1 and each.path == scanned[0].path), None)
+    rows = None if table is None or table.rows is None else (Fraction(0), Fraction(table.rows))
+    measure = next((each for each in query.measures if each.words and _is_alike(each.words, place.words)), None)
+    bounds: tuple[Fraction, Fraction] | None = None
+    if not place.words:
+        bounds = rows or (Fraction(0), Fraction(1))
+    elif measure is not None and measure.stated is not None:
+        bounds = measure.stated.low, measure.stated.high
+    elif measure is not None and measure.aggregate is Aggregate.ROWS:
+        bounds = rows
+    elif measure is not None and table is not None:
+        argument = None if measure.argument is None else strip_casts(measure.argument)
+        bounds = table.find_bounds(argument.name) if isinstance(argument, Column) else None
+    if bounds is None:
+        return ""
+    k, most = query.clause.k or 1, MOST_STEPS if measure is None or measure.argument is None else LARGEST_STATED
+    low, high = (_write_number(max(min(end * k, Fraction(most)), Fraction(-most))) for end in bounds)
+    return f", contribution_bounds_per_group => ({low}, {high})"
+
+
+def _write_number(value: Fraction) -> str:
+    return format(Decimal(value.numerator) / Decimal(value.denominator), "f")
+
+
+def _is_alike(words: Place, other: str) -> bool:
+    return "".join(words.fragment.split()).lower() == "".join(other.split()).lower()
 
 
 def _divide_by(statement: Statement, total: Parts, *, ending: str = ")") -> Parts:
@@ -398,6 +425,12 @@ def _is_at_end(statement: Statement, query: PrivateQuery) -> bool:
         ["top"],
         ["limit"],
     )
+
+
+def _is_written(statement: Statement, query: PrivateQuery) -> bool:
+    """Say whether the text has the clause, which is else a proposal for a statement without one."""
+    start, end = _find_characters(statement, query)
+    return ascii_lower(statement.text[start:end]).split()[:1] in (["top"], ["limit"], ["all"], ["private"])
 
 
 def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:

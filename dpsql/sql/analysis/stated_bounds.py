@@ -24,10 +24,11 @@ from dpsql.sql.syntax.stated_bounds import STATED, find_aggregate_call
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["ONE_ROW", "check_holds_zero", "find_words", "read_bounds_of_rows", "split_stated_bounds"]
+__all__ = ["LARGEST_STATED", "ONE_ROW", "check_holds_zero", "find_words", "read_bounds_of_rows", "split_stated_bounds"]
 
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
-_LARGEST, _SMALLEST = 10**15, Fraction(1, 10**15)
+LARGEST_STATED = 10**15
+_SMALLEST = Fraction(1, LARGEST_STATED)
 _SAMPLES = (Literal(0.0, DOUBLE), Literal(500.0, DOUBLE))  # of parameters without a value
 
 
@@ -38,8 +39,10 @@ def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list
     *most, node = arguments
     only(reader.statement, node, "this", "expressions")
     low, high = (_read_end(reader, end, at=at) for at, end in enumerate(node.expressions))
-    if not low < high or max(abs(low), abs(high)) > _LARGEST or high - low < _SMALLEST:
-        reason = f"The first bound must be below the second, and both between -{_LARGEST:,} and {_LARGEST:,}."
+    if not low < high or max(abs(low), abs(high)) > LARGEST_STATED or high - low < _SMALLEST:
+        reason = (
+            f"The first bound must be below the second, and both between -{LARGEST_STATED:,} and {LARGEST_STATED:,}."
+        )
         raise _refuse(reader, node, reason=reason)
     return most, StatedBounds(low, high)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from fractions import Fraction
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.measures import ContributionRange
@@ -96,7 +97,8 @@ class Table:
     With a `link` the unit is the last of the columns, and stored where the link leads. Queries may
     read the `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day
     that the policy says for them. Each value of the column `budget_by` has a budget. `rows` is the policy's
-    bound of the rows of a unit, None without one.
+    bound of the rows of a unit in a group, None without one, and `bounds` those of the sums of a unit's values in a
+    group: column, least and most.
     """
 
     name: str
@@ -108,6 +110,12 @@ class Table:
     calendar: tuple[tuple[str, date, date], ...] = ()
     budget_by: str | None = None
     rows: int | None = None
+    bounds: tuple[tuple[str, Fraction, Fraction], ...] = ()
+
+    def find_bounds(self, column: str) -> tuple[Fraction, Fraction] | None:
+        """Return what one unit's values of a column add up to in a group, by its name without regard to ASCII case."""
+        found = ((low, high) for name, low, high in self.bounds if ascii_lower(name) == ascii_lower(column))
+        return next(found, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -401,11 +401,13 @@ class WrappedQuery:
     """A SELECT over the answer of a private query, which it reads as the table of `wrapping.PATH`; post-processing.
 
     `beside` are the public tables that it reads too: where it finds each, and the query that fetches what it needs.
+    The last columns of `outer` are no part of the answer: two for each of the `ratios`, the ends of its 95 % interval.
     """
 
     inner: PrivateQuery
     outer: PublicQuery
     beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...] = ()
+    ratios: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +427,8 @@ class EvaluatedQuery:
     order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
     Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
     that the text alone selects no row, and `is_deterministic` that the same rows always have the same result. Without
-    private queries it is free. `otherwise` is what to say if it cannot be
-    bound, where dpsql knows better than DuckDB.
+    private queries it is free. `otherwise` is what to say if it cannot be bound, where dpsql knows better than DuckDB.
+    The last columns of `sql` are no part of the answer: two for each of the `ratios`, the ends of its 95 % interval.
     """
 
     inners: tuple[PrivateQuery, ...]
@@ -440,6 +442,7 @@ class EvaluatedQuery:
     explained: bool = False
     is_deterministic: bool = False
     otherwise: Refusal | Unsupported | None = field(default=None, compare=False)
+    ratios: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

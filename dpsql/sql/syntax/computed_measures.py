@@ -26,7 +26,15 @@ from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.item_alias import find_alias
 from dpsql.sql.syntax.monotone_terms import find_direction
 from dpsql.sql.syntax.private_spans import Parts, Slice
-from dpsql.sql.syntax.ranked_windows import Direction, RankedWindow, Window, is_decided, list_windows
+from dpsql.sql.syntax.ranked_windows import (
+    Direction,
+    OpenBounds,
+    RankedWindow,
+    Total,
+    Window,
+    is_decided,
+    list_windows,
+)
 from dpsql.sql.syntax.token_scan import (
     AGGREGATES,
     CLOSINGS,
@@ -49,8 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RELEASED",
-    "TOTAL_OF_PAIRS",
-    "TOTAL_OF_ROWS",
     "ComputedSelect",
     "Ranking",
     "is_measure_name",
@@ -60,7 +66,6 @@ __all__ = [
 ]
 
 RELEASED = '"dpsql released"'
-TOTAL_OF_ROWS, TOTAL_OF_PAIRS = "<bounds of rows>", "<bounds of pairs>"  # places of these in the SQL of a total
 _NAME = "dpsql measure "
 _HOISTED = frozenset(["count", "sum", "avg"])
 _SECTIONS = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
@@ -177,7 +182,7 @@ class Ranking:
     """
 
     keys: tuple[str, ...]
-    totals: Mapping[str, Parts]
+    totals: Mapping[str, Total]
     ranks: str
     ranked: Slice | None
     order: Slice | None
@@ -341,7 +346,7 @@ class _Block:
         wanted = self._spell(*span) if item is None else self._spell(item.start, item.end)
         return next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None)
 
-    def _write_sum(self, window: Window) -> Iterator[str | Slice]:
+    def _write_sum(self, window: Window) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for SUM(measure) OVER (), nothing for another window."""
         inside = window.arguments[0] if len(window.arguments) == 1 else (0, 0)
         is_total = window.name == "sum" and window.is_plain and not (window.order or window.partition or window.frame)
@@ -352,7 +357,7 @@ class _Block:
         if is_total and call is not None and "HAVING" not in self.sections:
             yield from self._write_total(call, [item for item in self.items if item.is_key])
 
-    def _write_total(self, call: Call, shown: list[_Item]) -> Iterator[str | Slice]:
+    def _write_total(self, call: Call, shown: list[_Item]) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for the sum of a measure over all groups, nothing where it is none.
 
         The numbers of units of all groups add up to the number of pairs of a unit and a group.
@@ -362,7 +367,7 @@ class _Block:
         if kind_of(self.tokens, call.start + 2) != "DISTINCT":
             if not is_word(self.tokens, call.start, words={"avg"}):
                 yield "SELECT "
-                yield from self._bound_rows(call)
+                yield from self._open_bounds(call)
                 yield from (" ", source)
             return
         close = find_closing(self.tokens, call.start + 1)
@@ -371,21 +376,20 @@ class _Block:
             keys = [part for at, span in enumerate(spans, 1) for part in (", ", self._slice(*span), f" AS key_{at}")]
             yield from (
                 "SELECT COUNT(*",
-                TOTAL_OF_PAIRS,
+                OpenBounds(),
                 ") FROM (SELECT DISTINCT ",
                 self._slice(call.start + 3, close - 1),
                 *keys,
             )
             yield from (" ", source, ") AS pairs")
 
-    def _bound_rows(self, call: Call) -> Iterator[str | Slice]:
-        """Yield a measure, with the place of bounds where it counts rows and has none of its own."""
-        inner = find_closing(self.tokens, call.start + 1) - 1
-        states = any(kind_of(self.tokens, at) == "FARROW" for at in range(call.start, inner))
-        if states or not is_word(self.tokens, call.start, words={"count"}):
-            yield self._slice(call.start, call.end)
-        else:
-            yield from (self._slice(call.start, inner), TOTAL_OF_ROWS, self._slice(inner, call.end))
+    def _open_bounds(self, call: Call) -> Iterator[str | Slice | OpenBounds]:
+        """Yield a measure with a place for its bounds, also if it has bounds of its own."""
+        close = find_closing(self.tokens, call.start + 1) - 1
+        stated = next((at for at in range(call.start, close) if kind_of(self.tokens, at) == "FARROW"), close + 2) - 2
+        yield self._slice(call.start, stated)
+        yield OpenBounds(self._text(Call(call.start, close + 1)))
+        yield self._slice(close, call.end)
 
     def _write_source(self, shown: list[_Item]) -> Iterator[str | Slice]:
         """Yield a SELECT of keys and measures, up to its WHERE."""
@@ -578,7 +582,7 @@ class _Block:
             return self.tokens[last].text if kind_of(self.tokens, last) in {"VAR", "IDENTIFIER"} else self._text(item)
         return self._text(item)
 
-    def _text(self, item: _Item) -> str:
+    def _text(self, item: _Item | Call) -> str:
         first, last = self.tokens[item.start], self.tokens[item.end - 1]
         return " ".join(self.statement.text[first.start : last.end + 1].split())
 

@@ -10,12 +10,12 @@ SQL computes windows from all groups and applies LIMIT then. A ranking of unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.private_spans import Parts
+from dpsql.sql.syntax.private_spans import Slice
 from dpsql.sql.syntax.token_scan import (
     AGGREGATES,
     CLOSINGS,
@@ -77,6 +77,16 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenBounds:
+    """Place in a total for the bounds of a measure, whose text it has; "" for a number of pairs of unit and group."""
+
+    words: str = ""
+
+
+Total = Sequence[str | Slice | OpenBounds]
+
+
+@dataclass(frozen=True, slots=True)
 class RankedWindow:
     """A window of a private SELECT; if it `is_ranked`, the groups that rank first decide it in each of its partitions.
 
@@ -90,7 +100,7 @@ class RankedWindow:
     is_rank: bool
     partition: tuple[int | None, ...]
     alias: str
-    total: Parts
+    total: Total
 
 
 @dataclass(frozen=True, slots=True)

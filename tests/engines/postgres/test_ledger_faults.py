@@ -185,8 +185,8 @@ def test_an_error_that_was_passed_over_is_not_committed_as_if_nothing_were(ledge
     assert ledger.state() == HELD
 
 
-class Interrupted(psycopg.Connection):
-    """A connection on which Ctrl-C is pressed again while the first is being dealt with."""
+class Interrupted(postgres_server.Connection):
+    """A connection on which Ctrl-C is pressed while a transaction is being undone."""
 
     def execute(self, query: object, *values: object, **options: object) -> object:
         if query == "ROLLBACK":
@@ -194,15 +194,15 @@ class Interrupted(psycopg.Connection):
         return super().execute(query, *values, **options)
 
 
-def test_an_act_interrupted_twice_leaves_no_half_to_the_next(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psycopg, "connect", Interrupted.connect)
+def test_an_act_interrupted_while_it_is_undone_leaves_no_half(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_server, "Connection", Interrupted)
     with closing(PostgresLedger(url, BUDGET, total=TOTAL)) as ledger:
         ledger.reserve(ASK)
 
         def interrupted() -> None:
             with ledger._writing() as book:
                 book.set_balance(None, BudgetState())
-                raise KeyboardInterrupt
+                raise RuntimeError
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
@@ -212,7 +212,7 @@ def test_an_act_interrupted_twice_leaves_no_half_to_the_next(url: str, monkeypat
     assert verify(url).events == 3
 
 
-class Failing(psycopg.Connection):
+class Failing(postgres_server.Connection):
     """A connection whose next statement but so many fails, as a server does that is out of memory."""
 
     left = -1
@@ -239,7 +239,7 @@ def failing_at(statement: int, act: Callable[[], object]) -> str | None:
 
 @pytest.mark.parametrize("name", ["reserve", "settle", "grant", "bump", "register"])
 def test_an_error_at_any_statement_leaves_all_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(psycopg, "connect", Failing.connect)
+    monkeypatch.setattr(postgres_server, "Connection", Failing)
     with closing(PostgresLedger(url, BUDGET, total=TOTAL)) as ledger:
         held = ledger.reserve(ASK)
         acts = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
 from dpsql.server.catalog.query_result import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
+from dpsql.server.catalog.statement_guard import MAX_ROWS
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.views import View, list_definitions
@@ -65,7 +67,7 @@ def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
     def run(_: object) -> CatalogRows:  # while the view of another exists
         return shadow.execute(listed, user="ben", definitions=definitions)
 
-    assert shadow._asked("ana", run, definitions=definitions).rows == [(b"n",)]
+    assert list(shadow._asked("ana", run, definitions=definitions).rows) == [(b"n",)]
     with pytest.raises(CatalogError, match="cannot be read together with system catalogs"):
         shadow.execute("SELECT * FROM v, pg_class", user="ana", definitions=definitions)
     assert refused(shadow, listed).sqlstate == "42P01"
@@ -225,13 +227,47 @@ def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: Catalog, s
     assert values(shadow, ALWAYS_RUN) == [("t",)]
 
 
+def test_an_answer_has_a_most_rows_and_a_most_bytes(shadow: Catalog) -> None:
+    rows = f"SELECT a.attname FROM pg_attribute a, pg_attribute b LIMIT {MAX_ROWS}"
+    assert len(shadow.execute(rows, user="ana").rows) == MAX_ROWS
+    assert refused(shadow, f"{rows[:-1]}1").sqlstate == "54000"
+    nulls = "SELECT " + ", ".join(["NULL"] * 1600) + " FROM pg_attribute LIMIT {}"
+    assert len(shadow.execute(nulls.format(2_500), user="ana").rows) == 2_500
+    assert refused(shadow, nulls.format(2_700)).sqlstate == "54000"
+
+
+@pytest.mark.parametrize("formats", [(), (0, 1, 0)])
+def test_what_an_answer_holds_is_counted_while_it_is_read(shadow: Catalog, formats: tuple[int, ...]) -> None:
+    sql, held = "SELECT a.attname, a.attnum, NULL FROM pg_attribute a, pg_class LIMIT 30000", list[int]()
+
+    def hold(size: int) -> None:
+        held.append(size)
+        if sum(held) > limit:
+            raise MemoryError
+
+    limit = 1 << 30
+    found = shadow.execute(sql, user="ana", formats=formats, hold=hold)
+    assert (len(found.rows), sum(held)) == (30_000, found.size)
+    assert max(held) < found.size / 10
+    texts = [(name, int(number or 0)) for name, number, _ in shadow.execute(sql, user="ana").rows]
+    numbers = [number or b"" for _, number, _ in found.rows]
+    decoded = [struct.unpack("!h", number)[0] if formats else int(number) for number in numbers]
+    assert list(zip((name for name, *_ in found.rows), decoded, strict=True)) == texts
+    limit = 100_000
+    held.clear()
+    with pytest.raises(MemoryError):
+        shadow.execute(f"{sql} -- again", user="ana", formats=formats, hold=hold)
+    assert sum(held) < 2 * limit
+    assert values(shadow, ALWAYS_RUN) == [("t",)]
+
+
 def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
     sql, given = "SELECT $1::int4 + 1, 'x'::text", [Parameter(b"\0\0\0\x29", 23, is_binary=True)]
-    assert shadow.execute(sql, given, user="ana").rows == [(b"42", b"x")]
-    assert shadow.execute(sql, given, user="ana", formats=[1]).rows == [(b"\0\0\0\x2a", b"x")]
-    assert shadow.execute(sql, given, user="ana", formats=[0, 1]).rows == [(b"42", b"x")]
+    assert list(shadow.execute(sql, given, user="ana").rows) == [(b"42", b"x")]
+    assert list(shadow.execute(sql, given, user="ana", formats=[1]).rows) == [(b"\0\0\0\x2a", b"x")]
+    assert list(shadow.execute(sql, given, user="ana", formats=[0, 1]).rows) == [(b"42", b"x")]
     mixed = shadow.execute("SELECT 1, 2 FROM pg_class LIMIT 2", user="ana", formats=[1, 0])
-    assert (mixed.rows, mixed.tag) == ([(b"\0\0\0\x01", b"2")] * 2, "SELECT 2")
+    assert (list(mixed.rows), mixed.tag) == ([(b"\0\0\0\x01", b"2")] * 2, "SELECT 2")
     with pytest.raises(CatalogError):
         shadow.execute(sql, given, user="ana", formats=[0, 0, 0])
     described = shadow.describe("SELECT typname FROM pg_type WHERE oid = $1 AND typname = $2", [0, 25], user="ana")

@@ -64,7 +64,8 @@ def test_an_answer_comes_as_csv_where_that_is_preferred(client: TestClient, worl
     header, *rows = csv.reader(io.StringIO(answer.text))
     same = post(client, "query", {"sql": COUNTS})
     assert header == same["columns"]
-    assert rows == [[str(cell) for cell in row] for row in same["rows"]]  # type: ignore[attr-defined]
+    shown = [[str(cell).replace("\u202e", "\ufffd") for cell in row] for row in same["rows"]]  # type: ignore[attr-defined]
+    assert rows == shown
     receipt = json.loads(answer.headers[RECEIPT])
     assert (receipt["replayed"], receipt["items_charged"], receipt["bounded_by"]) == (False, 6, None)
     assert receipt["words"].startswith("answered 3 of 3")
@@ -77,6 +78,18 @@ def test_cells_of_csv_are_data_also_where_a_spreadsheet_reads_a_formula(client: 
     sql = "SELECT '=1+1' AS a, '+1' AS b, '-1' AS c, '@x' AS d, country FROM countries"
     answer = client.post("/api/v1/query", json={"sql": sql}, auth=ALICE, headers={"accept": CSV})
     assert next(csv.reader(io.StringIO(answer.text.splitlines()[1]))) == ["=1+1", "+1", "-1", "@x", "DE"]
+    quoted = {"sql": sql, "quote_formulas": True}
+    answer = client.post("/api/v1/query", json=quoted, auth=ALICE, headers={"accept": CSV})
+    assert next(csv.reader(io.StringIO(answer.text.splitlines()[1]))) == ["'=1+1", "'+1", "'-1", "'@x", "DE"]
+    assert client.post("/api/v1/query", json={"sql": sql, "quote_formulas": "yes"}, auth=ALICE).status_code == 400
+    assert client.post("/api/v1/explain", json=quoted, auth=ALICE).status_code == 400
+
+
+def test_csv_has_no_control_character_that_a_terminal_obeys(client: TestClient) -> None:
+    sql = "SELECT chr(27) || '[2Jx' AS a, chr(155) || '31m' AS b, 'é' || chr(9) || chr(10) AS c"
+    answer = client.post("/api/v1/query", json={"sql": sql}, auth=ALICE, headers={"accept": CSV})
+    assert answer.text == '"a","b","c"\n"\ufffd[2Jx","\ufffd31m","é\t\n"\n'
+    assert post(client, "query", {"sql": sql})["rows"] == [["\x1b[2Jx", "\x9b31m", "é\t\n"]]
 
 
 def test_a_receipt_that_is_too_long_for_a_header_is_cut_to_its_numbers(client: TestClient) -> None:

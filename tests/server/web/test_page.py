@@ -452,6 +452,12 @@ def test_stored_answers_are_pages_and_files_of_their_analyst_alone(world: World)
     assert csv.headers["content-type"] == "text/csv; charset=utf-8"
     assert csv.headers["content-disposition"] == 'attachment; filename="answer.csv"'
     assert csv.text.startswith('"article","n"\n')
+    named = COUNTS.replace(" AS n", ' AS "=n"')
+    assert "CSV for a spreadsheet" in ask(client, named)
+    for value, name in (("true", "'=n"), ("false", "=n")):
+        file = client.get("/answers.csv", params={"text": named, "quote_formulas": value})
+        assert file.text.startswith(f'"article","{name}"\n')
+    before = world.charges()
     assert client.get("/answers.parquet", params=asked).content[:4] == b"PAR1"
     assert client.get("/answers.exe", params=asked).status_code == 404
     for other in (NAMES, COUNTS.replace("TOP 3 PRIVATE", "TOP 3 PRIVATE WITH (fresh = true)")):

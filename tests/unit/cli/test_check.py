@@ -165,6 +165,76 @@ def test_the_warnings(folder: Path) -> None:
     ]
 
 
+def test_findings_have_codes_places_and_hints(folder: Path) -> None:
+    body = json.loads(checked(folder, "--json", "--db", "events.duckdb"))
+    assert body == facts(folder, "--db", "events.duckdb")
+    assert [finding["message"] for finding in body["findings"]] == body["warnings"]
+    assert {finding["severity"] for finding in body["findings"]} == {"warning"}
+    assert [(finding["code"], finding["place"], finding["hint"]) for finding in body["findings"]] == [
+        (
+            "other-person",
+            "tables.reads.columns (policy.toml, line 10)",
+            "Leave author_id out of columns, unless analysts need it.",
+        ),
+        (
+            "all-columns",
+            "tables.orders (policy.toml, line 14)",
+            'Write columns = ["customer", "total", "user_agent"] below [tables.orders].',
+        ),
+        (
+            "public-unit",
+            "tables.people (policy.toml, line 17)",
+            'If something is, write privacy_unit = "USER_ID" in place of public = true.',
+        ),
+        (
+            "public-person",
+            "tables.people (policy.toml, line 17)",
+            'If something is, write privacy_unit = "patient_no" in place of public = true.',
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "codes"),
+    [
+        ("", ["no-ledger", "large-delta", "large-epsilon", "share-replays", "no-time-limit", "many-rows"]),
+        ("dwell = {max = 9, each = {min = 0, max = 10}}", ["bounds-contradict"]),
+        ("dwell = {max = 9999999}", ["bounds-no-min"]),
+    ],
+)
+def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -> None:
+    """A policy in which each hint was followed has no such finding."""
+    text = '[budget]\nepsilon = 11\ndelta = 1e-5\n[limits]\nshare_replays = true\n[engine]\nisolation = "process"\n'
+    text += '[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n[tables.t.bounds]\nrows = 2000\n'
+    with duckdb.connect(str(folder / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE t(u INT, dwell INT)")
+
+    def found(text: str) -> dict[str, str]:
+        (folder / "policy.toml").write_text(text)
+        check = check_policy(folder / "policy.toml", database=folder / "events.duckdb")
+        return {each.code: each.hint for each in check.findings}
+
+    before = found(text + settings)
+    assert set(codes) <= set(before)
+    for code in codes:
+        hint = before[code]
+        if code == "no-ledger":
+            text = hint.removeprefix("Write ").removesuffix(" at the top of the policy.") + "\n" + text
+        elif code == "no-time-limit":
+            text = text.replace("[engine]\n", "[engine]\n" + hint.removeprefix("Write ").partition(" below")[0] + "\n")
+        elif code == "share-replays":
+            text = text.replace("share_replays = true\n", "")
+        elif code == "bounds-no-min":
+            settings = settings.replace("{", "{" + hint.removeprefix("Write ").partition(",")[0] + ", ")
+        elif code == "bounds-contradict":
+            assert hint.startswith("Raise max")
+            settings = settings.replace("max = 9,", "max = 20000,")
+        else:
+            key, _, value = hint.removeprefix("Write ").removesuffix(".").partition(" = ")
+            text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+    assert not set(codes) & set(found(text + settings))
+
+
 def test_a_policy_without_doubts(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0].replace(', "author_id"', ""))
     assert facts(folder, "--db", "events.duckdb")["warnings"] == []
@@ -246,7 +316,8 @@ def test_the_keys_of_the_json(folder: Path) -> None:
     body = facts(folder, "--db", "events.duckdb")
     assert set(body) == set(
         "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
-        "certificate period periods totals analysts isolation confinement catalog_confinement implicit".split()
+        "findings certificate period periods totals analysts isolation confinement catalog_confinement "
+        "implicit".split()
     )
     reads, _, people = body["tables"]
     assert reads == {
@@ -325,6 +396,14 @@ def test_a_policy_that_does_not_hold(folder: Path, old: str, new: str, exit_code
     assert (found, out) == (exit_code, b"")
     assert err.startswith(f"dpsql: [{code}] at {place}")
     assert len(err.splitlines()) == 1
+    given = "--policy", "policy.toml", "--db", "events.duckdb", "--json"
+    found, out, same = dpsql_command("check", *given, cwd=folder)
+    assert (found, same) == (exit_code, err)
+    (finding,) = json.loads(out)["findings"]
+    assert (finding["severity"], finding["code"]) == ("error", code)
+    assert finding["place"].startswith(place)
+    assert finding["message"] in err
+    assert err.endswith(f"Hint: {finding['hint']}\n")
     assert not (folder / "ledger.sqlite").exists()
 
 

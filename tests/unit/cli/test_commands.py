@@ -125,10 +125,20 @@ def test_csv(folder: Path) -> None:
     assert code == 0
     header, *rows = csv.reader(io.StringIO(out.decode(), newline=""))
     assert header == ["article", "year", "readers"]
-    assert {row[0] for row in rows} == set(LABELS)  # NULL and '' read alike here; the file quotes only the text
+    shown = {label.replace("\x1b", "\ufffd").replace("\x07", "\ufffd") for label in LABELS}
+    assert {row[0] for row in rows} == shown  # NULL and '' read alike here; the file quotes only the text
     assert "\n,1999," in out.decode()
     assert all(int(row[2]) > 1000 for row in rows)
     assert err.splitlines()[-1].startswith("answered 6 of 7; used ")
+
+
+def test_formulas_are_quoted_in_csv_on_request(folder: Path) -> None:
+    code, out, err = asked(folder, "query", COUNTED, "--format", "csv", "--quote-formulas")
+    assert code == 0, err
+    assert b'\n"\'=1+1,""q""",2020,' in out
+    code, out, err = asked(folder, "query", COUNTED, "--quote-formulas")
+    assert (code, out) == (2, b"")
+    assert "Invalid value for --quote-formulas: Write --format csv beside it." in err
 
 
 @pytest.mark.parametrize("layout", ["table", "csv"])

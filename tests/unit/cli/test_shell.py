@@ -114,6 +114,15 @@ def test_commands(folder: Path) -> None:
     assert [line.split()[0] for line in out.splitlines()] == documented == [f".{name}" for name in COMMANDS]
 
 
+def test_formulas_are_quoted_in_csv_on_request(folder: Path) -> None:
+    statement = "SELECT '=1' AS a, -1 AS b FROM countries LIMIT 1;\n"
+    code, out, err = piped(
+        folder, f".mode csv\n{statement}.quote_formulas on\n{statement}.quote_formulas off\n{statement}"
+    )
+    assert code == 0, err
+    assert out == '"a","b"\n"=1",-1\n"a","b"\n"\'=1",-1\n"a","b"\n"=1",-1\n'
+
+
 def test_details_are_shown_when_they_are_wanted(folder: Path) -> None:
     code, out, _ = piped(folder, f"{COUNTED}.budget\n.details on\n{COUNTED}.budget")
     assert code == 0

@@ -18,6 +18,7 @@ from support.materialized_kit import BOUNDS, SETS, add_amounts, counted, events,
 import dpsql
 from dpsql.connect import open_session
 from dpsql.curator import bump, check_policy, materialize
+from dpsql.engines.duckdb.materialization_writer import MaterializationWriter
 from dpsql.materialized import build
 from dpsql.materialized.lookup import read_state
 from dpsql.open_engine import open_engine
@@ -438,6 +439,41 @@ def test_columns_that_cannot_be_materialized(database: Path, tmp_path: Path, col
         materialize(policy(tmp_path, sets=((name,),)), database=database)
     assert (caught.value.code, caught.value.place) == (code, "tables.reads.materialized")
     assert read_state(tmp_path / "materialized") == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "sets", "words"),
+    [
+        (
+            "user_id BIGINT, a VARCHAR COLLATE NOCASE, b VARCHAR COLLATE NOACCENT",
+            (("a", "b"),),
+            "a, b have a collation",
+        ),
+        ("user_id BIGINT, a VARCHAR COLLATE NOCASE, b VARCHAR COLLATE NOACCENT", (("b",),), "column b has a collation"),
+        ("user_id VARCHAR COLLATE C, a VARCHAR, b VARCHAR", ((),), "column user_id has a collation"),
+    ],
+)
+def test_columns_with_collations_are_named_before_rows_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str, sets: tuple[tuple[str, ...], ...], words: str
+) -> None:
+    database = tmp_path / "events.duckdb"
+    change(database, f"CREATE TABLE reads({columns})")
+    monkeypatch.setattr(MaterializationWriter, "run", None)  # DuckDB 1.4 fails to bind two collations in one call
+    with pytest.raises(dpsql.PolicyError, match=words) as caught:
+        materialize(policy(tmp_path, sets=sets), database=database)
+    assert (caught.value.code, caught.value.place) == ("policy-prepared", "tables.reads.materialized")
+
+
+def test_a_statement_that_fails_names_the_disk_only_where_that_may_be_the_reason(tmp_path: Path) -> None:
+    with duckdb.connect() as connection:
+        writer = MaterializationWriter(connection, {})
+        for sql, words in (
+            ("SELECT system.main.hash(nothing)", "Leave materialized out"),
+            (f"COPY (SELECT 1) TO '{tmp_path}/missing/file.parquet'", "Free space on the disk"),
+        ):
+            with pytest.raises(dpsql.EngineError) as caught:
+                writer.run([(sql, [])])
+            assert (caught.value.code, caught.value.hint.startswith(words)) == ("prepare-failed", True)
 
 
 def test_tables_of_which_nothing_is_to_be_materialized(database: Path, tmp_path: Path) -> None:

@@ -179,7 +179,9 @@ def test_a_row_counts_as_the_note_says(item: str, note: str, counted: float) -> 
 def test_measures_that_meet_are_named_and_called_no_ratio(item: str, names: str) -> None:
     note = note_of(f"{item} AS m")
     assert note.startswith(f"computed from {names} {BEYOND}")
-    assert note.endswith(": the plain value can be higher or lower")
+    assert note.removesuffix("; intervals are of the weighted values").endswith(
+        "the plain value can be higher or lower"
+    )
     assert "ratio" not in note
 
 
@@ -191,8 +193,9 @@ def test_rows_of_each_sum_of_a_set_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("items", "told"),
     [
-        ("SUM(n) / COUNT(*) AS m", 0),
-        ("SUM(n) / COUNT(*) AS m, COUNT(*) AS c", 0),
+        ("SUM(n) / COUNT(*) AS m", 1),
+        ("SUM(n) / COUNT(*) AS m, COUNT(*) AS c", 1),
+        ("SUM(n) - COUNT(*) AS m", 0),
         ("SUM(n) / COUNT(*) AS m, value_low(m) AS low", 1),
         ("2 * AVG(x) AS m", 0),
         ("AVG(x) AS m", 1),

@@ -82,7 +82,7 @@ def warn(bounds: dict[str, object], type_: str = "INTEGER") -> list[str]:
     policy = Policy(Budget(1, "1e-6"), {"visits": table}, ledger="ledger.sqlite")
     columns = (Exposed("user_id", "BIGINT"), Exposed("x", type_))
     checked = CheckedTable("visits", "user_id", None, columns, (), None, None, checked=True)
-    return list(lint_policy(policy, [checked]))
+    return [finding.message for finding in lint_policy(policy, [checked])]
 
 
 def test_bounds_that_contradict_each_other_are_named() -> None:

@@ -13,6 +13,7 @@ import dpsql
 from dpsql.accounting import BudgetVector
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import verify
+from dpsql.ledger.charges import RESERVING, SETTLING, STORED
 from dpsql.session import Session
 
 pytestmark = pytest.mark.skipif(not usable, reason="this Python keeps its SQLite to itself")
@@ -61,11 +62,11 @@ def test_whichever_step_of_a_query_the_disk_fails_at_what_is_shown_is_paid(fault
         sql, times = asked.next(), asked.times
         worst = BudgetVector.of(session.explain(sql).worst_case)
         fault.arm(step)
-        shown, code = None, ""
+        shown, code, charge, words = None, "", "", ""
         try:
             shown = session.sql(sql)
         except dpsql.LedgerError as error:
-            code = error.code
+            code, charge, words = error.code, error.charge, str(error)
         fault.lift()
         assert (shown is None) == (code in CODES)
         entries = [entry for entry in ledger.entries() if entry.query == sql]
@@ -74,11 +75,17 @@ def test_whichever_step_of_a_query_the_disk_fails_at_what_is_shown_is_paid(fault
             outcomes.add("shown")
         elif asked.times == times:
             assert entries == []
+            assert ("Nothing was charged" in words) == (charge == "")
+            assert charge in {"", RESERVING}
             outcomes.add("refused")
         else:
             (entry,) = entries
             assert entry.worst_case == worst
             assert entry.settlement is None or entry.settlement.loss <= worst.refundable
+            assert charge in {SETTLING, STORED}
+            assert "is charged, in full unless" in words or "was charged, and its answer is stored" in words
+            assert "it is free" in words
+            assert charge == SETTLING or entry.settlement is not None
             outcomes.add("charged")
         if not fault.failed:
             break

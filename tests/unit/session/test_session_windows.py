@@ -114,6 +114,39 @@ def test_a_share_of_all_is_refused_where_the_clause_is_written() -> None:
     assert_rows_are_among(answer.fetchall(), run_plainly(text.replace("TOP 5 PRIVATE", "")))
 
 
+@pytest.mark.parametrize("text", SHARES[:4])
+def test_the_statement_to_paste_has_the_clause_that_the_text_lacks(text: str) -> None:
+    _, pasted, answer = paste(open_session(implicit=False), text)
+    assert pasted.count("PRIVATE") == 2
+    assert_rows_are_among(answer.fetchall(), run_plainly(text))
+
+
+TIGHT = {
+    "reads": dpsql.PrivateTable(
+        "user_id", bounds={"rows": 1, "dwell": {"max": 24}, "age": {"each": {"min": -1, "max": 35}}}
+    )
+}
+TOTALS = {  # each user has one row of each country, which the bounds of a country just hold
+    "COUNT(*)": "COUNT(*, contribution_bounds_per_group => (0, 15))",
+    "SUM(dwell)": "SUM(dwell, contribution_bounds_per_group => (0, 360))",
+    "SUM(Age::DOUBLE)": "SUM(Age::DOUBLE, contribution_bounds_per_group => (-15, 525))",
+    "SUM(dwell) FILTER (WHERE age > 19)": (
+        "SUM(dwell, contribution_bounds_per_group => (0, 360)) FILTER (WHERE age > 19)"
+    ),
+    "SUM(dwell, contribution_bounds_per_group => (0, 24.5))": "SUM(dwell, contribution_bounds_per_group => (0, 367.5))",
+}
+
+
+@pytest.mark.parametrize(("measure", "total"), TOTALS.items())
+def test_a_share_divides_by_a_total_that_counts_a_unit_in_all_groups(measure: str, total: str) -> None:
+    text = f"SELECT country, COUNT(*) AS n, 100.0 * {measure} / SUM({measure}) OVER () AS p {BY_COUNTRY}"
+    _, pasted, answer = paste(open_session(tables=TIGHT, implicit=False), f"{text} ORDER BY n DESC LIMIT 15")
+    assert f"(SELECT {total} FROM reads PRIVATE)" in pasted
+    assert len(answer.fetchall()) > 10
+    plain = text.replace(", contribution_bounds_per_group => (0, 24.5)", "")
+    assert_rows_are_among(answer.fetchall(), run_plainly(plain))
+
+
 def test_parameters_that_are_there_twice_are_numbered() -> None:
     text = "SELECT country, COUNT(*) / SUM(COUNT(*)) OVER () AS p FROM reads WHERE dwell < ? GROUP BY country LIMIT ?"
     session = open_session()

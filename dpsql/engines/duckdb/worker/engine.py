@@ -37,6 +37,7 @@ from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
 from dpsql.engines.file_versions import file_versions
 from dpsql.engines.lakes.folder import Folder, encode_folder
+from dpsql.engines.libraries import load_libraries
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
 
@@ -172,6 +173,7 @@ class WorkerEngine:
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body, with a worker that lives; raise `engine-closed` where there can be none."""
+        load_libraries("dpsql.engines.duckdb.worker.received")
         with holding(self._lock, stop):
             ready = False
             with suppress(Exception):

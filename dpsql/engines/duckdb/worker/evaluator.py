@@ -20,6 +20,7 @@ from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, build_failure
 from dpsql.engines.duckdb.memory_limit import parse_bytes
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.process import WorkerProcess
+from dpsql.engines.libraries import load_libraries
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class WorkerEvaluator:
 
     def _compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
         """Return the result, or None after any failure; an interrupt passes, and costs the worker."""
-        from dpsql.engines.duckdb.worker import received  # start-up: Arrow
+        load_libraries("dpsql.engines.duckdb.worker.received")  # start-up: Arrow
+        from dpsql.engines.duckdb.worker import received
 
         with self._place(stop) as is_wanted:
             if not is_wanted:

@@ -18,6 +18,7 @@ from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.setup import end_with_front, set_alarm, take_pipes
 from dpsql.engines.duckdb.worker.setup import find_own_files as _own_files
 from dpsql.engines.lakes.folder import Folder, decode_folder
+from dpsql.engines.libraries import load_libraries
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
@@ -87,10 +88,11 @@ def _files(database: object, sources: Sources) -> list[Path]:
 
 def _open_engine(asked: Mapping[str, object], sources: Sources, *, answers: int) -> DuckDBEngine | None:
     """Open the data and send its tables, or the error that says why it failed."""
-    from dpsql.engines.duckdb.engine import DuckDBEngine
-
     database, memory, threads = asked["database"], asked["memory_limit"], asked["threads"]
     try:
+        load_libraries("duckdb", "dpsql.engines.duckdb.worker.received")  # only now: importing starts threads
+        from dpsql.engines.duckdb.engine import DuckDBEngine
+
         engine = DuckDBEngine.open(
             database if isinstance(database, str) else None,
             sources,

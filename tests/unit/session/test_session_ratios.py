@@ -1,0 +1,141 @@
+"""Ratios of measures have ± beside them where people read tables, and nothing else of them changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.answer_json import encode_answer
+from dpsql.display.terminal_table import terminal_table
+
+BOUNDS = {"rows": 10, "dwell": {"min": 0, "max": 1000, "each": {"min": 0, "max": 100}}}
+RELEASED = "SELECT page, SUM(dwell) AS s, COUNT(*) AS n FROM visits GROUP BY page TOP 2 PRIVATE"
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Session:
+    place = tmp_path_factory.mktemp("ratios") / "events.duckdb"
+    with duckdb.connect(str(place)) as connection:
+        connection.execute("CREATE TABLE visits(who INT, page VARCHAR, dwell INT)")
+        connection.execute("INSERT INTO visits SELECT i % 3000, 'p' || i % 2, i % 100 FROM range(24000) t(i)")
+    policy = dpsql.Policy(
+        dpsql.Budget(100, "1e-6", items=2000, queries=200), {"visits": dpsql.PrivateTable("who", bounds=BOUNDS)}
+    )
+    return dpsql.connect(place, policy=policy, ledger=":memory:")
+
+
+def cells(answer: dpsql.Answer) -> list[list[str]]:
+    return [line.split(" | ") for line in repr(answer).splitlines()[1 : 1 + len(answer)]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "truth"),
+    [
+        ("SELECT SUM(dwell) / COUNT(*) AS r FROM visits PRIVATE", 0, 49.5),
+        ("SELECT COUNT(*) AS n, SUM(dwell) / COUNT(DISTINCT who) AS r FROM visits PRIVATE", 1, 396.0),
+        ("SELECT 100e0 * COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*) AS r FROM visits PRIVATE", 0, 30.0),
+        ("SELECT COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*) AS r, COUNT(*) AS n FROM visits PRIVATE", 0, 0.3),
+        ("SELECT -2 * SUM(dwell) / COUNT(*) AS r FROM visits PRIVATE", 0, -99.0),
+        ("SELECT ROUND(100 * COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*), 1) AS r FROM visits PRIVATE", 0, 30.0),
+        (f"SELECT page, ROUND(s / n, 1) AS r FROM ({RELEASED}) AS x", 1, 49.5),
+        (f"SELECT page, CAST(s / n AS DECIMAL(9, 3)) AS r FROM ({RELEASED}) AS x", 1, 49.5),
+        (f"SELECT page, s / n AS r FROM ({RELEASED}) AS x", 1, 49.5),
+        (f"SELECT s / n AS r, x.page FROM ({RELEASED}) AS x WHERE n > 0 ORDER BY r DESC LIMIT 1", 0, 49.5),
+        (f"WITH x AS ({RELEASED}) SELECT x.*, -1.0 * s / n AS r FROM x", 3, -49.5),
+        (f"SELECT *, s / n AS r, row_number() OVER () AS k FROM ({RELEASED}) AS x", 3, 49.5),
+    ],
+)
+def test_a_ratio_is_shown_with_half_the_width_of_its_interval(
+    session: dpsql.Session, sql: str, column: int, truth: float
+) -> None:
+    answer = session.sql(sql)
+    for row, values in zip(cells(answer), answer.fetchall(), strict=True):
+        found = re.fullmatch(r"(-?[\d.]+) ± ([\d.]+)", row[column])
+        assert found is not None, row
+        value, half = map(float, found.groups())
+        assert abs(value - float(values[column])) <= half / 9  # the digits that its half makes sense of
+        assert abs(value - truth) <= 2 * half
+        assert half < abs(truth) / 5
+    markup = answer._repr_html_()
+    assert "± is half the width of the 95 % interval" in markup
+    assert markup.count(" ± ") == repr(answer).count(" ± ") - 1  # the note that says what it is
+    heads = [head.header for head in terminal_table(answer._release_rows(9)).columns]
+    assert any("±" in str(head) for head in heads)
+
+
+def test_the_interval_is_that_of_value_low_and_value_high(session: dpsql.Session) -> None:
+    for sql in (
+        "SELECT SUM(dwell) / COUNT(*) AS r, value_low(r) AS low, value_high(r) AS high FROM visits PRIVATE",
+        f"SELECT s / n AS r, value_low(s / n) AS low, value_high(s / n) AS high FROM ({RELEASED}) AS x",
+        f"SELECT -2 * s / n AS r, value_low(r) AS low, value_high(r) AS high FROM ({RELEASED}) AS x",
+    ):
+        answer = session.sql(sql)
+        shown = answer._release_rows(len(answer)).ends[0]
+        assert [tuple(row[1:]) for row in answer.fetchall()] == list(shown)
+        assert all(low < value < high for value, low, high in answer.fetchall())
+    plain = session.sql(f"SELECT page, s / n AS r FROM ({RELEASED}) AS x")  # read in the language of dpsql
+    written = session.sql(f"SELECT page, value_low(s / n), value_high(s / n) FROM ({RELEASED}) AS x")
+    ends = {page: ends for (page, _), ends in zip(plain.fetchall(), plain._release_rows(2).ends[1], strict=True)}
+    assert ends == {page: (low, high) for page, low, high in written.fetchall()}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(dwell) / COUNT(*) AS r FROM visits PRIVATE",
+        f"SELECT page, s / n AS r FROM ({RELEASED}) AS x",
+        f"SELECT s / n AS r, * FROM ({RELEASED}) AS x",
+    ],
+)
+def test_programs_see_the_columns_of_the_statement_alone(session: dpsql.Session, sql: str) -> None:
+    answer = session.sql(sql)
+    names = session.describe(sql).names
+    assert answer.columns == names
+    assert answer.arrow().column_names == names
+    assert (answer.to_csv() or "").splitlines()[0] == ",".join(f'"{name}"' for name in names)
+    assert encode_answer(answer)["columns"] == names
+    assert all(len(row) == len(names) for row in answer.fetchall())
+    assert "interval" not in json.dumps(encode_answer(answer)["rows"])
+    assert session.sql(sql).receipt.replayed
+    assert answer.receipt.mechanism in str(session.explain(sql))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT DISTINCT s / n AS r FROM ({RELEASED}) AS x",
+        f"SELECT max(s) / min(n) AS r FROM ({RELEASED}) AS x",
+        f"SELECT s / (n + 5) AS r FROM ({RELEASED}) AS x",
+        f"SELECT (s + 1) / n AS r FROM ({RELEASED}) AS x",
+        f"SELECT s / n AS r FROM ({RELEASED}) AS x UNION ALL SELECT 1.5",
+        f"SELECT s / n AS r FROM ({RELEASED} WITH (monotone = true)) AS x",
+        "SELECT SUM(dwell) / COUNT(*) FILTER (WHERE dwell > 1000) AS r FROM visits PRIVATE",
+    ],
+)
+def test_what_has_no_interval_is_shown_as_it_is(session: dpsql.Session, sql: str) -> None:
+    assert "±" not in repr(session.sql(sql))
+
+
+def test_an_end_of_a_ratio_whose_divisor_is_computed_is_refused(session: dpsql.Session) -> None:
+    with pytest.raises(dpsql.Refusal):
+        session.sql(f"SELECT s / (2 * n) AS r, value_low(r) AS low FROM ({RELEASED}) AS x")
+
+
+def test_answers_are_shown_alike_in_a_file_of_the_ledger(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE visits AS SELECT i % 500 AS who, i % 100 AS dwell FROM range(4000) t(i)")
+    policy = dpsql.Policy(
+        dpsql.Budget(8, "1e-6"), {"visits": dpsql.PrivateTable("who", bounds=BOUNDS)}, ledger=tmp_path / "ledger.sqlite"
+    )
+    shown = []
+    for _ in range(2):
+        with dpsql.connect(tmp_path / "events.duckdb", policy=policy) as session:
+            answer = session.sql("SELECT SUM(dwell) / COUNT(*) AS r FROM visits PRIVATE")
+            shown.append(cells(answer))
+    assert shown[0] == shown[1]
+    assert "±" in shown[0][0][0]
