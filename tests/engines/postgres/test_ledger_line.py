@@ -38,6 +38,7 @@ PATIENCE = 0.4  # seconds, in place of 30
 LONGEST = 6 * PATIENCE + 2 + 3  # a statement, a connection at 2 seconds, and what a loaded machine takes
 POLICY = dpsql.Policy(dpsql.Budget(1, "1e-6", items=10**5, queries=10**4), {"reads": dpsql.PrivateTable("user_id")})
 COUNT = "SELECT COUNT(DISTINCT user_id) FROM reads WHERE user_id <> -{} PRIVATE"
+BYTES = 200  # of an act at which the line is reset
 CLAIMS = {
     "": ("Nothing was charged.",),
     RESERVING: ("may have been charged", "running it again is charged again"),
@@ -139,7 +140,7 @@ def list_faults(trial: Trial) -> list[Fault]:
     first, *others = KINDS
     kinds = [(first, others[at % len(others)]) for at in range(trial.messages)]
     found = [Fault(kind, message=at) for at, both in enumerate(kinds) for kind in both]
-    found += [Fault("reset", byte=at) for at in range(0, trial.bytes, 97)]
+    found += [Fault("reset", byte=at) for at in range(0, trial.bytes, max(97, trial.bytes // BYTES))]
     if WHOLE:
         return found
     cut = [Fault("reset", message=at + after) for at in trial.commits for after in (0, 1)]
