@@ -13,7 +13,7 @@ from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast, overload
+from typing import TYPE_CHECKING, cast, overload
 
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
 from dpsql.display import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 __all__ = ["Advice", "Answer", "AverageColumns", "CountColumns", "Promise", "Receipt", "Total", "replace_unprintable"]
+__all__ += ["show_ratio_ends"]
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
@@ -183,11 +184,6 @@ class Answer:
         self._granted = granted
         self._advice = Advice() if advice is None else advice
         self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
-
-    def with_ratio_ends(self, ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Self:
-        """Let tables show the 95 % intervals of computed columns, by their numbers; return this answer."""
-        self._ratio_ends = ends
-        return self
 
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
@@ -584,6 +580,12 @@ class Answer:
             },
             barred=None if self.counts is None else self.counts.columns[0],
         )
+
+
+def show_ratio_ends(answer: Answer, ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Answer:
+    """Let tables show the 95 % intervals of computed columns, by their numbers; return the answer."""
+    answer._ratio_ends = ends  # noqa: SLF001 - of this module
+    return answer
 
 
 def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:

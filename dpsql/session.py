@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
-from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
+from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
 from dpsql.errors import EngineError, Error, Refusal, Unsupported, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.charges import SETTLING, ChargeLog, mark_charge
@@ -619,14 +619,15 @@ class Session:
             if each.stopped_at_bottom
         ]
         table, ratio_ends = view.compute([each.table for each in released], own.evaluator)
-        return Answer(
+        answer = Answer(
             table,
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
             counts=_describe_measures(view, plans, releases=released, table=table),
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
-        ).with_ratio_ends(ratio_ends)
+        )
+        return show_ratio_ends(answer, ratio_ends)
 
     def _receipt(
         self, plan: planning.Plan, released: planning.Release, *, balance: planning.Balance, replayed: bool

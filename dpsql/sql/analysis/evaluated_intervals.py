@@ -187,10 +187,13 @@ def _find_quotient(
 
 
 def _is_column(node: Tree) -> bool:
-    """Say whether an expression is a column, or a cast of one."""
-    return node.get("class") == "COLUMN_REF" or (
-        node.get("class") == "CAST" and _is_column(cast("Tree", node.get("child")))
-    )
+    """Say whether an expression is a column, perhaps within casts and NULLIF with a constant."""
+    if node.get("class") == "CAST":
+        return _is_column(cast("Tree", node["child"]))
+    if node.get("function_name") == "nullif":
+        first, *others = (unwrap(each) for each in list_arguments(node))
+        return _is_column(first) and all(each.get("class") == "CONSTANT" for each in others)
+    return node.get("class") == "COLUMN_REF"
 
 
 def _is_negative(node: Tree) -> bool:

@@ -98,10 +98,10 @@ def _find_ratio(expression: Expression, wrapped: WrappedQuery) -> _Ratio | None:
     if not isinstance(expression, Call) or expression.function != "/":
         return None
     part, whole = expression.arguments
-    columns = [list(_list_columns(each)) for each in (part, whole)]
-    if [len(each) for each in columns] != [1, 1] or not _is_product(part) or not isinstance(_strip(whole), Column):
+    columns, divisor = list(_list_columns(part)), _find_divisor(whole)
+    if len(columns) != 1 or not _is_product(part) or divisor is None:
         return None
-    pair = columns[0][0], columns[1][0]
+    pair = columns[0], divisor
     origins = [find_origin(each, wrapped.outer.body.source) for each in pair]
     outputs = wrapped.inner.outputs
     if any(at is None or at >= len(outputs) or not _is_measure(outputs[at]) for at in origins):
@@ -124,6 +124,16 @@ def _strip(expression: Expression) -> Expression:
     while isinstance(expression, Cast | Try):
         expression = expression.argument
     return expression
+
+
+def _find_divisor(expression: Expression) -> Column | None:
+    """Return the column that an expression is, perhaps within casts and NULLIF with a constant."""
+    match _strip(expression):
+        case Column() as column:
+            return column
+        case Case(branches=((Call(function="=", arguments=(first, Literal())), Literal(value=None)),), default=last):
+            return _find_divisor(first) if first == last else None
+    return None
 
 
 def _is_product(expression: Expression) -> bool:

@@ -42,6 +42,8 @@ def cells(answer: dpsql.Answer) -> list[list[str]]:
         ("SELECT COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*) AS r, COUNT(*) AS n FROM visits PRIVATE", 0, 0.3),
         ("SELECT -2 * SUM(dwell) / COUNT(*) AS r FROM visits PRIVATE", 0, -99.0),
         ("SELECT ROUND(100 * COUNT(*) FILTER (WHERE dwell < 30) / COUNT(*), 1) AS r FROM visits PRIVATE", 0, 30.0),
+        ("SELECT 100e0 * COUNT(*) FILTER (WHERE dwell < 30) / NULLIF(COUNT(*), 0) AS r FROM visits PRIVATE", 0, 30.0),
+        (f"SELECT page, s / NULLIF(n, 0) AS r FROM ({RELEASED}) AS x", 1, 49.5),
         (f"SELECT page, ROUND(s / n, 1) AS r FROM ({RELEASED}) AS x", 1, 49.5),
         (f"SELECT page, CAST(s / n AS DECIMAL(9, 3)) AS r FROM ({RELEASED}) AS x", 1, 49.5),
         (f"SELECT page, s / n AS r FROM ({RELEASED}) AS x", 1, 49.5),
