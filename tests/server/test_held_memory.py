@@ -9,6 +9,6 @@ from support.held_memory import MOST_GROWTH, MOST_LEFT, attack
 
 
 def test_one_analyst_makes_the_server_hold_little() -> None:
-    growth, left = attack("null cursors", "unread nulls", seconds=2, connections=6)
+    growth, left = attack("null cursors", seconds=3, connections=4)
     assert growth < MOST_GROWTH
     assert left < MOST_LEFT
