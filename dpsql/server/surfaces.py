@@ -158,9 +158,10 @@ class _RenewableCatalog:
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),
+        pause: Callable[[], None] = lambda: None,
     ) -> CatalogRows:
         """Answer one statement."""
-        return self._catalog.execute(sql, parameters, user=user, formats=formats, definitions=definitions)
+        return self._catalog.execute(sql, parameters, user=user, formats=formats, definitions=definitions, pause=pause)
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""

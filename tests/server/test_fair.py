@@ -176,7 +176,7 @@ def test_the_share_of_an_analyst_is_charged_when_the_statement_fails_too() -> No
         while time.thread_time() < until:
             pass
         raise ZeroDivisionError
-    assert share._find_pause("greedy") > 0
+    assert share._find_pause("greedy", share._threads) > 0
 
 
 def test_a_turn_is_refused_at_once_to_an_analyst_who_would_have_to_wait() -> None:

@@ -7,7 +7,7 @@ has unless an extension adds them. Everything else would need the system catalog
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
@@ -124,6 +124,7 @@ class NoCatalog:
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),  # noqa: ARG002
+        pause: Callable[[], None] = lambda: None,  # noqa: ARG002
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
         found = _find_answer(sql, user)

@@ -6,7 +6,7 @@ knows only the names and types of the policy's tables, so nothing here depends o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,10 +112,12 @@ class Catalog(Protocol):
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),
+        pause: Callable[[], None] = ...,
     ) -> CatalogRows:
         """Answer one statement; `formats` are those of a Bind message: none (text), one for all, or one a column.
 
-        0 is text and 1 is binary. Raises `CatalogError`.
+        0 is text and 1 is binary. `pause` is called between blocks of rows, and may wait. Raises `CatalogError`, and
+        what `pause` raises.
         """
         ...
 

@@ -33,6 +33,7 @@ from dpsql.server.catalog.statement_guard import (
 __all__ = ["Shadow", "connect", "run"]
 
 Answered = TypeVar("Answered")
+Pause = Callable[[], None]
 _MOST_CONNECTIONS = 4
 _STATEMENT_LIMIT = "10s"
 _WAIT = 15.0  # seconds for a turn, or for a connection
@@ -51,7 +52,12 @@ SELECT 1 FROM own WHERE relation NOT IN (SELECT relation FROM own WHERE mode = '
 """.encode()  # noqa: S608 - our own number
 _MAX_DESCRIPTIONS, _MAX_ANSWERS = 4 * 1024 * 1024, 32 * 1024 * 1024  # bytes of stored descriptions and answers
 _DESCRIPTION_SIZE = 2_000  # bytes that a description takes, or few more
+_BLOCK = 64  # rows that are read between two pauses
 _OURS = frozenset(["dpsql", "public", "none"])
+
+
+def _no_pause() -> None:
+    """Do nothing between two blocks of rows."""
 
 
 class Shadow:
@@ -109,13 +115,14 @@ class Shadow:
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),
+        pause: Pause = _no_pause,
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
         if definitions:
-            return self._execute(sql, parameters, user=user, formats=formats, definitions=definitions)
+            return self._execute(sql, parameters, user=user, formats=formats, definitions=definitions, pause=pause)
         found = self.find_answer(sql, parameters, user=user, formats=formats)
         if found is None:
-            found = self._execute(sql, parameters, user=user, formats=formats)
+            found = self._execute(sql, parameters, user=user, formats=formats, pause=pause)
             if self._becoming and is_constant(sql, parameters):
                 size = len(sql) + measure_rows(found)
                 self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
@@ -129,6 +136,7 @@ class Shadow:
         user: str,
         formats: Sequence[int],
         definitions: Sequence[str] = (),
+        pause: Pause,
     ) -> CatalogRows:
         text = check_statement(sql)
 
@@ -137,7 +145,7 @@ class Shadow:
             if not {*formats} <= {0, 1} or len(formats) not in {0, 1, len(described.columns)}:
                 raise CatalogError("08P01", "The formats of the results do not fit the columns.")
             wanted = sorted({*formats}) or [0]
-            read = {code: _rows(connection, parameters, code=code) for code in wanted}
+            read = {code: _rows(connection, parameters, code=code, pause=pause) for code in wanted}
             rows, tag = read[wanted[0]]
             if len(wanted) > 1:  # the same snapshot twice
                 chosen = [read[code][0] for code in formats]
@@ -273,7 +281,7 @@ def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Descr
 
 
 def _rows(
-    connection: PGconn, parameters: Sequence[Parameter], *, code: int
+    connection: PGconn, parameters: Sequence[Parameter], *, code: int, pause: Pause
 ) -> tuple[list[tuple[bytes | None, ...]], str]:
     """Run a prepared statement and return its rows and tag; read it row by row, which bounds the memory."""
     values, shapes = [each.value for each in parameters], [int(each.is_binary) for each in parameters]
@@ -293,9 +301,20 @@ def _rows(
         if size > MAX_BYTES or len(rows) > MAX_ROWS:
             connection.finish()
             raise too_large_error()
+        if len(rows) % _BLOCK == 0:
+            _pause(connection, pause)
     if failure is not None:
         raise failure
     return rows, tag
+
+
+def _pause(connection: PGconn, pause: Pause) -> None:
+    """Pause between two blocks of rows; close the connection if the statement was stopped."""
+    try:
+        pause()
+    except BaseException:
+        connection.finish()
+        raise
 
 
 def _next(connection: PGconn) -> PGresult | None:

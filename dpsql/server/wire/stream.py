@@ -8,13 +8,14 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.server.wire.codec import KINDS, Malformed, Message, parse_message
+from dpsql.server.wire.codec import KINDS, Malformed, Message, Unparsed, parse_message
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
 _SIMPLE = frozenset([b"Q", b"F"])
+_MANY_PARTS, _SHORT = frozenset([b"B", b"P"]), 16 * 1024  # types of many values; bytes that are parsed at once
 _HEAD = struct.Struct("!ci")
 
 
@@ -97,8 +98,8 @@ class Channel:
         packet = await self._read(size - 4)
         return int.from_bytes(packet[:4]), packet[4:]
 
-    async def receive(self, *, max_bytes: int) -> Message:
-        """Return the next message, of at most `max_bytes` bytes.
+    async def receive(self, *, max_bytes: int) -> Message | Unparsed:
+        """Return the next message, of at most `max_bytes` bytes; a long one of many values is not parsed yet.
 
         Raises `ClientDisconnected`; `Malformed` for an inconsistent message, after which the next one can still be
         read; and a fatal `WireError` where nothing after it can be read.
@@ -107,7 +108,7 @@ class Channel:
             await self._read_more()
         return found
 
-    def take_received(self, *, max_bytes: int) -> Message | None:
+    def take_received(self, *, max_bytes: int) -> Message | Unparsed | None:
         """Return the next message if all of it was received already, else None; raise as `receive` does."""
         if len(self._in) < _HEAD.size:
             return None
@@ -120,6 +121,8 @@ class Channel:
             return None
         data = bytes(self._in[_HEAD.size : size + 1])
         del self._in[: size + 1]
+        if kind in _MANY_PARTS and size > _SHORT:
+            return Unparsed(kind, data)
         try:
             return parse_message(kind, data)
         except Malformed as error:

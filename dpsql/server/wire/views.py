@@ -7,7 +7,7 @@ query in its place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from dpsql.server.catalog.dispatch import find_relations
@@ -43,10 +43,11 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The query of a view, which reads no other view, and its columns."""
+    """The query of a view, which reads no other view, its columns, and the statement that creates it in the catalog."""
 
     query: str
     columns: tuple[Column, ...]
+    definition: str = ""
 
 
 def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
@@ -68,7 +69,7 @@ def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool
     if len({*names}) < len(names):
         reason = f"Two columns of the view have one name, or the same first {_MAX_NAME} bytes."
         raise WireError("42701", reason, hint="Name them apart with AS.")
-    known = {**views, name: view}
+    known = {**views, name: replace(view, definition=_define(name, view.columns))}
     if len(known) > _MAX_VIEWS or sum(len(one.query) for one in known.values()) > _MAX_TEXT:
         raise WireError("54000", "There are too many views.", hint="DROP VIEW some.")
     return known
@@ -115,17 +116,19 @@ def _find_ctes(words: Sequence[Word]) -> set[str]:
 
 
 def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
-    """Return the statements that create the views in the catalog, as views that cannot be read there.
+    """Return the statements that create the views in the catalog, as views that cannot be read there."""
+    return tuple(view.definition for view in views.values())
 
-    They are temporary there too: in a schema that connections share, one of a name would wait for another's.
+
+def _define(name: str, columns: Sequence[Column]) -> str:
+    """Return the statement that creates a view in the catalog.
+
+    It is temporary there too: in a schema that connections share, one of a name would wait for another's.
     """
+    cells = ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in columns)
     unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
-    return tuple(
-        f"CREATE TEMPORARY VIEW {quote_name(name)} AS SELECT "
-        + ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in view.columns)
-        + f" {unread}; GRANT SELECT ON pg_temp.{quote_name(name)} TO PUBLIC"
-        for name, view in views.items()
-    )
+    quoted = quote_name(name)
+    return f"CREATE TEMPORARY VIEW {quoted} AS SELECT {cells} {unread}; GRANT SELECT ON pg_temp.{quoted} TO PUBLIC"
 
 
 def _find_type(column: Column) -> str:

@@ -11,7 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import OIDS
-from dpsql.server.wire.views import View, list_definitions
+from dpsql.server.wire.views import View, add_view, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -48,7 +48,8 @@ def test_it_holds_the_tables_and_is_made_anew_by_the_next_start(running: Server,
         setting = "SELECT set_config('search_path', 'pg_catalog', false)"
         assert opened.execute(setting, user="ana").tag == "SELECT 1"
         assert opened.execute("SELECT current_schema()", user="ana").rows == [(b"main",)]
-        view = list_definitions({"v": View("SELECT 1", (Column("one", OIDS["int4"], 4, -1),))})
+        views = add_view({}, "v", view=View("SELECT 1", (Column("one", OIDS["int4"], 4, -1),)), replaces=False)
+        view = list_definitions(views)
         listed = "SELECT relname FROM pg_class WHERE relname = 'v'"
         assert opened.execute(listed, user="ana", definitions=view).rows == [(b"v",)]
         assert opened.execute(listed, user="ana").rows == []

@@ -19,7 +19,7 @@ from dpsql.server.catalog.query_result import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import OIDS
-from dpsql.server.wire.views import View, list_definitions
+from dpsql.server.wire.views import View, add_view, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -59,7 +59,7 @@ def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
 
 def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
     column = Column("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
-    definitions = list_definitions({"v": View("SELECT 1", (column,))})
+    definitions = list_definitions(add_view({}, "v", view=View("SELECT 1", (column,)), replaces=False))
     listed = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'v'::regclass AND a.attnum > 0"
 
     def run(_: object) -> CatalogRows:  # while the view of another exists
