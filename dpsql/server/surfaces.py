@@ -16,6 +16,7 @@ from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
+    from dpsql.server.catalog.query_result import Hold
 
 __all__ = ["STARTERS", "Listening", "start"]
 
@@ -158,10 +159,10 @@ class _RenewableCatalog:
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),
-        pause: Callable[[], None] = lambda: None,
+        hold: Hold | None = None,
     ) -> CatalogRows:
         """Answer one statement."""
-        return self._catalog.execute(sql, parameters, user=user, formats=formats, definitions=definitions, pause=pause)
+        return self._catalog.execute(sql, parameters, user=user, formats=formats, definitions=definitions, hold=hold)
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""

@@ -13,12 +13,11 @@ from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
 from dpsql.server.catalog.dispatch import is_name_start, split_words
-from dpsql.server.catalog.query_result import CatalogRows, Parameter
+from dpsql.server.catalog.query_result import Parameter
 
-__all__ = ["BoundedCache", "is_constant", "measure_rows"]
+__all__ = ["BoundedCache", "is_constant"]
 
 Value = TypeVar("Value")
-_VALUE_SIZE = 48  # bytes that Python needs beside the data of a value
 _FUNCTIONS = frozenset(
     """
     array_agg array_length array_lower array_position array_to_string array_upper bool_and bool_or btrim cardinality
@@ -118,8 +117,3 @@ def is_constant(sql: str, parameters: Sequence[Parameter]) -> bool:
                 return False
         before = name
     return True
-
-
-def measure_rows(rows: CatalogRows) -> int:
-    """Return about how many bytes of memory an answer takes."""
-    return sum(_VALUE_SIZE + len(value or b"") for row in rows.rows for value in row)

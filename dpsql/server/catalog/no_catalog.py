@@ -7,10 +7,11 @@ has unless an extension adds them. Everything else would need the system catalog
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
+from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Hold, Parameter
+from dpsql.server.row_blocks import encode_rows
 from dpsql.sql.ir.catalog import DATABASE, HOME
 from dpsql.sql.lexer import ascii_lower
 
@@ -124,7 +125,7 @@ class NoCatalog:
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),  # noqa: ARG002
-        pause: Callable[[], None] = lambda: None,  # noqa: ARG002
+        hold: Hold | None = None,
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
         found = _find_answer(sql, user)
@@ -141,7 +142,10 @@ class NoCatalog:
             )
             for row in found.rows
         ]
-        return CatalogRows(found.columns, rows, "SHOW" if found.is_show else f"SELECT {len(rows)}")
+        answer = CatalogRows(found.columns, encode_rows(rows), "SHOW" if found.is_show else f"SELECT {len(rows)}")
+        if hold is not None:
+            hold(answer.size)
+        return answer
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

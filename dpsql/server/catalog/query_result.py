@@ -6,13 +6,28 @@ knows only the names and types of the policy's tables, so nothing here depends o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.errors import UsageError
+from dpsql.server.row_blocks import RowBlocks
 
-__all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "Parameter", "unavailable_error"]
+__all__ = [
+    "Catalog",
+    "CatalogError",
+    "CatalogRows",
+    "Column",
+    "Description",
+    "Hold",
+    "Parameter",
+    "measure_columns",
+    "unavailable_error",
+]
+
+Hold = Callable[[int], None]  # counts bytes that an answer holds, before they are held, and may wait; < 0 gives back
+_COLUMN_SIZE = 160  # bytes that Python needs for a column beside its name
 
 
 class CatalogError(Exception):
@@ -64,11 +79,26 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRows:
-    """The rows of an answer, each value as bytes in the requested format; None is NULL."""
+    """The rows of an answer, each value as bytes in the requested format."""
 
     columns: tuple[Column, ...]
-    rows: list[tuple[bytes | None, ...]]
+    rows: RowBlocks
     tag: str
+
+    @property
+    def size(self) -> int:
+        """The bytes that the answer holds."""
+        return self.rows.size + measure_columns(self.columns)
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def measure_columns(columns: Sequence[_Named]) -> int:
+    """Return the bytes that descriptions of columns hold."""
+    return sum(_COLUMN_SIZE + sys.getsizeof(column.name) for column in columns)
 
 
 class Catalog(Protocol):
@@ -112,12 +142,12 @@ class Catalog(Protocol):
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),
-        pause: Callable[[], None] = ...,
+        hold: Hold | None = None,
     ) -> CatalogRows:
         """Answer one statement; `formats` are those of a Bind message: none (text), one for all, or one a column.
 
-        0 is text and 1 is binary. `pause` is called between blocks of rows, and may wait. Raises `CatalogError`, and
-        what `pause` raises.
+        0 is text and 1 is binary. `hold` is called with the bytes of the rows while they are read; what it raises ends
+        the statement. Raises `CatalogError`.
         """
         ...
 

@@ -8,6 +8,7 @@ not visible. PostgreSQL itself shows which tables a statement names: it has a lo
 from __future__ import annotations
 
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,31 +18,30 @@ from typing import TypeVar
 
 import psycopg
 from psycopg import pq
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.answer_cache import BoundedCache, is_constant, measure_rows
-from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
-from dpsql.server.catalog.statement_guard import (
-    MAX_BYTES,
-    MAX_ROWS,
-    check_statement,
-    private_table_error,
-    too_large_error,
+from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
+from dpsql.server.catalog.query_result import (
+    CatalogError,
+    CatalogRows,
+    Column,
+    Description,
+    Hold,
+    Parameter,
+    measure_columns,
 )
+from dpsql.server.catalog.row_reader import check_result, is_ready, lost_error, read_rows
+from dpsql.server.catalog.statement_guard import check_statement, private_table_error
 
 __all__ = ["Shadow", "connect", "run"]
 
 Answered = TypeVar("Answered")
-Pause = Callable[[], None]
 _MOST_CONNECTIONS = 4
 _STATEMENT_LIMIT = "10s"
 _WAIT = 15.0  # seconds for a turn, or for a connection
-_LONGEST = 30.0  # seconds for what PostgreSQL should have ended itself
 _WAITING: dict[int, int] = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
-_GOOD = {pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK}
 _FIRST_OF_USERS = 16384  # below it are the OIDs that every PostgreSQL begins with
-_TOO_MUCH = frozenset(["53400", "53200"])
 _LOCKS = b"locks"
 _LOCKED = f"""
 WITH own AS (
@@ -51,13 +51,8 @@ WITH own AS (
 SELECT 1 FROM own WHERE relation NOT IN (SELECT relation FROM own WHERE mode = 'AccessExclusiveLock') LIMIT 1
 """.encode()  # noqa: S608 - our own number
 _MAX_DESCRIPTIONS, _MAX_ANSWERS = 4 * 1024 * 1024, 32 * 1024 * 1024  # bytes of stored descriptions and answers
-_DESCRIPTION_SIZE = 2_000  # bytes that a description takes, or few more
-_BLOCK = 64  # rows that are read between two pauses
+_OF_ENTRY, _OF_VALUE = 1_000, 100  # bytes that Python needs for an entry of a cache, and for a value in its key
 _OURS = frozenset(["dpsql", "public", "none"])
-
-
-def _no_pause() -> None:
-    """Do nothing between two blocks of rows."""
 
 
 class Shadow:
@@ -104,7 +99,8 @@ class Shadow:
             prepare = partial(_prepared, text=text, types=types)
             found = self._asked(user, prepare, definitions=definitions)
         if not definitions:
-            self._descriptions.add((sql, tuple(types)), found, size=_DESCRIPTION_SIZE + len(sql))
+            size = _measure_key(sql) + _OF_VALUE * (len(types) + len(found.parameters)) + measure_columns(found.columns)
+            self._descriptions.add((sql, tuple(types)), found, size=size)
         return found
 
     def execute(
@@ -115,17 +111,18 @@ class Shadow:
         user: str,
         formats: Sequence[int] = (),
         definitions: Sequence[str] = (),
-        pause: Pause = _no_pause,
+        hold: Hold | None = None,
     ) -> CatalogRows:
-        """Answer one statement. Raises `CatalogError`."""
-        if definitions:
-            return self._execute(sql, parameters, user=user, formats=formats, definitions=definitions, pause=pause)
-        found = self.find_answer(sql, parameters, user=user, formats=formats)
-        if found is None:
-            found = self._execute(sql, parameters, user=user, formats=formats, pause=pause)
-            if self._becoming and is_constant(sql, parameters):
-                size = len(sql) + measure_rows(found)
-                self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
+        """Answer one statement. Raises `CatalogError`, and what `hold` raises."""
+        found = None if definitions else self.find_answer(sql, parameters, user=user, formats=formats)
+        if found is not None:
+            if hold is not None:
+                hold(found.size)
+            return found
+        found = self._execute(sql, parameters, user=user, formats=formats, definitions=definitions, hold=hold)
+        if self._becoming and not definitions and is_constant(sql, parameters):
+            size = _measure_key(sql, parameters) + found.size
+            self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
         return found
 
     def _execute(
@@ -135,22 +132,19 @@ class Shadow:
         *,
         user: str,
         formats: Sequence[int],
-        definitions: Sequence[str] = (),
-        pause: Pause,
+        definitions: Sequence[str],
+        hold: Hold | None,
     ) -> CatalogRows:
         text = check_statement(sql)
 
         def answer(connection: PGconn) -> CatalogRows:
-            described = _prepared(connection, text, types=[each.type_oid for each in parameters])
-            if not {*formats} <= {0, 1} or len(formats) not in {0, 1, len(described.columns)}:
+            columns = _prepared(connection, text, types=[each.type_oid for each in parameters]).columns
+            if not {*formats} <= {0, 1} or len(formats) not in {0, 1, len(columns)}:
                 raise CatalogError("08P01", "The formats of the results do not fit the columns.")
-            wanted = sorted({*formats}) or [0]
-            read = {code: _rows(connection, parameters, code=code, pause=pause) for code in wanted}
-            rows, tag = read[wanted[0]]
-            if len(wanted) > 1:  # the same snapshot twice
-                chosen = [read[code][0] for code in formats]
-                rows = [tuple(cell[at] for at, cell in enumerate(cells)) for cells in zip(*chosen, strict=True)]
-            return CatalogRows(described.columns, rows, tag)
+            if hold is not None:
+                hold(measure_columns(columns))
+            codes = tuple(formats) if len(formats) > 1 else (*formats, 0)[:1] * len(columns)
+            return CatalogRows(columns, *read_rows(connection, parameters, formats=codes, hold=hold))
 
         return self._asked(user, answer, definitions=definitions)
 
@@ -169,7 +163,7 @@ class Shadow:
             own = self._roles.setdefault(role, threading.Lock())
         with _losing(), _turn(own), _turn(self._turns), self._connection() as connection:
             try:
-                _checked(connection, connection.exec_(self._beginning(connection, role, definitions=definitions)))
+                check_result(connection, connection.exec_(self._beginning(connection, role, definitions=definitions)))
                 return act(connection)
             finally:
                 if connection.status == pq.ConnStatus.OK:
@@ -231,7 +225,7 @@ def _losing() -> Iterator[None]:
     try:
         yield
     except psycopg.Error:
-        raise _lost() from None
+        raise lost_error() from None
 
 
 def connect(conninfo: str) -> PGconn:
@@ -241,21 +235,21 @@ def connect(conninfo: str) -> PGconn:
     wanted: int = pq.PollingStatus.FAILED
     if connection.status != pq.ConnStatus.BAD:
         wanted = connection.connect_poll()
-    while wanted in _WAITING and _is_ready(connection, _WAITING[wanted], seconds=deadline - time.monotonic()):
+    while wanted in _WAITING and is_ready(connection, _WAITING[wanted], seconds=deadline - time.monotonic()):
         wanted = connection.connect_poll()
     if wanted != pq.PollingStatus.OK:
         connection.finish()
         hint = "Start it, or correct the address: catalog under [server] in the policy."
         raise UsageError("catalog-unreachable", "The PostgreSQL for catalogs does not answer.", hint=hint)
     connection.notice_handler = None
-    _checked(connection, connection.prepare(_LOCKS, _LOCKED))
+    check_result(connection, connection.prepare(_LOCKS, _LOCKED))
     return connection
 
 
 def run(connection: PGconn, *statements: str) -> None:
     """Run statements of our own. Raises `CatalogError`."""
     for statement in statements:
-        _checked(connection, connection.exec_(statement.encode()))
+        check_result(connection, connection.exec_(statement.encode()))
 
 
 def _role(user: str) -> str:
@@ -266,8 +260,8 @@ def _role(user: str) -> str:
 
 def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Description:
     """Prepare a statement and return what it takes and gives, once it is known to return rows and to name no table."""
-    _checked(connection, connection.prepare(b"", text, list(types)))
-    told = _checked(connection, connection.describe_prepared(b""))
+    check_result(connection, connection.prepare(b"", text, list(types)))
+    told = check_result(connection, connection.describe_prepared(b""))
     columns = tuple(
         Column((told.fname(at) or b"").decode(), told.ftype(at), told.fsize(at), told.fmod(at))
         for at in range(told.nfields)
@@ -275,90 +269,12 @@ def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Descr
     if not columns:  # so are statements that act, which could end our transaction
         raise CatalogError("0A000", "This statement returns no column.", hint="Write what to select.")
     # by another prepared statement: a query of any other kind would forget the one without a name
-    if _checked(connection, connection.exec_prepared(_LOCKS, [])).ntuples:
+    if check_result(connection, connection.exec_prepared(_LOCKS, [])).ntuples:
         raise private_table_error()
     return Description(tuple(told.param_type(at) for at in range(told.nparams)), columns)
 
 
-def _rows(
-    connection: PGconn, parameters: Sequence[Parameter], *, code: int, pause: Pause
-) -> tuple[list[tuple[bytes | None, ...]], str]:
-    """Run a prepared statement and return its rows and tag; read it row by row, which bounds the memory."""
-    values, shapes = [each.value for each in parameters], [int(each.is_binary) for each in parameters]
-    connection.send_query_prepared(b"", values, shapes, code)
-    connection.set_single_row_mode()
-    rows: list[tuple[bytes | None, ...]] = []
-    size, tag, failure = 0, "", None
-    while (result := _next(connection)) is not None:
-        if result.status not in {*_GOOD, pq.ExecStatus.SINGLE_TUPLE}:
-            failure = _error(result)
-            continue
-        tag = (result.command_status or b"").decode() or tag
-        for at in range(result.ntuples):
-            row = tuple(result.get_value(at, column) for column in range(result.nfields))
-            size += sum(len(value or b"") + 4 for value in row)
-            rows.append(row)
-        if size > MAX_BYTES or len(rows) > MAX_ROWS:
-            connection.finish()
-            raise too_large_error()
-        if len(rows) % _BLOCK == 0:
-            _pause(connection, pause)
-    if failure is not None:
-        raise failure
-    return rows, tag
-
-
-def _pause(connection: PGconn, pause: Pause) -> None:
-    """Pause between two blocks of rows; close the connection if the statement was stopped."""
-    try:
-        pause()
-    except BaseException:
-        connection.finish()
-        raise
-
-
-def _next(connection: PGconn) -> PGresult | None:
-    """Return the next result; the driver would wait for it too, and keep every other thread waiting."""
-    while connection.is_busy():
-        if not _is_ready(connection, select.POLLIN, seconds=_LONGEST):
-            connection.finish()
-            raise _lost()
-        connection.consume_input()
-    return connection.get_result()
-
-
-def _is_ready(connection: PGconn, event: int, *, seconds: float) -> bool:
-    """Wait until the socket of a connection is ready, and say whether it is."""
-    waiting = select.poll()
-    waiting.register(connection.socket, event)
-    return bool(waiting.poll(max(0.0, seconds) * 1000))
-
-
-def _checked(connection: PGconn, result: PGresult) -> PGresult:
-    if result.status not in _GOOD:
-        raise _error(result) if connection.status == pq.ConnStatus.OK else _lost()
-    return result
-
-
-def _error(result: PGresult) -> CatalogError:
-    """Return what PostgreSQL says of a statement; it has no rows that its words could quote."""
-
-    def said(part: pq.DiagnosticField) -> str:
-        return (result.error_field(part) or b"").decode(errors="replace")
-
-    state = said(pq.DiagnosticField.SQLSTATE)
-    if not state:
-        return _lost()
-    if state in _TOO_MUCH:  # in the words of the wire the first of them means the budget
-        return too_large_error()
-    position = said(pq.DiagnosticField.STATEMENT_POSITION)
-    return CatalogError(
-        state,
-        said(pq.DiagnosticField.MESSAGE_PRIMARY),
-        hint=said(pq.DiagnosticField.MESSAGE_HINT),
-        position=int(position) if position.isdecimal() else None,
-    )
-
-
-def _lost() -> CatalogError:
-    return CatalogError("58000", "The PostgreSQL for catalogs has stopped.", hint="Try again in a moment.")
+def _measure_key(sql: str, parameters: Sequence[Parameter] = ()) -> int:
+    """Return the bytes that a key of a cache holds."""
+    values = sum(_OF_VALUE + len(each.value or b"") for each in parameters)
+    return _OF_ENTRY + sys.getsizeof(sql) + values

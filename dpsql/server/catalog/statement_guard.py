@@ -12,8 +12,8 @@ from dpsql.server.catalog.query_result import CatalogError
 
 __all__ = ["MAX_BYTES", "MAX_ROWS", "check_statement", "private_table_error", "too_large_error"]
 
-MAX_BYTES = 64 * 1024 * 1024  # of an answer; thousands of tables take tens of millions
-MAX_ROWS = 100_000
+MAX_BYTES = 16 * 1024 * 1024  # of an answer as it is sent; a list of 50,000 columns for JDBC takes about 8 million
+MAX_ROWS = 50_000  # tools list a row for each column, and for each of PostgreSQL's 3,400 functions
 
 _READING_VERBS = ("select", "with", "values", "table", "show")
 _FUNCTIONS_WITH_EFFECTS = re.compile(

@@ -29,8 +29,6 @@ __all__ = [
     "Sync",
     "Terminate",
     "Unparsed",
-    "data_row",
-    "encode_tuple",
     "fields_message",
     "message",
     "parameter_description",
@@ -47,13 +45,14 @@ _COLUMN = struct.Struct("!ihihih")
 
 
 class Malformed(Exception):
-    """A message that does not fit its own lengths, or text that is not UTF-8, as its `sqlstate` says.
+    """A message that is not read: it does not fit its own lengths, is not UTF-8, or is too long, as `sqlstate` says.
 
     `is_simple` is set for a message of the simple protocol, which waits for no Sync.
     """
 
-    def __init__(self, reason: str, *, sqlstate: str = "08P01") -> None:
+    def __init__(self, reason: str, *, sqlstate: str = "08P01", hint: str = "") -> None:
         self.sqlstate = sqlstate
+        self.hint = hint
         self.is_simple = False
         super().__init__(reason)
 
@@ -305,17 +304,3 @@ def row_description(columns: Sequence[Column], formats: Iterable[int]) -> bytes:
 def parameter_description(oids: Sequence[int]) -> bytes:
     """Return the message of the parameter types of a statement."""
     return message(b"t", _INT16.pack(len(oids)), struct.pack(f"!{len(oids)}I", *oids))
-
-
-def data_row(values: Iterable[bytes | None]) -> bytes:
-    """Return the message of one row; None is NULL."""
-    return message(b"D", encode_tuple(values))
-
-
-def encode_tuple(values: Iterable[bytes | None]) -> bytes:
-    """Return values behind their count, each behind its length; None is NULL."""
-    parts = [_NULL if value is None else _INT32.pack(len(value)) + value for value in values]
-    return _INT16.pack(len(parts)) + b"".join(parts)
-
-
-_NULL: Final = _INT32.pack(-1)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Error
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.wire import codec, commands
-from dpsql.server.wire.codec import Malformed, data_row, message, parameter_description, row_description, text_message
+from dpsql.server.wire.codec import Malformed, message, parameter_description, row_description, text_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
 from dpsql.server.wire.copy_out import copy_header, copy_messages
 from dpsql.server.wire.execution import Execution
 from dpsql.server.wire.loop_share import LoopShare
 from dpsql.server.wire.portals import CommandComplete, CopyOutput, Outcome, Portal, PreparedStatement, RowSet
 from dpsql.server.wire.query_router import BoundValues
-from dpsql.server.wire.rows import expand_formats
+from dpsql.server.wire.rows import EncodedRows, expand_formats
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
 from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.stream import Channel, ClientDisconnected, Limits
@@ -213,6 +213,8 @@ class Conversation:
                 columns, start = outcome.rows.columns, outcome.start
                 self._channel.send(row_description(columns, [0] * len(columns)))
             await self._send_outcome(outcome, max_rows=0, position=start, formats=())
+            if self._channel.is_full:
+                await self._channel.flush()
         if not statements:
             self._channel.send(message(b"I"))
         await self._end_batch()
@@ -287,22 +289,21 @@ class Conversation:
             case RowSet(rows=rows):
                 stop = min(outcome.stop, position + max_rows) if max_rows else outcome.stop
                 codes = expand_formats(formats, len(rows.columns))
-                values = rows.read(position, stop, formats=codes)
-                await self._stream(map(data_row, values), (stop - position) * len(rows.columns))
+                messages = rows.messages(position, stop, formats=codes)
+                await self._stream(messages, 0 if isinstance(rows, EncodedRows) else (stop - position) * len(codes))
                 tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
                 self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
 
     async def _stream(self, messages: Iterator[bytes], cells: int) -> None:
-        """Send the messages of rows as the client reads them, and let other clients be served in between."""
-        if cells <= _FEW_CELLS:
-            self._channel.send(*messages)
-            return
-        while block := await self._execution.read_block(messages):
+        """Send messages as the client reads them, and serve others in between; many `cells` are encoded in a thread."""
+        is_short = cells <= _FEW_CELLS
+        while block := next(messages, b"") if is_short else await self._execution.read_block(messages):
             self._channel.send(block)
-            await self._channel.flush()
-            await self._loop_share.give_way()
-            if self._execution.cancelled.done():
-                raise _cancelled()
+            if self._channel.is_full:
+                await self._channel.flush()
+                await self._loop_share.give_way()
+                if self._execution.cancelled.done():
+                    raise _cancelled()
 
 
 def _cancelled() -> WireError:

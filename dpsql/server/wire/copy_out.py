@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dpsql.server.wire.codec import Column, encode_tuple, message
+from dpsql.server.row_blocks import encode_row, split_pieces
+from dpsql.server.wire.codec import Column, message
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["CopyLayout", "copy_header", "copy_messages", "parse_layout"]
@@ -79,11 +80,20 @@ def copy_header(layout: CopyLayout, count: int) -> bytes:
 def copy_messages(
     rows: Iterator[Sequence[bytes | None]], columns: Sequence[Column], *, layout: CopyLayout
 ) -> Iterator[bytes]:
-    """Yield the messages of rows; in binary, the signature and the first row share one, as clients expect."""
+    """Yield the messages of rows in pieces that may be sent one by one.
+
+    In binary, the signature and the first row share a message, as clients expect.
+    """
+    return split_pieces(_copy_messages(rows, columns, layout=layout))
+
+
+def _copy_messages(
+    rows: Iterator[Sequence[bytes | None]], columns: Sequence[Column], *, layout: CopyLayout
+) -> Iterator[bytes]:
     if layout.kind == "binary":
         before = _SIGNATURE
         for row in rows:
-            yield message(b"d", before, encode_tuple(row))
+            yield message(b"d", before, encode_row(row))
             before = b""
         yield message(b"d", before, _END)
         return

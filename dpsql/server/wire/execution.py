@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from dpsql.errors import Error
+from dpsql.server.catalog.answer_cache import BoundedCache
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Column
@@ -18,6 +19,7 @@ from dpsql.server.wire.command_parser import ParsedStatement, StatementText, par
 from dpsql.server.wire.copy_out import parse_layout
 from dpsql.server.wire.cursors import move_cursor
 from dpsql.server.wire.explain import describe_plan, encode_plan
+from dpsql.server.wire.memory_quota import UserQuota
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,
@@ -25,11 +27,10 @@ from dpsql.server.wire.portals import (
     Outcome,
     Portal,
     PreparedStatement,
-    RowQuota,
     RowSet,
 )
 from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
-from dpsql.server.wire.rows import OIDS, ArrowRows, Rows, cast_rows, describe_columns
+from dpsql.server.wire.rows import OIDS, ArrowRows, ReversedRows, Rows, cast_rows, count_rows, describe_columns
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 from dpsql.server.wire.values import decode_value
@@ -47,7 +48,7 @@ _CONFIGURED = pa.schema([("set_config", pa.string())])
 _CANCELLED = pa.schema([("pg_cancel_backend", pa.bool_())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
-_MAX_REMEMBERED, _MAX_PARSED = 2_000, 64  # characters of a text that is parsed once; number of such texts
+_MAX_REMEMBERED, _MAX_PARSED = 2_000, 128 * 1024  # characters of a text that is parsed once; bytes of such texts
 _FEW_ROWS, _FEW_COLUMNS = 1_000, 100  # of an answer or a view that is changed in the event loop
 _BLOCK = 64 * 1024  # bytes that are encoded at a time
 _CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
@@ -67,18 +68,18 @@ class Execution:
         router: QueryRouter,
         *,
         transaction: Transaction,
-        quota: RowQuota,
+        quota: UserQuota,
         cancel_backend: Callable[[int], bool],
     ) -> None:
         self._gateway, self._router, self._quota = gateway, router, quota
         self._cancel_backend = cancel_backend
         self.transaction = transaction
-        self.objects = ConnectionObjects()
+        self.objects = ConnectionObjects(quota)
         self.notices: list[bytes] = []
         self.cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipt = ""
         self._initial_role = ""
-        self._parsed: dict[str, list[ParsedStatement]] = {}
+        self._parsed = BoundedCache[list[ParsedStatement]](_MAX_PARSED)
 
     @property
     def role(self) -> str:
@@ -87,15 +88,13 @@ class Execution:
 
     async def parse(self, text: str, *, is_single: bool = False) -> list[ParsedStatement]:
         """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
-        parsed = self._parsed.get(text)
+        parsed = self._parsed.find(text)
         if parsed is None:
             parsed = await self._router.parse(text, self._context(self.role))
             if is_single and len(parsed) > 1:
                 raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
             if len(parsed) == 1 and len(text) <= _MAX_REMEMBERED:
-                if len(self._parsed) >= _MAX_PARSED:
-                    self._parsed.clear()
-                self._parsed[text] = parsed
+                self._parsed.add(text, parsed, size=PreparedStatement(parsed[0]).size)
         return parsed
 
     async def parse_message(self, received: codec.Unparsed) -> codec.Message:
@@ -161,7 +160,7 @@ class Execution:
                 shape = replace(shape, columns=None, schema=None)
             case _:
                 shape = Shape()
-        prepared.shape = shape
+        prepared.set_shape(shape)
         return shape
 
     async def describe_portal(self, portal: Portal) -> tuple[Column, ...] | None:
@@ -179,7 +178,7 @@ class Execution:
                 rows = await self._query(statement.source, portal.bound, role=portal.role, formats=portal.formats)
                 schema = None if portal.prepared.shape is None else portal.prepared.shape.schema
                 rows = await self._run(partial(cast_rows, rows, schema), is_short=len(rows) <= _FEW_ROWS)
-                rows = self._quota.add(rows, self._router.user.name)
+                rows = count_rows(rows, self._quota)
                 return RowSet(rows, 0, len(rows))
             case commands.Declare() as command:
                 return await self._declare(command, portal)
@@ -219,8 +218,7 @@ class Execution:
 
     async def _query(self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]) -> Rows:
         """Run a query if memory allows its rows, and announce its receipt."""
-        self.objects.check_memory()
-        self._quota.check(self._router.user.name)
+        self._quota.check()
         result = await self._router.query(
             await self._expand(source), bound, formats=formats, context=self._context(role)
         )
@@ -230,7 +228,7 @@ class Execution:
                 detail = result.details if self.transaction.settings.has_details else ""
                 first, *others = result.notes
                 self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
-        return result.rows
+        return count_rows(result.rows, self._quota, is_free=result.receipt is None)
 
     def _context(self, role: str) -> RequestContext:
         settings = self.transaction.settings
@@ -269,8 +267,12 @@ class Execution:
             raise WireError("42P02", "The query of a view has no parameters.", hint="Write the values.")
         if self._gateway.service.catalog.find(command.name) is not None:
             raise WireError("42P07", "A table of this name exists.", hint="Give the view another name.")
-        view = View((await self._expand(query.source)).text, columns)
-        add = partial(add_view, self.transaction.settings.views, command.name, view=view, replaces=command.replaces)
+        text, known = (await self._expand(query.source)).text, self.transaction.settings.views
+
+        def add() -> dict[str, View]:
+            view = View.define(command.name, text, columns)
+            return add_view(known, command.name, view=view, replaces=command.replaces)
+
         views = await self._run(add, is_short=len(columns) <= _FEW_COLUMNS)
         self.transaction.change(lambda settings: replace(settings, views=views), local=False)
         return CommandComplete("CREATE VIEW")
@@ -316,9 +318,7 @@ class Execution:
         if command.move:
             return CommandComplete(f"MOVE {moved.stop - moved.start}")
         if moved.is_reversed:
-            is_short = moved.stop - moved.start <= _FEW_ROWS
-            rows = await self._run(partial(rows.reverse, moved.start, moved.stop), is_short=is_short)
-            rows = self._quota.add(rows, self._router.user.name)
+            rows = ReversedRows(rows, moved.start, moved.stop)
             return RowSet(rows, 0, len(rows), "FETCH")
         return RowSet(rows, moved.start, moved.stop, "FETCH")
 
@@ -367,7 +367,7 @@ class Execution:
         if command.layout and isinstance(rows, ArrowRows):
             encode = partial(encode_plan, rows.table, command.layout, formats=portal.formats)
             rows = await self._run(encode, source)
-        return RowSet(self._quota.add(rows, self._router.user.name), 0, len(rows), "EXPLAIN")
+        return RowSet(count_rows(rows, self._quota), 0, len(rows), "EXPLAIN")
 
     def _find_cursor(self, name: str) -> Portal:
         """Return the portal of a query; one of a FETCH cannot be fetched from, as it could be its own."""
@@ -387,7 +387,7 @@ class Execution:
             query, reason="Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT."
         )
         rows = await self._query(parsed.source, BoundValues(), role=self.role, formats=(layout.format,))
-        return CopyOutput(self._quota.add(rows, self._router.user.name), layout)
+        return CopyOutput(rows, layout)
 
     async def _show(self, name: str, *, kind: str = SHOW) -> Rows:
         """Return a setting of the connection, or of the catalog if the connection has none of this name.

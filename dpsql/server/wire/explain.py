@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
+from dpsql.server.row_blocks import encode_rows
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import EncodedRows, expand_formats
 
@@ -39,7 +40,8 @@ def encode_plan(table: pa.Table, layout: str, *, formats: Sequence[int]) -> Enco
             lines = [f'<explain xmlns="{_NAMESPACE}">\n  <Query>\n{plan}  </Query>\n</explain>']
         case _:
             lines = [f"{name}: {value}" for name, value in facts]
-    return EncodedRows(describe_plan(layout), [(line.encode(),) for line in lines], expand_formats(formats, 1))
+    rows = encode_rows((line.encode(),) for line in lines)
+    return EncodedRows(describe_plan(layout), rows, expand_formats(formats, 1))
 
 
 def _build_tree(facts: Sequence[Fact]) -> Node:

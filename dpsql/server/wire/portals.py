@@ -1,14 +1,14 @@
-"""Prepared statements, portals and cursors of a connection, and the memory that their rows may take."""
+"""Prepared statements, portals and cursors of a connection, and the memory that they hold."""
 
 from __future__ import annotations
 
-from copy import copy
+import sys
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement
 from dpsql.server.wire.copy_out import CopyLayout
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.query_router import BoundValues, Shape
 from dpsql.server.wire.rows import Rows
 from dpsql.server.wire.sqlstates import WireError
@@ -20,12 +20,12 @@ __all__ = [
     "Outcome",
     "Portal",
     "PreparedStatement",
-    "RowQuota",
     "RowSet",
 ]
 
 _MAX_STATEMENTS, _MAX_PORTALS = 1_000, 100
-_MAX_TEXT, _MAX_PORTAL_BYTES = 4 << 20, 32 << 20  # characters of statements; bytes of rows and values
+_MAX_TEXT = 4 << 20  # characters of statements
+_OF_OBJECT, _OF_VALUE = 1_000, 100  # bytes that Python needs for an object of these, and for a value of theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,27 @@ Outcome = CommandComplete | RowSet | CopyOutput
 
 @dataclass(slots=True)
 class PreparedStatement:
-    """A statement, the types that the client declared for its parameters, and its shape once it was described."""
+    """A statement, the types that the client declared for its parameters, and its shape once it was described.
+
+    `holding` counts its memory while it has a name or a portal.
+    """
 
     statement: ParsedStatement
     types: tuple[int, ...] = ()
     shape: Shape | None = None
+    holding: Holding | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds; its text twice, as its command may have parts of it."""
+        texts = 2 * sys.getsizeof(self.statement.source.text)
+        return _OF_OBJECT + texts + _OF_VALUE * len(self.types) + (0 if self.shape is None else self.shape.size)
+
+    def set_shape(self, shape: Shape) -> None:
+        """Set the shape; raise `WireError` if that exceeds the quota."""
+        if self.holding is not None:
+            self.holding.grow(shape.size - (0 if self.shape is None else self.shape.size))
+        self.shape = shape
 
 
 @dataclass(slots=True)
@@ -84,46 +100,24 @@ class Portal:
     is_with_hold: bool = False
     is_committed: bool = False
     is_no_scroll: bool = False
+    holding: Holding | None = None
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes of its values and rows."""
-        rows = 0 if self.outcome is None or isinstance(self.outcome, CommandComplete) else self.outcome.rows.size
-        return rows + sum(len(value or b"") for value in self.bound.values)
-
-
-class RowQuota:
-    """Limit on the rows of all connections together, from their arrival until no portal or message holds them.
-
-    Only the event loop uses it.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        """Limit all users together to `max_bytes`, and each user to half of that."""
-        self._max_bytes = max_bytes
-        self._sizes: WeakKeyDictionary[Rows, tuple[str, int]] = WeakKeyDictionary()
-
-    def check(self, user: str) -> None:
-        """Raise `WireError` if the waiting rows exceed a limit; the last answer itself may exceed it."""
-        total = own = 0
-        for name, size in list(self._sizes.values()):
-            total += size
-            own += size if name == user else 0
-        if own > self._max_bytes // 2 or total > self._max_bytes:
-            reason = "Too many rows wait to be fetched, over all connections."
-            raise WireError("53200", reason, hint="Fetch them, close cursors, or try again later.")
-
-    def add(self, rows: Rows, user: str) -> Rows:
-        """Count the rows of a user's answer for as long as something refers to the returned object."""
-        counted = copy(rows)  # the thread that made the rows refers to the original a moment longer
-        self._sizes[counted] = user, counted.size
-        return counted
+        """The bytes that it holds, without its statement and its rows."""
+        numbers = len(self.bound.formats) + len(self.bound.types) + len(self.formats)
+        values = sum(_OF_VALUE + len(value or b"") for value in self.bound.values)
+        return _OF_OBJECT + values + _OF_VALUE * numbers
 
 
 class ConnectionObjects:
-    """The statements and portals of a connection, by name; only the empty name may be overwritten."""
+    """The statements and portals of a connection, by name; only the empty name may be overwritten.
 
-    def __init__(self) -> None:
+    What they hold is counted for the user until nothing refers to them.
+    """
+
+    def __init__(self, quota: UserQuota) -> None:
+        self._quota = quota
         self.statements: dict[str, PreparedStatement] = {}
         self.portals: dict[str, Portal] = {}
 
@@ -138,8 +132,10 @@ class ConnectionObjects:
             raise WireError("54000", "There are too many prepared statements.", hint="Close or DEALLOCATE some.")
 
     def add_statement(self, name: str, prepared: PreparedStatement) -> None:
-        """Add a statement; raise as `check_statement` does."""
+        """Add a statement; raise as `check_statement` does, and beyond the quota."""
         self.check_statement(name, prepared)
+        self.statements.pop(name, None)
+        prepared.holding = self._quota.hold(sys.getsizeof(name) + prepared.size)
         self.statements[name] = prepared
 
     def find_statement(self, name: str) -> PreparedStatement:
@@ -149,13 +145,16 @@ class ConnectionObjects:
         return self.statements[name]
 
     def add_portal(self, name: str, portal: Portal) -> None:
-        """Add a portal; raise `WireError` for a name in use, and for too many portals."""
+        """Add a portal; raise `WireError` for a name in use, for too many portals, and beyond the quota."""
         if name and name in self.portals:
             raise WireError("42P03", "A cursor of this name exists already.", hint="Close it first.")
         self.portals.pop(name, None)
         if len(self.portals) >= _MAX_PORTALS:
             raise WireError("54000", "There are too many cursors.", hint="Close some.")
-        self.check_memory()
+        prepared = portal.prepared
+        if prepared.holding is None:
+            prepared.holding = self._quota.hold(prepared.size)
+        portal.holding = self._quota.hold(sys.getsizeof(name) + portal.size)
         self.portals[name] = portal
 
     def find_portal(self, name: str) -> Portal:
@@ -164,14 +163,6 @@ class ConnectionObjects:
             hint = "A cursor ends with its transaction: declare it again, or declare it WITH HOLD."
             raise WireError("34000", "There is no cursor of this name.", hint=hint)
         return self.portals[name]
-
-    def check_memory(self) -> None:
-        """Raise `WireError` if the portals exceed the limit of a connection; the last answer itself may exceed it."""
-        size = 0
-        for portal in self.portals.values():
-            size += portal.size
-        if size > _MAX_PORTAL_BYTES:
-            raise WireError("53200", "Too many rows wait to be fetched.", hint="Fetch them, or close some cursors.")
 
     def end_transaction(self, *, succeeds: bool) -> None:
         """Close the portals that end with a transaction: all but cursors WITH HOLD that were, or now are, committed."""

@@ -7,6 +7,7 @@ the catalog. Describing is free.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +18,21 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
+from dpsql.server.catalog.answer_cache import BoundedCache
 from dpsql.server.catalog.dispatch import is_catalog
-from dpsql.server.catalog.query_result import Catalog, CatalogError, CatalogRows, Description, Parameter
+from dpsql.server.catalog.query_result import (
+    Catalog,
+    CatalogError,
+    CatalogRows,
+    Description,
+    Parameter,
+    measure_columns,
+)
 from dpsql.server.catalog.query_result import Column as CatalogColumn
 from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.startup import SURFACE
@@ -46,8 +56,8 @@ Result = TypeVar("Result")
 SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _FEW_VALUES, _FEW_BYTES = 100, 10_000  # of parameters that are decoded in the event loop
-_MAX_SHAPES, _MAX_REMEMBERED = 64, 2_000  # shapes that a connection remembers, and characters of their texts
-_ShapeKey = tuple[str, tuple[int, ...], str, bool | None]  # text, types, analyst, and how standard SQL is read
+_MAX_SHAPES, _MAX_REMEMBERED = 128 * 1024, 2_000  # bytes of shapes that a connection remembers; characters of a text
+_OF_SHAPE, _OF_TYPE = 500, 50  # bytes that Python needs for a shape, and for the type of a parameter
 _OPEN_TYPES = frozenset([0, OIDS["unknown"]])  # of parameters, which the statement decides
 _THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
 
@@ -76,6 +86,12 @@ class Shape:
     parameters: tuple[int, ...] = ()
     columns: tuple[Column, ...] | None = None
     schema: pa.Schema | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that it holds; its Arrow types take as many as its columns."""
+        columns = measure_columns(self.columns or ())
+        return _OF_SHAPE + _OF_TYPE * len(self.parameters) + columns * (1 if self.schema is None else 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +198,12 @@ class ThreadRunner:
 class QueryRouter:
     """The queries of one user, each sent to the session or to the catalog."""
 
-    def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
+    def __init__(
+        self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User, quota: UserQuota
+    ) -> None:
         self._gateway, self._catalog, self._runner = replace(gateway, postgres=True), catalog, runner
-        self._tables, self._shapes = gateway.service.catalog, dict[_ShapeKey, Shape]()
+        self._quota = quota
+        self._tables, self._shapes = gateway.service.catalog, BoundedCache[Shape](_MAX_SHAPES)
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
         self.version = catalog.version
@@ -231,9 +250,10 @@ class QueryRouter:
         """Return the parameters and columns of a statement, as far as they are known before values are bound."""
         text, analyst = source.text, context.analyst
         shapes, key = self._find_shapes(), (text, types, analyst, context.implicit)
-        if key in shapes and self._may_act_as(analyst):
+        stored = shapes.find(key)
+        if stored is not None and self._may_act_as(analyst):
             self.count_light(DESCRIBE, source, analyst=analyst)
-            return shapes[key]
+            return stored
 
         def describe_in_session(_: Stop) -> Shape:
             declared = [find_type(oid) for oid in types]
@@ -250,9 +270,7 @@ class QueryRouter:
             return await self._describe_in_catalog(source, types, context=context)
         shape = await self._run(describe_in_session, source, context=context)
         if len(text) <= _MAX_REMEMBERED:
-            if len(shapes) >= _MAX_SHAPES:
-                shapes.clear()
-            shapes[key] = shape
+            shapes.add(key, shape, size=sys.getsizeof(text) + _OF_TYPE * len(types) + shape.size)
         return shape
 
     async def _describe_in_catalog(
@@ -264,11 +282,11 @@ class QueryRouter:
 
         return await self._run(partial(self._read_catalog, describe, DESCRIBE, context), source, context=context)
 
-    def _find_shapes(self) -> dict[_ShapeKey, Shape]:
+    def _find_shapes(self) -> BoundedCache[Shape]:
         """Return the known shapes of the session's queries over the present tables, which a reload replaces."""
         tables = self._gateway.service.catalog
         if tables is not self._tables:
-            self._tables, self._shapes = tables, {}
+            self._tables, self._shapes = tables, BoundedCache(_MAX_SHAPES)
         return self._shapes
 
     def _may_act_as(self, analyst: str) -> bool:
@@ -334,19 +352,36 @@ class QueryRouter:
         kind: str = CATALOG,
     ) -> QueryResult:
         """Answer any statement by the catalog, counted as one of a kind."""
+        holding = self._quota.hold()
 
         def read(pause: Pause) -> QueryResult:
-            found = self._catalog.execute(
-                source.text,
-                _make_parameters(BoundValues() if bound is None else bound),
-                user=context.analyst,
-                formats=tuple(formats),
-                definitions=context.definitions,
-                pause=pause,
-            )
-            return _convert_rows(found, formats)
+            def hold(size: int) -> None:
+                holding.grow(size)
+                pause()
 
-        return await self._run(partial(self._read_catalog, read, kind, context), source, context=context)
+            failure: Exception
+            try:
+                found = self._catalog.execute(
+                    source.text,
+                    _make_parameters(BoundValues() if bound is None else bound),
+                    user=context.analyst,
+                    formats=tuple(formats),
+                    definitions=context.definitions,
+                    hold=hold,
+                )
+            except (CatalogError, Error) as error:
+                failure = error.with_traceback(None)  # whose frames would keep the rows that were read
+            except WireError as error:
+                failure = CatalogError(error.sqlstate, error.reason, hint=error.hint)
+            else:
+                return _convert_rows(found, formats, holding=holding)
+            raise failure
+
+        try:
+            return await self._run(partial(self._read_catalog, read, kind, context), source, context=context)
+        except WireError:
+            holding.resize(0)
+            raise
 
     def _read_catalog(self, act: Callable[[Pause], Result], kind: str, context: RequestContext, stop: Stop) -> Result:
         """Return what an act reads in the catalog, in a turn of the analyst."""
@@ -368,7 +403,7 @@ class QueryRouter:
             if not has_turn:
                 return None
             self.count_light(CATALOG, source, analyst=analyst)
-            return _convert_rows(found, formats)
+            return _convert_rows(found, formats, holding=self._quota.hold(found.size))
 
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
@@ -451,9 +486,9 @@ def _convert_description(description: Description) -> Shape:
     return Shape(description.parameters, _convert_columns(description.columns))
 
 
-def _convert_rows(found: CatalogRows, formats: Sequence[int]) -> QueryResult:
+def _convert_rows(found: CatalogRows, formats: Sequence[int], *, holding: Holding) -> QueryResult:
     columns = _convert_columns(found.columns)
-    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns))))
+    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns)), holding))
 
 
 def _convert_columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:

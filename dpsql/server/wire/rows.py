@@ -1,29 +1,34 @@
 """Rows of an answer: their columns as PostgreSQL describes them, and their values as text and as binary.
 
-Rows wait as Arrow until they are fetched, and are encoded as they are sent. Unsigned integers are widened, so that no
-value is cut; types that PostgreSQL lacks are sent as text.
+Rows of the session wait as Arrow until they are fetched, and are encoded as they are sent. Unsigned integers are
+widened, so that no value is cut; types that PostgreSQL lacks are sent as text.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Protocol
 
 import pyarrow as pa
 
+from dpsql.server.catalog.query_result import measure_columns
+from dpsql.server.row_blocks import RowBlocks, encode_rows
 from dpsql.server.wire.calendar import encode_day, encode_timestamp, format_day, format_time, format_timestamp
 from dpsql.server.wire.codec import Column, Malformed
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = [
     "OIDS",
     "ArrowRows",
     "EncodedRows",
+    "ReversedRows",
     "Rows",
     "cast_rows",
+    "count_rows",
     "describe_columns",
     "encode_column",
     "encode_numeric",
@@ -38,7 +43,8 @@ OIDS = {
 _SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 701: 8, 1082: 4, 1083: 8, 1114: 8, 1184: 8}
 _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 _INFINITY = 2**63 - 1
-_BATCH = 1_000  # rows that are encoded together
+_BATCH_VALUES, _BATCH_ROWS, _BATCH_BYTES = 4_000, 1_000, 128 * 1024  # of rows that are encoded together
+_REVERSED = 50  # rows that are read together to be reversed
 _BINARY_FORMAT = 1
 _ARROW_TYPES: tuple[tuple[str, tuple[Callable[[pa.DataType], bool], ...]], ...] = (
     ("bool", (pa.types.is_boolean,)),
@@ -62,27 +68,23 @@ class Rows(Protocol):
         """The columns of the rows."""
         ...
 
-    @property
-    def size(self) -> int:
-        """The approximate size in bytes."""
-        ...
-
     def __len__(self) -> int: ...
 
     def read(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[Values]:
         """Yield the rows from `start` up to `stop`, each column in its format."""
         ...
 
-    def reverse(self, start: int, stop: int) -> Rows:
-        """Return the rows from `start` up to `stop`, the last one first."""
+    def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
+        """Yield the messages of the rows from `start` up to `stop`, in pieces that may be sent one by one."""
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ArrowRows:
-    """Rows in an Arrow table, encoded as they are read."""
+    """Rows in an Arrow table, encoded as they are read; `holding` counts their memory."""
 
     table: pa.Table
+    holding: Holding | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -91,53 +93,110 @@ class ArrowRows:
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes."""
-        return int(self.table.nbytes)
+        """The bytes that the table holds."""
+        return int(self.table.get_total_buffer_size()) + measure_columns(self.table.schema)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def read(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[Values]:
         """Yield the rows from `start` up to `stop`, each column in its format."""
-        for at in range(start, stop, _BATCH):
-            part = self.table.slice(at, min(_BATCH, stop - at))
-            if not formats:
-                yield from [()] * part.num_rows
-                continue
-            columns = [encode_column(column, code) for column, code in zip(part.columns, formats, strict=True)]
-            yield from zip(*columns, strict=True)
+        for part in self._split(start, stop):
+            yield from _encode_batch(part, formats)
 
-    def reverse(self, start: int, stop: int) -> ArrowRows:
-        """Return the rows from `start` up to `stop`, the last one first."""
-        return ArrowRows(self.table.take(pa.array(range(stop - 1, start - 1, -1), pa.int64())))
+    def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
+        """Yield the messages of the rows from `start` up to `stop`, each column in its format."""
+        for part in self._split(start, stop):  # of a batch, only its messages wait until they are sent
+            rows = encode_rows(_encode_batch(part, formats))
+            yield from rows.messages(0, len(rows))
+
+    def _split(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield batches of the rows, each of one row or of at most `_BATCH_BYTES` bytes."""
+        most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, self.table.num_columns)))
+        while start < stop:
+            part = self.table.slice(start, min(most, stop - start))
+            while part.num_rows > 1 and part.nbytes > _BATCH_BYTES:
+                part = part.slice(0, part.num_rows // 2)
+            yield part
+            start += part.num_rows
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
-    """Rows that the catalog has encoded, each column in its one of `formats`."""
+    """Rows that are encoded, each column in its one of `formats`; `holding` counts their memory."""
 
     columns: tuple[Column, ...]
-    rows: Sequence[Values]
+    rows: RowBlocks
     formats: tuple[int, ...] = ()
+    holding: Holding | None = None
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes."""
-        return sum(len(value or b"") for row in self.rows for value in row)
+        """The bytes that the rows hold."""
+        return self.rows.size + measure_columns(self.columns)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def read(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[Values]:
         """Yield the rows from `start` up to `stop`; raise `WireError` for formats other than the encoded ones."""
+        self._check_formats(formats)
+        yield from self.rows.read(start, stop)
+
+    def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
+        """Yield the messages of the rows from `start` up to `stop`; raise as `read` does."""
+        self._check_formats(formats)
+        yield from self.rows.messages(start, stop)
+
+    def _check_formats(self, formats: Sequence[int]) -> None:
         if tuple(formats) != expand_formats(self.formats, len(self.columns)):
             hint = "Fetch them in the format of the first fetch."
             raise WireError("0A000", "These rows are already encoded in another format.", hint=hint)
-        yield from self.rows[start:stop]
 
-    def reverse(self, start: int, stop: int) -> EncodedRows:
-        """Return the rows from `start` up to `stop`, the last one first."""
-        return EncodedRows(self.columns, self.rows[start:stop][::-1], self.formats)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReversedRows:
+    """The rows of others from `start` up to `stop`, the last one first; they are read a few at a time."""
+
+    rows: Rows
+    start: int
+    stop: int
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the rows."""
+        return self.rows.columns
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def read(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[Values]:
+        """Yield the rows from `start` up to `stop`, each column in its format."""
+        for part in self._split(start, stop, formats):
+            yield from part
+
+    def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
+        """Yield the messages of the rows from `start` up to `stop`, each column in its format."""
+        for part in self._split(start, stop, formats):
+            rows = encode_rows(part)
+            yield from rows.messages(0, len(rows))
+
+    def _split(self, start: int, stop: int, formats: Sequence[int]) -> Iterator[list[Values]]:
+        most = max(1, min(_REVERSED, _BATCH_VALUES // max(1, len(formats))))
+        for end in range(self.stop - start, self.stop - stop, -most):
+            yield list(self.rows.read(max(self.stop - stop, end - most), end, formats=formats))[::-1]
+
+
+def count_rows(rows: Rows, quota: UserQuota, *, is_free: bool = False) -> Rows:
+    """Return rows that are counted for as long as something refers to them, unless they are counted already.
+
+    Rows of the session are counted when they have arrived. Raise `WireError` for free ones beyond the quota, unless
+    the user holds little else; rows that were charged are never refused.
+    """
+    match rows:
+        case ArrowRows(holding=None) | EncodedRows(holding=None):
+            return replace(rows, holding=quota.hold(rows.size, is_forced=not is_free or quota.has_room))
+    return rows
 
 
 def cast_rows(rows: Rows, schema: pa.Schema | None) -> Rows:
@@ -194,6 +253,14 @@ def encode_column(column: pa.ChunkedArray, code: int) -> list[bytes | None]:
         column = column.cast(column.type.value_type)
     encode = (_BINARY if code else _TEXT).get(_find_oid(column.type), _encode_text)
     return [None if value is None else encode(value) for value in _read_values(column)]
+
+
+def _encode_batch(part: pa.Table, formats: Sequence[int]) -> list[Values]:
+    """Return the values of the rows of a table."""
+    if not formats:
+        return [()] * part.num_rows
+    columns = [encode_column(column, code) for column, code in zip(part.columns, formats, strict=True)]
+    return list(zip(*columns, strict=True))
 
 
 def _read_values(column: pa.ChunkedArray) -> Sequence[object]:

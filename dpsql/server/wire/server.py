@@ -15,7 +15,7 @@ from dpsql.server.pending_connections import PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.portals import RowQuota
+from dpsql.server.wire.memory_quota import MemoryQuota
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
 from dpsql.server.wire.startup import (
@@ -58,7 +58,7 @@ class Wire:
     def __init__(self, gateway: Gateway, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
         self._gateway, self._catalog, self._tls, self._limits = gateway, catalog, tls, limits
         self._runner = ThreadRunner(limits.threads)
-        self._quota = RowQuota(limits.rows)
+        self._quota = MemoryQuota(limits.held, limits.held_by_user)
         self._connections: dict[int, _Connection] = {}
         self._user_counts = Counter[str]()
         self._pending = PendingConnections(limits.logins)
@@ -166,11 +166,12 @@ class Wire:
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
         """Begin the session of a user, and answer messages until the connection ends."""
         settings = initial_settings(startup)
-        router = QueryRouter(self._gateway, self._catalog, runner=self._runner, user=user)
-        transaction = Transaction(replace(settings, role=""))
+        quota = channel.quota = self._quota.of_user(user.name)
+        router = QueryRouter(self._gateway, self._catalog, runner=self._runner, user=user, quota=quota)
+        transaction = Transaction(replace(settings, role=""), quota)
         owner = (user.name, settings.role)
         cancel = partial(self._cancel, owner=owner)
-        execution = Execution(self._gateway, router, transaction=transaction, quota=self._quota, cancel_backend=cancel)
+        execution = Execution(self._gateway, router, transaction=transaction, quota=quota, cancel_backend=cancel)
         if settings.role:
             execution.begin_as(settings.role)
         reported = reported_settings(settings, version=self._catalog.version, user=user.name)

@@ -88,7 +88,7 @@ def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireE
     if isinstance(error, WireError):
         return error
     if isinstance(error, Malformed):
-        return WireError(error.sqlstate, str(error))
+        return WireError(error.sqlstate, str(error), hint=error.hint)
     if not isinstance(error, Error):
         return WireError("XX000", "The server failed.", hint="Ask the curator.")
     state = _STATES_BY_CODE.get(error.code) or next(

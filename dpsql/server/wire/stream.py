@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.server.wire.codec import KINDS, Malformed, Message, Unparsed, parse_message
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
+_SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted, and parsed at once
+_COPIES = 2  # of a message: its bytes, and the values or the text in it
 _SIMPLE = frozenset([b"Q", b"F"])
-_MANY_PARTS, _SHORT = frozenset([b"B", b"P"]), 16 * 1024  # types of many values; bytes that are parsed at once
+_MANY_PARTS = frozenset([b"B", b"P"])  # types of many values
 _HEAD = struct.Struct("!ci")
 
 
@@ -28,8 +31,9 @@ class Limits:
     """Limits of clients: bytes that they send, seconds that they take, and numbers of them.
 
     A client has `first_seconds` to send its first packet. One address has at most half of the `logins` under way, as
-    many clients may share it. `rows` limits the bytes of rows that wait to be fetched over all connections, and a user
-    to half of them. There are more `threads` than connections that wait for a statement.
+    many clients may share it. `held` limits the bytes that the server holds for all connections together, such as rows
+    that wait to be fetched, and `held_by_user` those of one user. There are more `threads` than connections that wait
+    for a statement.
     """
 
     before_login: int = 10_000
@@ -40,7 +44,8 @@ class Limits:
     write_seconds: float = 60.0
     logins: int = 200
     threads: int = 256
-    rows: int = 512 << 20
+    held: int = 512 << 20
+    held_by_user: int = 64 << 20
 
 
 class ClientReader(asyncio.StreamReader):
@@ -64,11 +69,15 @@ class ClientReader(asyncio.StreamReader):
 
 
 class Channel:
-    """The connection of one client."""
+    """The connection of one client; after the login, `quota` counts long messages until the next one is received."""
+
+    quota: UserQuota | None = None
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: Limits) -> None:
         self._reader, self._writer, self._limits = reader, writer, limits
         self._in, self._out = bytearray(), bytearray()
+        self._holding: Holding | None = None
+        self._unread = 0  # bytes of a refused message that are still to come
 
     @property
     def address(self) -> str:
@@ -110,6 +119,8 @@ class Channel:
 
     def take_received(self, *, max_bytes: int) -> Message | Unparsed | None:
         """Return the next message if all of it was received already, else None; raise as `receive` does."""
+        self._holding = None
+        self._drop_unread()
         if len(self._in) < _HEAD.size:
             return None
         kind, size = _HEAD.unpack_from(self._in)
@@ -117,17 +128,38 @@ class Channel:
             raise WireError("08P01", "The type of a message is unknown.", fatal=True)
         if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
+        self._hold_message(kind, size)
         if len(self._in) <= size:
             return None
         data = bytes(self._in[_HEAD.size : size + 1])
         del self._in[: size + 1]
-        if kind in _MANY_PARTS and size > _SHORT:
+        if kind in _MANY_PARTS and size > _SHORT_MESSAGE:
             return Unparsed(kind, data)
         try:
             return parse_message(kind, data)
         except Malformed as error:
             error.is_simple = kind in _SIMPLE
             raise
+
+    def _hold_message(self, kind: bytes, size: int) -> None:
+        """Count the next message before it is received; raise `Malformed` beyond the quota, and drop the message."""
+        if self.quota is None or size <= _SHORT_MESSAGE:
+            return
+        try:
+            self._holding = self.quota.hold(_COPIES * size)
+        except WireError as error:
+            refused = Malformed(error.reason, sqlstate=error.sqlstate, hint=error.hint)
+            refused.is_simple = kind in _SIMPLE
+        else:
+            return
+        self._unread = size + 1
+        self._drop_unread()
+        raise refused
+
+    def _drop_unread(self) -> None:
+        count = min(self._unread, len(self._in))
+        del self._in[:count]
+        self._unread -= count
 
     async def _read(self, count: int) -> bytes:
         while len(self._in) < count:

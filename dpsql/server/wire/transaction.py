@@ -6,9 +6,11 @@ Nothing is written, so a rollback only undoes settings, which include the role, 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.views import View
 
@@ -24,6 +26,7 @@ IMPLICIT = "dpsql.implicit"  # the setting; without a value it is as the policy 
 _OWN = frozenset(["dpsql.details", IMPLICIT])  # settings of dpsql that can be set
 _ON, _OFF = frozenset(["on", "true", "yes", "1"]), frozenset(["off", "false", "no", "0"])
 _MAX_LENGTH, _MAX_COUNT = 1_000, 200  # characters of a value; settings of a connection
+_OF_SETTINGS, _OF_VALUE = 1_000, 100  # bytes that Python needs for settings, and for a value of them
 _FIXED: Mapping[str, str] = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, MDY",
@@ -107,6 +110,13 @@ class Settings:
         return self.get("dpsql.details").lower() in _ON
 
     @property
+    def size(self) -> int:
+        """The bytes that they hold."""
+        values = sum(sys.getsizeof(name) + sys.getsizeof(value) for name, value in self.values.items())
+        views = sum(sys.getsizeof(name) + view.size for name, view in self.views.items())
+        return _OF_SETTINGS + _OF_VALUE * len(self.values) + values + views
+
+    @property
     def seconds(self) -> float:
         """The time limit of a statement; 0 is no limit."""
         return _parse_milliseconds(self.get("statement_timeout")) / 1_000
@@ -152,18 +162,31 @@ def _parse_milliseconds(value: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Savepoint:
+    """Settings at a savepoint; `holding` counts their memory."""
+
+    name: str
+    settings: Settings
+    lasting: Settings
+    holding: Holding
+
+
 class Transaction:
     """State of a connection: "I" outside a transaction, "T" in one, "E" in one that failed.
 
-    `settings` are those in force; those that outlive the transaction lack what SET LOCAL changed.
+    `settings` are those in force; those that outlive the transaction lack what SET LOCAL changed. What all of them
+    hold, also those that a rollback would restore, is counted.
     """
 
-    __slots__ = ("_lasting", "_previous", "_savepoints", "settings", "status")
+    __slots__ = ("_holding", "_lasting", "_previous", "_quota", "_savepoints", "settings", "status")
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, quota: UserQuota) -> None:
         self.status = "I"
         self.settings = self._lasting = self._previous = settings
-        self._savepoints: list[tuple[str, Settings, Settings]] = []
+        self._savepoints: list[_Savepoint] = []
+        self._quota = quota
+        self._holding = quota.hold()
 
     def begin(self) -> None:
         """Begin a transaction block; a rollback undoes the settings made from here on."""
@@ -173,19 +196,23 @@ class Transaction:
 
     def commit(self) -> None:
         """End the block or batch, and keep what was set in it, except with SET LOCAL."""
-        self.settings, self.status = self._lasting, "I"
-        self._previous = self.settings
+        self._end(self._lasting)
 
     def rollback(self) -> None:
         """End the block or batch, and undo what was set in it."""
-        self.settings = self._lasting = self._previous
+        self._end(self._previous)
+
+    def _end(self, settings: Settings) -> None:
+        self.settings = self._lasting = self._previous = settings
         self.status = "I"
+        self._savepoints.clear()
 
     def change(self, change: Callable[[Settings], Settings], *, local: bool = False) -> None:
         """Change the settings; `local` changes last until the end of the block."""
-        self.settings = change(self.settings)
-        if not local:
-            self._lasting = change(self._lasting)
+        changed = change(self.settings)
+        lasting = self._lasting if local else change(self._lasting)
+        self._holding.resize(changed.size + lasting.size + self._previous.size)
+        self.settings, self._lasting = changed, lasting
 
     def fail(self) -> None:
         """Record a failed statement: a block then only accepts its end, and a batch is undone."""
@@ -199,7 +226,9 @@ class Transaction:
         self._check_block("SAVEPOINT")
         if len(self._savepoints) >= _MAX_COUNT:
             raise WireError("54000", "There are too many savepoints.", hint="RELEASE some.")
-        self._savepoints.append((name, self.settings, self._lasting))
+        size = sys.getsizeof(name) + self.settings.size + self._lasting.size
+        holding = self._quota.hold(size)
+        self._savepoints.append(_Savepoint(name, self.settings, self._lasting, holding))
 
     def release_savepoint(self, name: str) -> None:
         """Remove a savepoint and those after it."""
@@ -211,12 +240,12 @@ class Transaction:
         self._check_block("ROLLBACK TO SAVEPOINT")
         at = self._find_savepoint(name)
         del self._savepoints[at + 1 :]
-        _, self.settings, self._lasting = self._savepoints[at]
+        self.settings, self._lasting = self._savepoints[at].settings, self._savepoints[at].lasting
         self.status = "T"
 
     def _find_savepoint(self, name: str) -> int:
         for at in reversed(range(len(self._savepoints))):
-            if self._savepoints[at][0] == name:
+            if self._savepoints[at].name == name:
                 return at
         raise WireError("3B001", "There is no such savepoint.", hint=f"SAVEPOINT {name}")
 

@@ -6,11 +6,13 @@ query in its place.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from dpsql.server.catalog.dispatch import find_relations
+from dpsql.server.catalog.query_result import measure_columns
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.rows import OIDS
@@ -43,11 +45,25 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The query of a view, which reads no other view, its columns, and the statement that creates it in the catalog."""
+    """The query of a view, which reads no other view, its columns, and the statement that creates it in the catalog.
+
+    `size` is what it holds, in bytes.
+    """
 
     query: str
     columns: tuple[Column, ...]
     definition: str = ""
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Measure the view."""
+        size = sys.getsizeof(self.query) + measure_columns(self.columns) + sys.getsizeof(self.definition)
+        object.__setattr__(self, "size", size)
+
+    @classmethod
+    def define(cls, name: str, query: str, columns: tuple[Column, ...]) -> View:
+        """Return the view of a query."""
+        return cls(query, columns, _define(name, columns))
 
 
 def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
@@ -69,7 +85,7 @@ def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool
     if len({*names}) < len(names):
         reason = f"Two columns of the view have one name, or the same first {_MAX_NAME} bytes."
         raise WireError("42701", reason, hint="Name them apart with AS.")
-    known = {**views, name: replace(view, definition=_define(name, view.columns))}
+    known = {**views, name: view}
     if len(known) > _MAX_VIEWS or sum(len(one.query) for one in known.values()) > _MAX_TEXT:
         raise WireError("54000", "There are too many views.", hint="DROP VIEW some.")
     return known

@@ -74,15 +74,15 @@ def test_a_stored_answer_is_that_of_the_user_the_values_and_the_formats(shadow: 
     assert shadow.find_answer(COLUMNS, reads, user="ben") is None
     assert shadow.find_answer(COLUMNS, reads, user="ana", formats=[1]) is None
     assert shadow.find_answer(COLUMNS, none, user="ana") is None
-    assert shadow.execute(COLUMNS, none, user="ana").rows == []
+    assert list(shadow.execute(COLUMNS, none, user="ana").rows) == []
     named = "SELECT current_user, rolname FROM pg_roles WHERE rolname = current_user"
     for user in ("ana", "ben", "ana"):
-        assert shadow.execute(named, user=user).rows == [(user.encode(), user.encode())]
+        assert list(shadow.execute(named, user=user).rows) == [(user.encode(), user.encode())]
 
 
 def test_what_is_run_always_is_run_again(shadow: Catalog) -> None:
     for sql in ("SELECT clock_timestamp()", "SELECT now()", "SELECT 'now'::timestamptz"):
-        assert shadow.execute(sql, user="ana").rows != shadow.execute(sql, user="ana").rows, sql
+        assert list(shadow.execute(sql, user="ana").rows) != list(shadow.execute(sql, user="ana").rows), sql
 
 
 def test_a_stored_description_lets_no_table_be_read(shadow: Catalog) -> None:

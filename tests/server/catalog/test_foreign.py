@@ -11,7 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import OIDS
-from dpsql.server.wire.views import View, add_view, list_definitions
+from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -47,12 +47,11 @@ def test_it_holds_the_tables_and_is_made_anew_by_the_next_start(running: Server,
             opened.execute("SELECT pg_sleep(9)", user="ana")
         setting = "SELECT set_config('search_path', 'pg_catalog', false)"
         assert opened.execute(setting, user="ana").tag == "SELECT 1"
-        assert opened.execute("SELECT current_schema()", user="ana").rows == [(b"main",)]
-        views = add_view({}, "v", view=View("SELECT 1", (Column("one", OIDS["int4"], 4, -1),)), replaces=False)
-        view = list_definitions(views)
+        assert list(opened.execute("SELECT current_schema()", user="ana").rows) == [(b"main",)]
+        view = list_definitions({"v": View.define("v", "SELECT 1", (Column("one", OIDS["int4"], 4, -1),))})
         listed = "SELECT relname FROM pg_class WHERE relname = 'v'"
-        assert opened.execute(listed, user="ana", definitions=view).rows == [(b"v",)]
-        assert opened.execute(listed, user="ana").rows == []
+        assert list(opened.execute(listed, user="ana", definitions=view).rows) == [(b"v",)]
+        assert list(opened.execute(listed, user="ana").rows) == []
         opened.close()
 
 
@@ -61,7 +60,7 @@ def test_a_schema_public_of_the_policy_is_there_also_at_the_next_start(running: 
     for expected in ([(b"public", b"words")], [(b"public", b"words")], []):
         tables = tuple(Table("public.words", (), (("word", parse_type("VARCHAR")),), None) for _ in expected)
         opened = open_catalog(address(running, name), Tables(tables))
-        assert opened.execute(listed, user="ana").rows == expected
+        assert list(opened.execute(listed, user="ana").rows) == expected
         opened.close()
 
 

@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def values(none: Catalog, sql: str) -> list[tuple[bytes | None, ...]]:
-    return none.execute(sql, user="ana").rows
+    return list(none.execute(sql, user="ana").rows)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_type_that_only_an_extension_has_is_not_there(none: Catalog) -> None:
         if "pg_type" in asked.sql:
             with suppress(CatalogError):
                 given = [Parameter(None if value is None else value.encode()) for value in asked.parameters]
-                assert none.execute(asked.sql, given, user="ana").rows == []
+                assert list(none.execute(asked.sql, given, user="ana").rows) == []
                 found[asked.tool] = asked.sql
     assert found.keys() == {"psycopg 3.3", "psycopg2 2.9", "psqlODBC"}
     with pytest.raises(CatalogError):

@@ -66,7 +66,9 @@ def test_settings_for_other_servers_change_nothing(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(name, value)
     opened = open_catalog("auto", tables)
     try:
-        assert opened.execute("SELECT current_database(), current_schema()", user="ana").rows == [(b"dpsql", b"main")]
+        assert list(opened.execute("SELECT current_database(), current_schema()", user="ana").rows) == [
+            (b"dpsql", b"main")
+        ]
     finally:
         opened.close()
 

@@ -19,7 +19,7 @@ from dpsql.server.catalog.query_result import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import OIDS
-from dpsql.server.wire.views import View, add_view, list_definitions
+from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -59,13 +59,13 @@ def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
 
 def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
     column = Column("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
-    definitions = list_definitions(add_view({}, "v", view=View("SELECT 1", (column,)), replaces=False))
+    definitions = list_definitions({"v": View.define("v", "SELECT 1", (column,))})
     listed = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'v'::regclass AND a.attnum > 0"
 
     def run(_: object) -> CatalogRows:  # while the view of another exists
         return shadow.execute(listed, user="ben", definitions=definitions)
 
-    assert shadow._asked("ana", run, definitions=definitions).rows == [(b"n",)]
+    assert list(shadow._asked("ana", run, definitions=definitions).rows) == [(b"n",)]
     with pytest.raises(CatalogError, match="cannot be read together with system catalogs"):
         shadow.execute("SELECT * FROM v, pg_class", user="ana", definitions=definitions)
     assert refused(shadow, listed).sqlstate == "42P01"
@@ -227,11 +227,11 @@ def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: Catalog, s
 
 def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
     sql, given = "SELECT $1::int4 + 1, 'x'::text", [Parameter(b"\0\0\0\x29", 23, is_binary=True)]
-    assert shadow.execute(sql, given, user="ana").rows == [(b"42", b"x")]
-    assert shadow.execute(sql, given, user="ana", formats=[1]).rows == [(b"\0\0\0\x2a", b"x")]
-    assert shadow.execute(sql, given, user="ana", formats=[0, 1]).rows == [(b"42", b"x")]
+    assert list(shadow.execute(sql, given, user="ana").rows) == [(b"42", b"x")]
+    assert list(shadow.execute(sql, given, user="ana", formats=[1]).rows) == [(b"\0\0\0\x2a", b"x")]
+    assert list(shadow.execute(sql, given, user="ana", formats=[0, 1]).rows) == [(b"42", b"x")]
     mixed = shadow.execute("SELECT 1, 2 FROM pg_class LIMIT 2", user="ana", formats=[1, 0])
-    assert (mixed.rows, mixed.tag) == ([(b"\0\0\0\x01", b"2")] * 2, "SELECT 2")
+    assert (list(mixed.rows), mixed.tag) == ([(b"\0\0\0\x01", b"2")] * 2, "SELECT 2")
     with pytest.raises(CatalogError):
         shadow.execute(sql, given, user="ana", formats=[0, 0, 0])
     described = shadow.describe("SELECT typname FROM pg_type WHERE oid = $1 AND typname = $2", [0, 25], user="ana")

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pygwire import messages
 
+from dpsql.server.row_blocks import encode_rows
 from dpsql.server.wire import codec
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -44,7 +45,8 @@ def test_a_bind_is_read_as_it_was_meant(
 
 @given(VALUES)
 def test_a_row_is_read_as_it_was_meant(values: list[bytes | None]) -> None:
-    assert messages.DataRow.decode(body(codec.data_row(values))).columns == values
+    written = b"".join(encode_rows([values]).messages(0, 1))
+    assert messages.DataRow.decode(body(written)).columns == values
 
 
 @given(st.lists(st.tuples(TEXT, st.integers(0, 2**32 - 1), st.sampled_from([0, 1])), max_size=5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -268,12 +269,12 @@ def test_a_long_text_keeps_nobody_else_waiting(raw: Raw, served: Served) -> None
 
 def test_what_waits_in_one_connection_is_bounded(raw: Raw) -> None:
     raw.send(*parse("SELECT $1 AS x", "", 25))
-    for at in range(60):
+    for at in range(80):
         raw.send(*bind(b"x" * 1_000_000, portal=f"p{at}"))
     raw.socket.sendall(SYNC)
     said = raw.said().split()
     assert said[-2:] == ["E53200", "Z"]
-    assert 20 < said.count("2") < 40
+    assert 50 < said.count("2") < 70
 
 
 def test_statements_and_settings_are_bounded_too(raw: Raw) -> None:
@@ -285,24 +286,32 @@ def test_statements_and_settings_are_bounded_too(raw: Raw) -> None:
     assert raw.said().endswith("C E54000 Z")
 
 
-def test_what_waits_in_all_connections_is_bounded_and_one_user_has_at_most_half(tmp_path: Path) -> None:
+def test_what_all_connections_hold_is_bounded_and_given_back(tmp_path: Path) -> None:
+    declare = "DECLARE c CURSOR WITH HOLD FOR SELECT '{}' AS x"
     with (
-        serving(tmp_path, limits=Limits(rows=3_000)) as served,
-        psycopg.connect(served.conninfo("ana")) as holding,
+        serving(tmp_path, limits=Limits(held=120_000, held_by_user=60_000)) as served,
+        psycopg.connect(served.conninfo("ana"), autocommit=True) as holding,
         psycopg.connect(served.conninfo("ana"), autocommit=True) as other,
         psycopg.connect(served.conninfo("ben"), autocommit=True) as another,
     ):
-        waiting = holding.cursor("waiting")
-        waiting.execute(f"SELECT '{'x' * 2_000}' AS x")
-        assert waiting.fetchone() is not None
+        holding.execute(declare.format("x" * 9_000))
+        assert holding.execute("FETCH 1 FROM c").fetchone() == ("x" * 9_000,)
         for _ in range(2):
-            with pytest.raises(psycopg.errors.OutOfMemory, match="over all connections"):
-                other.execute("SELECT 1")
-        assert another.execute("SELECT 1").fetchone() == (1,)
-        waiting.close()
-        holding.rollback()
-        for _ in range(5):  # what was sent is counted no longer
-            assert other.execute(f"SELECT '{'y' * 2_000}' AS x").fetchone() == ("y" * 2_000,)
+            with pytest.raises(psycopg.errors.OutOfMemory, match="holds too much for this user") as caught:
+                other.execute(declare.format("y" * 9_000))
+            assert (caught.value.diag.message_hint or "").startswith("Fetch the rows, close cursors")
+        assert other.execute("SELECT 1").fetchone() == (1,)
+        another.execute(declare.format("z" * 9_000))
+        assert another.execute("FETCH 1 FROM c").fetchone() == ("z" * 9_000,)
+        holding.execute("CLOSE c")
+        for _ in range(5):
+            other.execute(declare.format("y" * 9_000))
+            assert other.execute("FETCH 1 FROM c").fetchone() == ("y" * 9_000,)
+            other.execute("CLOSE c")
+        for _ in range(5):  # a connection that breaks off gives back too
+            with psycopg.connect(served.conninfo("ana"), autocommit=True) as breaking:
+                breaking.execute(declare.format("x" * 9_000))
+                socket.socket(fileno=os.dup(breaking.fileno())).shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize(

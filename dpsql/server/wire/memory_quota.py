@@ -1,0 +1,108 @@
+"""Limits on the memory that clients make the server hold: for each user, and for all together.
+
+Rows of the catalog are counted while they are read, before they take memory. Rows of the session are counted when they
+arrive, as a private answer that was charged is never refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+
+from dpsql.server.wire.sqlstates import WireError
+
+__all__ = ["Holding", "MemoryQuota", "UserQuota"]
+
+
+class MemoryQuota:
+    """Bytes that are held for clients; threads may share it."""
+
+    def __init__(self, max_bytes: int, max_bytes_of_user: int) -> None:
+        """Limit all users together, and each user."""
+        self._max_bytes, self.max_bytes_of_user = max_bytes, max_bytes_of_user
+        self._lock = threading.Lock()
+        self._sizes = Counter[str]()
+        self._total = 0
+        self._returned = deque[tuple[str, int]]()
+
+    def of_user(self, user: str) -> UserQuota:
+        """Return the quota of a user."""
+        return UserQuota(self, user)
+
+    def take(self, user: str, size: int, *, is_forced: bool = False) -> None:
+        """Count bytes for a user; raise `WireError` beyond a limit unless `is_forced`."""
+        with self._lock:
+            self._settle()
+            own, total = self._sizes[user] + size, self._total + size
+            fits = own <= self.max_bytes_of_user and total <= self._max_bytes
+            if fits or is_forced:
+                self._sizes[user], self._total = own, total
+        if not fits and not is_forced:
+            raise _full_error()
+
+    def give_back(self, user: str, size: int) -> None:
+        """Count bytes no longer. It takes no lock, as the garbage collector may call it anywhere."""
+        self._returned.append((user, size))
+
+    def measure(self, user: str) -> int:
+        """Return the bytes that are held for a user."""
+        with self._lock:
+            self._settle()
+            return self._sizes[user]
+
+    def _settle(self) -> None:
+        while self._returned:
+            user, size = self._returned.popleft()
+            self._total -= size
+            self._sizes[user] -= size
+            if not self._sizes[user]:
+                del self._sizes[user]
+
+
+class UserQuota:
+    """The quota of one user, over all connections."""
+
+    def __init__(self, quota: MemoryQuota, user: str) -> None:
+        self._quota, self._user = quota, user
+
+    def check(self) -> None:
+        """Raise `WireError` if nothing more may be held."""
+        self._quota.take(self._user, 0)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the user holds less than a quarter of the quota."""
+        return self._quota.measure(self._user) < self._quota.max_bytes_of_user // 4
+
+    def hold(self, size: int = 0, *, is_forced: bool = False) -> Holding:
+        """Count bytes until the returned object is no longer referred to; raise `WireError` unless `is_forced`."""
+        holding = Holding(self._quota, self._user)
+        holding.grow(size, is_forced=is_forced)
+        return holding
+
+
+class Holding:
+    """Bytes that are counted for a user, for as long as something refers to this object."""
+
+    __slots__ = ("_quota", "_user", "size")
+
+    def __init__(self, quota: MemoryQuota, user: str) -> None:
+        self._quota, self._user = quota, user
+        self.size = 0
+
+    def grow(self, size: int, *, is_forced: bool = False) -> None:
+        """Count more bytes, or fewer if `size` is negative; raise `WireError` beyond a limit unless `is_forced`."""
+        self._quota.take(self._user, size, is_forced=is_forced or size < 0)
+        self.size += size
+
+    def resize(self, size: int) -> None:
+        """Count `size` bytes from now on; raise `WireError` beyond a limit."""
+        self.grow(size - self.size)
+
+    def __del__(self) -> None:
+        self._quota.give_back(self._user, self.size)
+
+
+def _full_error() -> WireError:
+    reason = "The server holds too much for this user: rows to be fetched, cursors, statements or values."
+    return WireError("53200", reason, hint="Fetch the rows, close cursors and prepared statements, or try again later.")
