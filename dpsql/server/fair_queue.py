@@ -84,8 +84,8 @@ class ProcessorShare:
     most about a fifth. A long statement takes such pauses within itself, wherever it calls `pause`. Alone, an analyst
     never waits.
 
-    The event loop has a limit of its own, about a third, because it serves all connections: `add_loop_time` counts the
-    time of one, and `find_loop_pause` returns how long it waits. What takes little time is never delayed there.
+    The event loop, which serves all connections, has a limit of its own, also about a fifth: `add_loop_time` counts the
+    time of one connection, and `find_loop_pause` returns how long it waits. What takes little time never waits there.
     """
 
     _RECENT = 2.0  # seconds since another analyst's last statement
@@ -94,7 +94,7 @@ class ProcessorShare:
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, float] = OrderedDict()  # the latest last
         self._threads = _Debts(factor=4.0, max_pause=2.0)
-        self._loop = _Debts(factor=2.0, max_pause=2.0, grace=0.05)
+        self._loop = _Debts(factor=4.0, max_pause=2.0, grace=0.1)
 
     @contextmanager
     def turn(self, analyst: str, *, stop: Stop | None = None) -> Iterator[Pause]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Error
 from dpsql.server.telemetry import Telemetry
@@ -54,7 +54,7 @@ class Conversation:
         self._channel, self._execution, self._limits = channel, execution, limits
         self._reported, self._telemetry = reported, telemetry
         self._is_skipping = self._is_stopping = False
-        self._receiving: asyncio.Task[codec.Message | codec.Unparsed] | None = None
+        self._receiving: asyncio.Task[object] | None = None  # the task of this conversation while it waits
         self._loop_share = LoopShare(share, lambda: execution.analyst)
 
     def cancel(self) -> None:
@@ -93,24 +93,30 @@ class Conversation:
 
     async def _receive(self) -> codec.Message | codec.Unparsed:
         """Wait for the next message; raise a fatal `WireError` when idle too long, and when the server stops."""
-        if self._is_stopping:
-            raise _server_stopping()
+        self._check_running()
         received = self._channel.take_received(max_bytes=self._limits.message)
         if received is not None:
             return received
-        self._receiving = asyncio.ensure_future(self._channel.receive(max_bytes=self._limits.message))
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._receiving = task
         try:
             async with asyncio.timeout(self._limits.idle_seconds):
-                return await self._receiving
+                return await self._channel.receive(max_bytes=self._limits.message)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
+            task.uncancel()
             raise _server_stopping() from None
         finally:
             self._receiving = None
         raise WireError("57P05", "The connection was idle for too long.", hint="Connect again.", fatal=True)
+
+    def _check_running(self) -> None:
+        """Raise a fatal `WireError` if the server stops."""
+        if self._is_stopping:
+            raise _server_stopping()
 
     async def _answer(self, received: codec.Message | codec.Unparsed) -> None:
         """Reply to a message; reply with an error to one that fails, and raise fatal errors only."""
@@ -199,8 +205,7 @@ class Conversation:
         statements = await self._execution.parse(text)
         for statement in statements:
             await self._loop_share.give_way()
-            if self._is_stopping:
-                raise _server_stopping()
+            self._check_running()
             if self._execution.cancelled.done():
                 raise _cancelled()
             if self._channel.is_full:

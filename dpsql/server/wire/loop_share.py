@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LoopShare"]
 
 Result = TypeVar("Result")
-_MOMENT = 0.001  # seconds of processor time after which other connections are served
+_MOMENT = 0.0005  # seconds of processor time after which other connections are served
 
 
 class LoopShare:
@@ -52,4 +52,9 @@ class LoopShare:
         self._taken, self._began = 0.0, now
         analyst = self._find_analyst()
         self._share.add_loop_time(analyst, taken)
-        await asyncio.sleep(max(0.0, self._share.find_loop_pause(analyst)))
+        pause = max(0.0, self._share.find_loop_pause(analyst))
+        await asyncio.sleep(pause)
+        while pause > 0:  # again where another connection of the analyst went on first
+            pause = self._share.find_loop_pause(analyst)
+            if pause > 0:
+                await asyncio.sleep(pause)
