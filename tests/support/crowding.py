@@ -204,7 +204,7 @@ def fair(analysts: int, seconds: float, connections: int = 24) -> tuple[float, f
     return alone, crowded
 
 
-def others(kinds: Sequence[str], seconds: float) -> Iterator[tuple[str, Medians, Medians]]:
+def others(kinds: Sequence[str], seconds: float, rest: float = 3) -> Iterator[tuple[str, Medians, Medians]]:
     """Yield each kind of crowd, and the medians of another analyst alone and beside it, in seconds."""
     with serving(2, catalog="auto") as server:
 
@@ -213,7 +213,7 @@ def others(kinds: Sequence[str], seconds: float) -> Iterator[tuple[str, Medians,
             return measure(server.conninfo("analyst1"), web, user="analyst1", password=PASSWORD, seconds=seconds)
 
         for kind in kinds:
-            time.sleep(3)  # the former crowd is gone
+            time.sleep(rest)  # until the former crowd is gone
             alone = median()
             call = f"crowd({kind!r}, {server.ports['postgres']}, user='analyst0', password={PASSWORD!r}, "
             program = f"from support.crowds import crowd; print({call}seconds={seconds + 3}))"

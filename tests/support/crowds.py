@@ -120,7 +120,7 @@ def send_views(client: socket.socket, random: Random) -> None:
     for number in range(VIEWS):
         cells = ", ".join(f"{each} AS c{each}" for each in range(110))
         send(client, query(f"CREATE TEMPORARY VIEW v{number} AS SELECT {cells}"))
-    for _ in range(20):
+    for _ in range(8):
         send(client, query(f"SELECT '{word(random)}' FROM v0, v1, v2, v3"))
         send(client, query(f"SELECT '{word(random)}' FROM pg_catalog.pg_class"))
 

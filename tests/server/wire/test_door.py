@@ -144,11 +144,9 @@ def test_a_text_of_many_statements_lets_others_be_served_after_each(served: Serv
 
         def receive() -> None:
             tail = b""
-            client.sendall(query(text) * 5)
-            for _ in range(5):
-                while b"Z\0\0\0\5" not in tail:
-                    tail = tail[-5:] + client.recv(1 << 16)
-                tail = tail.partition(b"Z\0\0\0\5")[2]
+            client.sendall(query(text))
+            while b"Z\0\0\0\5" not in tail:
+                tail = tail[-5:] + client.recv(1 << 16)
             done.set()
 
         thread = threading.Thread(target=receive)
@@ -158,7 +156,7 @@ def test_a_text_of_many_statements_lets_others_be_served_after_each(served: Serv
             other.execute("SELECT 1")
             served_meanwhile += not done.is_set()
         thread.join()
-    assert served_meanwhile > 50  # with a turn for each text it was 5
+    assert served_meanwhile > 10  # it was 1 when a text ran in one turn
 
 
 def test_a_text_of_many_statements_is_cancelled_between_two(served: Served) -> None:
