@@ -12,6 +12,7 @@ __all__ = ["PIECE", "RowBlocks", "RowWriter", "encode_row", "encode_rows", "spli
 
 Values = Sequence[bytes | None]
 PIECE = 64 * 1024  # bytes that are sent together
+_FEW, _LARGE = 8, 1 << 20  # values of a row, and bytes of a value
 _BLOCK = 256 * 1024  # bytes, after which the next block begins
 _OF_BLOCK = 400  # bytes that Python needs for a block beside its data
 _HEAD = struct.Struct("!ciH")
@@ -44,7 +45,7 @@ class RowBlocks:
         """Yield the values of the rows from `start` up to `stop`."""
         for data, ends in self._find(start, stop):
             for first, last in pairwise(ends):
-                yield _decode_row(data, first, last)
+                yield _decode_row(data, start=first, stop=last)
 
     def messages(self, start: int, stop: int) -> Iterator[bytes]:
         """Yield the messages of the rows from `start` up to `stop`, in pieces of at most `PIECE` bytes."""
@@ -81,10 +82,28 @@ class RowWriter:
         data = self._data
         start = len(data)
         data += _HEAD.pack(b"D", 0, len(row))
-        data += b"".join(_split_row(row))
+        if len(row) <= _FEW and any(len(value or b"") > _LARGE for value in row):  # it is not copied once more
+            for part in _split_row(row):
+                data += part
+        else:
+            data += b"".join(_split_row(row))
         _LENGTH.pack_into(data, start + 1, len(data) - start - 1)
         self._ends.append(len(data))
         if len(data) >= _BLOCK:
+            self._end_block()
+
+    def extend(self, messages: memoryview, ends: Sequence[int]) -> None:
+        """Add messages of rows, and the position in them behind each."""
+        if len(messages) >= _BLOCK:  # they are not copied once more
+            if self._ends:
+                self._end_block()
+            self._full_size = self.size + len(messages) + self._ends.itemsize * len(ends)
+            self._blocks.append((bytes(messages), array("I", ends)))
+            return
+        start = len(self._data)
+        self._data += messages
+        self._ends.extend(start + end for end in ends)
+        if len(self._data) >= _BLOCK:
             self._end_block()
 
     def _end_block(self) -> None:
@@ -134,7 +153,7 @@ def _split_row(row: Values) -> Iterator[bytes]:
             yield value
 
 
-def _decode_row(data: bytes, start: int, stop: int) -> tuple[bytes | None, ...]:
+def _decode_row(data: bytes, *, start: int, stop: int) -> tuple[bytes | None, ...]:
     """Return the values of the message from `start` up to `stop`."""
     values, at = list[bytes | None](), start + _HEAD.size
     while at < stop:

@@ -30,7 +30,9 @@ MOST_GROWTH, MOST_LEFT, PATIENCE = 256, 64, 60  # MB, and seconds
 POLICY = crowding.POLICY.replace('catalog = "none"', 'catalog = "auto"\nconnections_per_user = 100')
 NULLS = "SELECT " + ", ".join(["NULL"] * 1600) + " FROM pg_attribute a, pg_attribute b LIMIT {}"
 SHORT = (
-    "SELECT " + ", ".join(f"'{number}{{}}'" for number in range(8)) + " FROM pg_attribute a, pg_attribute b LIMIT 40000"
+    "SELECT "
+    + ", ".join(f"'{number}{{0}}'" for number in range(8))
+    + " FROM pg_attribute a, pg_attribute b LIMIT 40000"
 )
 WIDE = (
     "SELECT "
@@ -39,6 +41,13 @@ WIDE = (
 )
 LONG = "SELECT repeat('{}', 3000000) FROM pg_class LIMIT 5"
 PUBLIC = "SELECT a.name, b.name AS b, a.code, {} AS n FROM countries a, countries b LIMIT 1000000"
+
+
+EXPLAIN = (
+    "EXPLAIN SELECT article FROM reads WHERE article IN ("
+    + ", ".join(["'{0}'"] * 1000)
+    + ") GROUP BY article TOP 3 PRIVATE"
+)
 
 
 @dataclass
@@ -185,13 +194,7 @@ ATTACKS: dict[str, Callable[[Client], None]] = {
         ),
         rounds=20,
     ),
-    "analyses": lambda client: client.run_statements(
-        lambda number, turn: (
-            "EXPLAIN SELECT article FROM reads WHERE article IN ("
-            + ", ".join(f"'{number}{turn}{at}'" for at in range(2000))
-            + ") GROUP BY article TOP 3 PRIVATE"
-        ),
-    ),
+    "analyses": lambda client: client.run_statements(lambda number, turn: EXPLAIN.format(number * 1000 + turn)),
 }
 
 
@@ -223,27 +226,33 @@ def warm_up(server: Server) -> None:
     """Run ordinary statements of another analyst, so that all is loaded."""
     for _ in range(5):
         with psycopg.connect(server.conninfo("analyst1"), autocommit=True) as connection:
-            for text in (*crowding.HONEST, "SELECT oid, * FROM pg_class", "SELECT count(*) FROM pg_attribute"):
+            for text in (
+                *crowding.HONEST,
+                EXPLAIN.format("x"),
+                "SELECT oid, * FROM pg_class",
+                "SELECT count(*) FROM pg_attribute",
+            ):
                 connection.execute(text).fetchall()
             with connection.cursor().copy("COPY (SELECT name FROM countries) TO STDOUT") as copy:
                 for _ in copy:
                     pass
 
 
-def attack(name: str, *, seconds: float, connections: int, patience: float = PATIENCE) -> tuple[float, float]:
-    """Return by how many MB a server grew under an attack, and how much of it was left some time after its end."""
+def attack(*names: str, seconds: float, connections: int) -> tuple[float, float]:
+    """Return by how many MB a server grew under attacks, each for so long, and how much was left after their end."""
     with patch.object(crowding, "POLICY", POLICY), serving(2) as server:
         warm_up(server)
         idle = measure(server)
-        client = Client(server, connections, time.monotonic() + seconds)
         with sampling(server) as most:
-            ATTACKS[name](client)
-            while not client.is_over:
-                time.sleep(0.1)
-            for connection in client.sockets:
-                connection.close()
-        until = time.monotonic() + patience
-        while measure(server) > idle + MOST_LEFT / 2 and time.monotonic() < until:
+            for name in names:
+                client = Client(server, connections, time.monotonic() + seconds)
+                ATTACKS[name](client)
+                while not client.is_over:
+                    time.sleep(0.1)
+                for connection in client.sockets:
+                    connection.close()
+        until = time.monotonic() + PATIENCE
+        while measure(server) > idle + MOST_LEFT and time.monotonic() < until:
             time.sleep(0.5)
         left = measure(server) - idle
         with psycopg.connect(server.conninfo("analyst0"), autocommit=True) as connection:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import psycopg
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
@@ -61,8 +61,11 @@ def open_foreign(url: str, definitions: Sequence[str]) -> Shadow:
 
 
 def _conninfo(url: str) -> str:
-    given = {"client_encoding": "UTF8", "connect_timeout": "10", "application_name": "dpsql"}
+    given = {"client_encoding": "UTF8", "connect_timeout": "10", "application_name": "dpsql", "gssencmode": "disable"}
     try:
+        if conninfo_to_dict(url).get("gssencmode") == "require":
+            hint = "Leave gssencmode out, and write sslmode=verify-full."
+            raise UsageError("catalog-url", "The catalog cannot be reached with encryption by GSSAPI.", hint=hint)
         return make_conninfo(url, options=f"-c search_path={HOME}", **given)
     except psycopg.Error:  # its words may quote the address
         hint = "Such as postgresql://user@host/database."

@@ -22,6 +22,7 @@ from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
+from dpsql.server.catalog.connection_results import check_result, is_ready, lost_error
 from dpsql.server.catalog.query_result import (
     CatalogError,
     CatalogRows,
@@ -31,7 +32,7 @@ from dpsql.server.catalog.query_result import (
     Parameter,
     measure_columns,
 )
-from dpsql.server.catalog.row_reader import check_result, is_ready, lost_error, read_rows
+from dpsql.server.catalog.row_reader import read_rows
 from dpsql.server.catalog.statement_guard import check_statement, private_table_error
 
 __all__ = ["Shadow", "connect", "run"]

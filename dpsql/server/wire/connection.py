@@ -130,6 +130,7 @@ class Conversation:
             failure = to_wire_error(error)
             if failure.fatal:
                 raise
+            failure.__traceback__ = None  # whose frames hold rows, and would refer to the error
             if not isinstance(error, WireError | Malformed | Error):
                 self._telemetry.log_fault(error, surface=SURFACE)
             await self._send_failure(failure, is_simple=isinstance(received, codec.Query | codec.FunctionCall))

@@ -499,8 +499,7 @@ class Execution:
             case commands.Discard(kind="ALL"):
                 if self.transaction.status != "I":
                     raise WireError("25001", "DISCARD ALL cannot be used in a transaction block.", hint="COMMIT first.")
-                objects.statements.clear()
-                objects.portals.clear()
+                objects.clear()
                 self._receipt = ""
                 self.transaction.change(
                     lambda settings: replace(settings, values={}, role=self._initial_role, views={})

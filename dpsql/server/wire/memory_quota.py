@@ -15,14 +15,17 @@ __all__ = ["Holding", "MemoryQuota", "UserQuota"]
 
 
 class MemoryQuota:
-    """Bytes that are held for clients; threads may share it."""
+    """Bytes that are held for clients; threads may share it.
+
+    `given_back` is how many were given back since it was set to 0, or few less.
+    """
 
     def __init__(self, max_bytes: int, max_bytes_of_user: int) -> None:
         """Limit all users together, and each user."""
         self._max_bytes, self.max_bytes_of_user = max_bytes, max_bytes_of_user
         self._lock = threading.Lock()
         self._sizes = Counter[str]()
-        self._total = 0
+        self._total = self.given_back = 0
         self._returned = deque[tuple[str, int]]()
 
     def of_user(self, user: str) -> UserQuota:
@@ -37,11 +40,13 @@ class MemoryQuota:
             fits = own <= self.max_bytes_of_user and total <= self._max_bytes
             if fits or is_forced:
                 self._sizes[user], self._total = own, total
+                self.given_back -= min(size, 0)
         if not fits and not is_forced:
             raise _full_error()
 
     def give_back(self, user: str, size: int) -> None:
         """Count bytes no longer. It takes no lock, as the garbage collector may call it anywhere."""
+        self.given_back += size
         self._returned.append((user, size))
 
     def measure(self, user: str) -> int:
@@ -70,6 +75,11 @@ class UserQuota:
         self._quota.take(self._user, 0)
 
     @property
+    def max_answer(self) -> int:
+        """The most bytes of a free answer of the session, which has arrived before it can be counted."""
+        return 2 * self._quota.max_bytes_of_user
+
+    @property
     def has_room(self) -> bool:
         """Whether the user holds less than a quarter of the quota."""
         return self._quota.measure(self._user) < self._quota.max_bytes_of_user // 4
@@ -95,9 +105,9 @@ class Holding:
         self._quota.take(self._user, size, is_forced=is_forced or size < 0)
         self.size += size
 
-    def resize(self, size: int) -> None:
-        """Count `size` bytes from now on; raise `WireError` beyond a limit."""
-        self.grow(size - self.size)
+    def resize(self, size: int, *, is_forced: bool = False) -> None:
+        """Count `size` bytes from now on; raise `WireError` beyond a limit unless `is_forced`."""
+        self.grow(size - self.size, is_forced=is_forced)
 
     def __del__(self) -> None:
         self._quota.give_back(self._user, self.size)

@@ -164,6 +164,11 @@ class ConnectionObjects:
             raise WireError("34000", "There is no cursor of this name.", hint=hint)
         return self.portals[name]
 
+    def clear(self) -> None:
+        """Close all statements and portals."""
+        self.statements.clear()
+        self.portals.clear()
+
     def end_transaction(self, *, succeeds: bool) -> None:
         """Close the portals that end with a transaction: all but cursors WITH HOLD that were, or now are, committed."""
         for name, portal in list(self.portals.items()):

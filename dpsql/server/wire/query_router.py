@@ -170,8 +170,8 @@ class ThreadRunner:
         task = asyncio.ensure_future(run_in_turn())
         self._running.add(task)
         task.add_done_callback(self._forget)
+        either: set[asyncio.Future[Any]] = {task, cancelled}
         try:
-            either: set[asyncio.Future[Any]] = {task, cancelled}
             await asyncio.wait(either, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
@@ -179,6 +179,7 @@ class ThreadRunner:
             is_abandoned = True
             if not task.done() and not has_begun:
                 task.cancel()
+            del task, either  # an error refers to this frame, which would refer to the error
         reason = "The statement was cancelled." if cancelled.done() else "The statement took too long."
         hint = "If it is a private query that had begun, it is charged, and sending it again returns its answer, free."
         raise WireError("57014", reason, hint=hint)

@@ -44,6 +44,7 @@ _SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 701: 8, 1082: 4, 1083: 8, 1114: 8, 1184: 8
 _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 _INFINITY = 2**63 - 1
 _BATCH_VALUES, _BATCH_ROWS, _BATCH_BYTES = 4_000, 1_000, 128 * 1024  # of rows that are encoded together
+_MAX_ROW = 16 << 20  # bytes, more than a private answer can have
 _REVERSED = 50  # rows that are read together to be reversed
 _BINARY_FORMAT = 1
 _ARROW_TYPES: tuple[tuple[str, tuple[Callable[[pa.DataType], bool], ...]], ...] = (
@@ -117,6 +118,8 @@ class ArrowRows:
             part = self.table.slice(start, min(most, stop - start))
             while part.num_rows > 1 and part.nbytes > _BATCH_BYTES:
                 part = part.slice(0, part.num_rows // 2)
+            if part.nbytes > _MAX_ROW:
+                raise WireError("54000", "A row is too long.", hint="Select fewer columns, or shorter texts.")
             yield part
             start += part.num_rows
 
@@ -172,16 +175,16 @@ class ReversedRows:
 
     def read(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[Values]:
         """Yield the rows from `start` up to `stop`, each column in its format."""
-        for part in self._split(start, stop, formats):
+        for part in self._split(start, stop, formats=formats):
             yield from part
 
     def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
         """Yield the messages of the rows from `start` up to `stop`, each column in its format."""
-        for part in self._split(start, stop, formats):
+        for part in self._split(start, stop, formats=formats):
             rows = encode_rows(part)
             yield from rows.messages(0, len(rows))
 
-    def _split(self, start: int, stop: int, formats: Sequence[int]) -> Iterator[list[Values]]:
+    def _split(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[list[Values]]:
         most = max(1, min(_REVERSED, _BATCH_VALUES // max(1, len(formats))))
         for end in range(self.stop - start, self.stop - stop, -most):
             yield list(self.rows.read(max(self.stop - stop, end - most), end, formats=formats))[::-1]
@@ -190,11 +193,13 @@ class ReversedRows:
 def count_rows(rows: Rows, quota: UserQuota, *, is_free: bool = False) -> Rows:
     """Return rows that are counted for as long as something refers to them, unless they are counted already.
 
-    Rows of the session are counted when they have arrived. Raise `WireError` for free ones beyond the quota, unless
-    the user holds little else; rows that were charged are never refused.
+    Rows of the session are counted when they have arrived. Raise `WireError` for too many free ones, and for free ones
+    beyond the quota unless the user holds little else; rows that were charged are never refused.
     """
     match rows:
         case ArrowRows(holding=None) | EncodedRows(holding=None):
+            if is_free and rows.size > quota.max_answer:
+                raise WireError("54000", "The answer is too large.", hint="Add a WHERE or a LIMIT.")
             return replace(rows, holding=quota.hold(rows.size, is_forced=not is_free or quota.has_room))
     return rows
 

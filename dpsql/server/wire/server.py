@@ -16,6 +16,7 @@ from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
 from dpsql.server.wire.memory_quota import MemoryQuota
+from dpsql.server.wire.memory_trim import trim_memory
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
 from dpsql.server.wire.startup import (
@@ -66,6 +67,7 @@ class Wire:
         self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._trimming: asyncio.Task[None] | None = None
 
     async def listen(self, address: tuple[str, int]) -> None:
         """Begin to listen; raise `OSError`."""
@@ -75,6 +77,7 @@ class Wire:
             return asyncio.StreamReaderProtocol(ClientReader(), self._accept)
 
         self._server = await loop.create_server(protocol, *address)
+        self._trimming = loop.create_task(trim_memory(self._quota))
 
     @property
     def port(self) -> int:
@@ -89,6 +92,8 @@ class Wire:
         self._is_closing = True  # also ends connections that were accepted just before
         if self._server is not None:
             self._server.close()
+        if self._trimming is not None:
+            self._trimming.cancel()
         for one in list(self._connections.values()):
             one.conversation.stop()
         if self._tasks:
@@ -192,6 +197,8 @@ class Wire:
             await conversation.run()
         finally:
             conversation.cancel()
+            channel.call_on_end(None)  # it would refer to the conversation, and so to all that this holds
+            execution.objects.clear()
             del self._connections[number]
 
     def _cancel(self, number: int, *, owner: tuple[str, str]) -> bool:

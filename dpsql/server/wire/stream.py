@@ -85,8 +85,8 @@ class Channel:
         peer = self._writer.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) else ""
 
-    def call_on_end(self, act: Callable[[], None]) -> None:
-        """Call `act` when the client leaves; what it sent before is still read, until a reply cannot be sent."""
+    def call_on_end(self, act: Callable[[], None] | None) -> None:
+        """Call `act`, if any, when the client leaves; what it sent is still read, until a reply cannot be sent."""
         if isinstance(self._reader, ClientReader):
             self._reader.on_end = act
 

@@ -186,7 +186,7 @@ class Transaction:
         self.settings = self._lasting = self._previous = settings
         self._savepoints: list[_Savepoint] = []
         self._quota = quota
-        self._holding = quota.hold()
+        self._holding = quota.hold(settings.size, is_forced=True)
 
     def begin(self) -> None:
         """Begin a transaction block; a rollback undoes the settings made from here on."""
@@ -206,6 +206,7 @@ class Transaction:
         self.settings = self._lasting = self._previous = settings
         self.status = "I"
         self._savepoints.clear()
+        self._holding.resize(settings.size, is_forced=True)
 
     def change(self, change: Callable[[Settings], Settings], *, local: bool = False) -> None:
         """Change the settings; `local` changes last until the end of the block."""
@@ -241,6 +242,7 @@ class Transaction:
         at = self._find_savepoint(name)
         del self._savepoints[at + 1 :]
         self.settings, self._lasting = self._savepoints[at].settings, self._savepoints[at].lasting
+        self._holding.resize(self.settings.size + self._lasting.size + self._previous.size, is_forced=True)
         self.status = "T"
 
     def _find_savepoint(self, name: str) -> int:

@@ -108,7 +108,7 @@ def _read_statement(
         try:
             return _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
-            refused = error
+            refused = error.with_traceback(None)  # whose frames would keep the answer of the session
     found = None if parser is None else read_surrounded(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
@@ -155,7 +155,7 @@ def _scan(text: str, *, is_lenient: bool, postgres: bool) -> tuple[Statement, Re
     try:
         return scan(text, postgres=postgres), None
     except (Refusal, Unsupported) as error:
-        refused = error
+        refused = error.with_traceback(None)
     if is_lenient:
         with suppress(Refusal, Unsupported):
             return scan(text, lenient=True, postgres=postgres), refused
@@ -174,7 +174,7 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
     try:
         return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
-        refused = error
+        refused = error.with_traceback(None)
     implied = find_implied(asked, standard)
     if not implied:
         raise refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
 from dpsql.server.catalog.query_result import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
+from dpsql.server.catalog.statement_guard import MAX_ROWS
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.views import View, list_definitions
@@ -222,6 +224,40 @@ def test_settings_are_taken_as_said_and_not_set(shadow: Catalog) -> None:
 )
 def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: Catalog, sql: str) -> None:
     assert refused(shadow, sql).sqlstate == "54000"
+    assert values(shadow, ALWAYS_RUN) == [("t",)]
+
+
+def test_an_answer_has_a_most_rows_and_a_most_bytes(shadow: Catalog) -> None:
+    rows = f"SELECT a.attname FROM pg_attribute a, pg_attribute b LIMIT {MAX_ROWS}"
+    assert len(shadow.execute(rows, user="ana").rows) == MAX_ROWS
+    assert refused(shadow, f"{rows[:-1]}1").sqlstate == "54000"
+    nulls = "SELECT " + ", ".join(["NULL"] * 1600) + " FROM pg_attribute LIMIT {}"
+    assert len(shadow.execute(nulls.format(2_500), user="ana").rows) == 2_500
+    assert refused(shadow, nulls.format(2_700)).sqlstate == "54000"
+
+
+@pytest.mark.parametrize("formats", [(), (0, 1, 0)])
+def test_what_an_answer_holds_is_counted_while_it_is_read(shadow: Catalog, formats: tuple[int, ...]) -> None:
+    sql, held = "SELECT a.attname, a.attnum, NULL FROM pg_attribute a, pg_class LIMIT 30000", list[int]()
+
+    def hold(size: int) -> None:
+        held.append(size)
+        if sum(held) > limit:
+            raise MemoryError
+
+    limit = 1 << 30
+    found = shadow.execute(sql, user="ana", formats=formats, hold=hold)
+    assert (len(found.rows), sum(held)) == (30_000, found.size)
+    assert max(held) < found.size / 10
+    texts = [(name, int(number or 0)) for name, number, _ in shadow.execute(sql, user="ana").rows]
+    numbers = [number or b"" for _, number, _ in found.rows]
+    decoded = [struct.unpack("!h", number)[0] if formats else int(number) for number in numbers]
+    assert list(zip((name for name, *_ in found.rows), decoded, strict=True)) == texts
+    limit = 100_000
+    held.clear()
+    with pytest.raises(MemoryError):
+        shadow.execute(f"{sql} -- again", user="ana", formats=formats, hold=hold)
+    assert sum(held) < 2 * limit
     assert values(shadow, ALWAYS_RUN) == [("t",)]
 
 

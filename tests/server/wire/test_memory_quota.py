@@ -15,6 +15,7 @@ from dpsql.server.wire.codec import Column
 from dpsql.server.wire.memory_quota import MemoryQuota
 from dpsql.server.wire.rows import ArrowRows, EncodedRows, ReversedRows, Rows, count_rows
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.transaction import Settings, Transaction
 
 ROWS = st.integers(0, 4).flatmap(
     lambda width: st.lists(st.lists(st.none() | st.binary(max_size=9), min_size=width, max_size=width), max_size=9)
@@ -80,6 +81,15 @@ def test_an_answer_of_the_session_is_sent_in_small_pieces() -> None:
     assert rows.size >= 300 * 40 * 1_000
 
 
+def test_a_row_has_a_most_length() -> None:
+    rows = ArrowRows(pa.table({"a": ["x", "y" * 17_000_000, "z"]}))
+    sent = rows.messages(0, 3, formats=(0,))
+    assert next(sent).endswith(b"x")
+    with pytest.raises(WireError) as caught:
+        next(sent)
+    assert caught.value.sqlstate == "54000"
+
+
 def test_a_user_and_all_users_have_limits_and_what_ends_is_given_back() -> None:
     quota = MemoryQuota(100, 60)
     ana, ben = quota.of_user("ana"), quota.of_user("ben")
@@ -103,7 +113,7 @@ def test_a_user_and_all_users_have_limits_and_what_ends_is_given_back() -> None:
 
 
 def test_a_charged_answer_is_never_refused_and_a_free_one_only_beside_others() -> None:
-    quota = MemoryQuota(10_000, 1_000)
+    quota = MemoryQuota(100_000, 5_000)
     ana, rows = quota.of_user("ana"), ArrowRows(pa.table({"a": range(1_000)}))
     first = count_rows(rows, ana, is_free=True)
     with pytest.raises(WireError):
@@ -115,6 +125,31 @@ def test_a_charged_answer_is_never_refused_and_a_free_one_only_beside_others() -
     assert count_rows(second, ana) is second
     del first, second
     assert quota.measure("ana") == 0
+    with pytest.raises(WireError, match="too large"):
+        count_rows(ArrowRows(pa.table({"a": range(2_000)})), ana, is_free=True)
+
+
+def test_settings_and_savepoints_are_counted_until_they_end() -> None:
+    quota = MemoryQuota(1_000_000, 100_000)
+    transaction = Transaction(Settings(), quota.of_user("ana"))
+    idle = quota.measure("ana")
+    transaction.begin()
+    for at in range(10):
+        transaction.change(lambda settings, at=at: settings.with_value(f"a.b{at}", "x" * 900))  # type: ignore[misc]
+    changed = quota.measure("ana")
+    assert changed > idle + 2 * 9_000
+    transaction.add_savepoint("s")
+    transaction.change(lambda settings: settings.without_value(""))
+    transaction.rollback_to("s")
+    assert quota.measure("ana") > changed + 2 * 9_000
+    transaction.release_savepoint("s")
+    assert quota.measure("ana") == changed
+    for at in range(3):
+        transaction.add_savepoint(f"s{at}")
+    with pytest.raises(WireError):
+        transaction.add_savepoint("one too many")
+    transaction.rollback()
+    assert quota.measure("ana") == idle
 
 
 def test_sizes_are_of_what_python_holds() -> None:

@@ -289,7 +289,7 @@ def test_statements_and_settings_are_bounded_too(raw: Raw) -> None:
 def test_what_all_connections_hold_is_bounded_and_given_back(tmp_path: Path) -> None:
     declare = "DECLARE c CURSOR WITH HOLD FOR SELECT '{}' AS x"
     with (
-        serving(tmp_path, limits=Limits(held=120_000, held_by_user=60_000)) as served,
+        serving(tmp_path, limits=Limits(held=90_000, held_by_user=45_000)) as served,
         psycopg.connect(served.conninfo("ana"), autocommit=True) as holding,
         psycopg.connect(served.conninfo("ana"), autocommit=True) as other,
         psycopg.connect(served.conninfo("ben"), autocommit=True) as another,
@@ -311,7 +311,8 @@ def test_what_all_connections_hold_is_bounded_and_given_back(tmp_path: Path) -> 
         for _ in range(5):  # a connection that breaks off gives back too
             with psycopg.connect(served.conninfo("ana"), autocommit=True) as breaking:
                 breaking.execute(declare.format("x" * 9_000))
-                socket.socket(fileno=os.dup(breaking.fileno())).shutdown(socket.SHUT_RDWR)
+                with socket.socket(fileno=os.dup(breaking.fileno())) as broken:
+                    broken.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize(

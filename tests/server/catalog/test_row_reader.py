@@ -1,0 +1,98 @@
+"""Rows are read from the socket, or by libpq where a connection is encrypted: both read the same, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
+
+from dpsql.server.catalog import CatalogError, Parameter
+from dpsql.server.catalog.encrypted_rows import read_encrypted_rows
+from dpsql.server.catalog.query_result import Hold
+from dpsql.server.catalog.row_reader import read_rows
+from dpsql.server.catalog.shadow import Shadow, connect
+from dpsql.server.catalog.statement_guard import MAX_BYTES
+from dpsql.server.row_blocks import RowBlocks
+
+Read = Callable[..., tuple[RowBlocks, str]]
+READERS = pytest.mark.parametrize("read", [read_rows, read_encrypted_rows])
+SEVERAL = (
+    "SELECT a.attname, a.attnum, NULL, repeat('x', a.attnum * 20) FROM pg_attribute a WHERE a.attnum > $1 ORDER BY 1, 2"
+)
+LONG = "SELECT repeat('x', i * 400000), i FROM generate_series(1, 7) i WHERE i > $1"
+NONE = "SELECT 1, 2 FROM pg_class WHERE oid < $1"
+
+
+def run(
+    shadow: Shadow, read: Read, sql: str, *, formats: Sequence[int], hold: Hold | None = None
+) -> tuple[RowBlocks, str]:
+    def act(connection: PGconn) -> tuple[RowBlocks, str]:
+        connection.prepare(b"", sql.encode(), [23])
+        return read(connection, [Parameter(b"\0\0\0\0", 23, is_binary=True)], formats=formats, hold=hold)
+
+    return shadow._asked("ana", act)
+
+
+@pytest.mark.parametrize(("sql", "width"), [(SEVERAL, 4), (LONG, 2), (NONE, 2)])
+@pytest.mark.parametrize("codes", [(0, 0), (1, 1), (0, 1), (1, 0)])
+def test_both_readers_read_the_same(shadow: Shadow, sql: str, width: int, codes: tuple[int, int]) -> None:
+    formats = (codes * 2)[:width]
+    rows, tag = run(shadow, read_rows, sql, formats=formats)
+    others, same = run(shadow, read_encrypted_rows, sql, formats=formats)
+    assert (list(rows), tag) == (list(others), same)
+    assert tag == f"SELECT {len(rows)}"
+    assert b"".join(rows.messages(0, len(rows))) == b"".join(others.messages(0, len(others)))
+
+
+@READERS
+def test_what_rows_hold_is_counted_while_they_are_read(shadow: Shadow, read: Read) -> None:
+    held = list[int]()
+
+    def hold(size: int) -> None:
+        held.append(size)
+        if sum(held) > limit:
+            raise MemoryError
+
+    limit = MAX_BYTES
+    rows, _ = run(shadow, read, SEVERAL, formats=(0, 1, 0, 1), hold=hold)
+    assert sum(held) == rows.size
+    limit = 200_000
+    held.clear()
+    with pytest.raises(MemoryError):
+        run(shadow, read, SEVERAL, formats=(0, 0, 0, 0), hold=hold)
+    assert sum(held) < 2 * limit
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("sql", "sqlstate"),
+    [
+        ("SELECT 1 / (i - 2000 + $1), i FROM generate_series(1, 3000) i", "22012"),
+        ("SELECT repeat('x', 17000000), $1", "54000"),
+        ("SELECT repeat('x', 1000), $1 FROM generate_series(1, 30000)", "54000"),
+        ("SELECT i, $1 FROM generate_series(1, 50001) i", "54000"),
+        ("SELECT ARRAY(SELECT repeat('x', 1000) FROM generate_series(1, 1000000)), $1", "54000"),
+    ],
+)
+def test_a_statement_that_fails_or_returns_too_much_ends(shadow: Shadow, read: Read, sql: str, sqlstate: str) -> None:
+    with pytest.raises(CatalogError) as caught:
+        run(shadow, read, sql, formats=(0, 0))
+    assert caught.value.sqlstate == sqlstate
+    assert all(one.transaction_status == TransactionStatus.IDLE for one in shadow._idle)
+    assert len(run(shadow, read, LONG, formats=(0, 0))[0]) == 7
+
+
+def test_a_connection_that_ends_is_an_error(shadow: Shadow) -> None:
+    def act(connection: PGconn) -> tuple[RowBlocks, str]:
+        connection.prepare(b"", LONG.encode(), [23])
+        other = connect(shadow._conninfo)
+        assert other.exec_(b"SELECT pg_terminate_backend(%d)" % connection.backend_pid).ntuples == 1
+        other.finish()
+        return read_rows(connection, [Parameter(b"1", 23)], formats=(0, 0), hold=None)
+
+    with pytest.raises(CatalogError) as caught:
+        shadow._asked("ana", act)
+    assert caught.value.sqlstate == "58000"
+    assert len(run(shadow, read_rows, LONG, formats=(0, 0))[0]) == 7
