@@ -60,7 +60,7 @@ users = "users.toml"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
 flight = "127.0.0.1:0"
-catalog = "{catalog}"
+catalog = "none"
 statements_per_minute = 1000000
 max_connections = 300
 """
@@ -97,7 +97,7 @@ def serving(analysts: int, catalog: str = "none") -> Iterator[Server]:
                 "CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 5 AS article FROM range(50000) t(i)"
             )
             database.execute("CREATE TABLE countries AS SELECT i AS code, 'c' || i AS name FROM range(3000) t(i)")
-        (folder / "policy.toml").write_text(POLICY.format(catalog=catalog))
+        (folder / "policy.toml").write_text(POLICY.replace('catalog = "none"', f'catalog = "{catalog}"'))
         for number in range(analysts):
             add_user(folder / "users.toml", User(f"analyst{number}"), password=PASSWORD)
         command = [sys.executable, "-c", "from dpsql.cli import main; main()", "serve", "--policy", "policy.toml"]
