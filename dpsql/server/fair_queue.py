@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,11 @@ from dpsql.engines.base import LOOK, statement_stopped
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
 
-__all__ = ["FairQueue", "ProcessorShare"]
+__all__ = ["FairQueue", "Pause", "ProcessorShare"]
+
+Pause = Callable[[], None]
+_SLICE = 0.002  # seconds of processor time after which a long statement pauses
+_MAX_DEBTS = 1_000  # analysts whose last pause may be over
 
 
 class FairQueue:
@@ -77,49 +81,82 @@ class ProcessorShare:
 
     Python runs one thread at a time, so statements that take long to analyse slow down all others. After a statement
     that took t seconds of processor time, the analyst's next one begins 4 t later, at most 2 seconds: an analyst has at
-    most about a fifth. Alone, an analyst never waits.
+    most about a fifth. A long statement takes such pauses within itself, wherever it calls `pause`. Alone, an analyst
+    never waits.
+
+    The event loop, which serves all connections, has a limit of its own, also about a fifth: `add_loop_time` counts the
+    time of one connection, and `find_loop_pause` returns how long it waits. What takes little time never waits there.
     """
 
-    _PAUSE, _MAX_PAUSE, _RECENT = 4.0, 2.0, 2.0  # times the time taken; seconds; seconds since another analyst's last
+    _RECENT = 2.0  # seconds since another analyst's last statement
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ready: dict[str, float] = {}
         self._seen: OrderedDict[str, float] = OrderedDict()  # the latest last
+        self._threads = _Debts(factor=4.0, max_pause=2.0)
+        self._loop = _Debts(factor=4.0, max_pause=2.0, grace=0.1)
 
     @contextmanager
-    def turn(self, analyst: str, *, stop: Stop | None = None) -> Iterator[None]:
-        """Wait until the share allows the body; raise `statement-stopped` if `stop` returns True meanwhile."""
-        while (pause := self._find_pause(analyst)) > 0:
-            if stop is not None and stop():
-                raise statement_stopped()
-            time.sleep(min(pause, LOOK))
-        with self._measure(analyst):
-            yield
+    def turn(self, analyst: str, *, stop: Stop | None = None) -> Iterator[Pause]:
+        """Wait until the share allows the body, and yield the pause to call within a long body.
+
+        Both raise `statement-stopped` if `stop` returns True meanwhile.
+        """
+        self._wait(analyst, stop)
+        with self._measure(analyst) as count:
+            counted = time.thread_time()
+
+            def pause() -> None:
+                nonlocal counted
+                if time.thread_time() - counted >= _SLICE:
+                    count()
+                    self._wait(analyst, stop)
+                    counted = time.thread_time()
+
+            yield pause
 
     @contextmanager
     def try_turn(self, analyst: str) -> Iterator[bool]:
         """Run the body at once, with True if the share allows it and with False otherwise."""
-        if self._find_pause(analyst) > 0:
+        if self._find_pause(analyst, self._threads) > 0:
             yield False
             return
         with self._measure(analyst):
             yield True
 
-    @contextmanager
-    def _measure(self, analyst: str) -> Iterator[None]:
-        """Add the processor time of the body to what the analyst has taken."""
-        began = time.thread_time()
-        try:
-            yield
-        finally:
-            taken, now = time.thread_time() - began, time.monotonic()
-            with self._lock:
-                ready = max(self._ready.get(analyst, 0.0), now) + self._PAUSE * taken
-                self._ready = {name: until for name, until in self._ready.items() if until > now}
-                self._ready[analyst] = min(ready, now + self._MAX_PAUSE)
+    def add_loop_time(self, analyst: str, seconds: float) -> None:
+        """Add processor time that the event loop has spent on a connection of the analyst."""
+        with self._lock:
+            self._loop.add(analyst, seconds)
 
-    def _find_pause(self, analyst: str) -> float:
+    def find_loop_pause(self, analyst: str) -> float:
+        """Return the seconds for which the connections of the analyst should leave the event loop to others."""
+        return self._find_pause(analyst, self._loop)
+
+    def _wait(self, analyst: str, stop: Stop | None) -> None:
+        while (pause := self._find_pause(analyst, self._threads)) > 0:
+            if stop is not None and stop():
+                raise statement_stopped()
+            time.sleep(min(pause, LOOK))
+
+    @contextmanager
+    def _measure(self, analyst: str) -> Iterator[Callable[[], None]]:
+        """Add the processor time of the body to what the analyst has taken: at its end, and at each call."""
+        began = time.thread_time()
+
+        def count() -> None:
+            nonlocal began
+            now = time.thread_time()
+            taken, began = now - began, now
+            with self._lock:
+                self._threads.add(analyst, taken)
+
+        try:
+            yield count
+        finally:
+            count()
+
+    def _find_pause(self, analyst: str, debts: _Debts) -> float:
         """Return the seconds that the analyst has to wait, and record that the analyst is at work."""
         now = time.monotonic()
         with self._lock:
@@ -127,4 +164,24 @@ class ProcessorShare:
             self._seen.move_to_end(analyst)
             while now - next(iter(self._seen.values())) > self._RECENT:
                 self._seen.popitem(last=False)
-            return 0.0 if len(self._seen) == 1 else self._ready.get(analyst, 0.0) - now
+            return 0.0 if len(self._seen) == 1 else debts.find(analyst, now)
+
+
+class _Debts:
+    """Times until which analysts pause: `factor` times what they took, less `grace` seconds; its caller has a lock."""
+
+    def __init__(self, *, factor: float, max_pause: float, grace: float = 0.0) -> None:
+        self._factor, self._grace, self._max = factor, grace, max_pause + grace
+        self._until: dict[str, float] = {}
+
+    def add(self, analyst: str, seconds: float) -> None:
+        """Add the time that an analyst took."""
+        now = time.monotonic()
+        until = max(self._until.get(analyst, 0.0), now) + self._factor * seconds
+        if len(self._until) > _MAX_DEBTS:
+            self._until = {name: each for name, each in self._until.items() if each > now}
+        self._until[analyst] = min(until, now + self._max)
+
+    def find(self, analyst: str, now: float) -> float:
+        """Return the seconds that an analyst has to wait; 0 or less is none."""
+        return self._until.get(analyst, 0.0) - now - self._grace

@@ -7,15 +7,16 @@ with SCRAM, `admit` and then `let_in` or `turn_away`), and runs statements under
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import Error, Refusal
 from dpsql.policy.server import is_loopback
+from dpsql.server.catalog.query_result import CatalogError
 from dpsql.server.problem_details import fault
 from dpsql.server.service import Service
-from dpsql.server.telemetry import PRIVATE, Telemetry
+from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.tokens import Access, Tokens
 from dpsql.server.users import User, Users
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
 
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
+    from dpsql.plan import Prepared
+    from dpsql.server.fair_queue import Pause
     from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
 __all__ = ["Gateway"]
 
 Result = TypeVar("Result")
+_LIGHT = 0.1  # of a statement, for statements_per_minute: one that runs no query of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,23 +187,17 @@ class Gateway:
 
     def _answer(self, surface: str, user: User, *, act: Callable[[str], Answer], role: str | None = None) -> Answer:
         """Return the answer that an act of the analyst gives; count and log it."""
+        from dpsql.receipt import NO_MECHANISM
+
+        def classify(answer: Answer) -> str:
+            if answer.receipt.replayed:
+                return REPLAY
+            return FREE if answer.receipt.mechanism == NO_MECHANISM else PRIVATE
 
         def answer_and_count(analyst: str) -> Answer:
-            from dpsql.receipt import NO_MECHANISM
-
-            if not self.throttle.may_ask(analyst):
-                hint = "Wait a minute; statements_per_minute of the policy is the limit."
-                raise Refusal("too-many-statements", "This analyst sends too many statements.", hint=hint)
-            began = time.monotonic()
-            answer = act(analyst)
-            seconds = time.monotonic() - began
-            kind, items = PRIVATE, answer.receipt.items_charged
-            if answer.receipt.replayed or answer.receipt.mechanism == NO_MECHANISM:
-                kind = "replay" if answer.receipt.replayed else "free"
-            reportable = self.telemetry.count_answer(surface, kind, seconds=seconds, items=items)
-            fields = {} if reportable is None else {"seconds": round(reportable, 3)}
-            self.telemetry.log("answered", surface=surface, analyst=analyst, kind=kind, items=items, **fields)
-            return answer
+            return self._count(
+                surface, analyst, act=act, classify=classify, find_items=lambda answer: answer.receipt.items_charged
+            )
 
         return self._guard(surface, user, role=role, act=answer_and_count)
 
@@ -213,14 +211,87 @@ class Gateway:
         role: str | None = None,
     ) -> pa.Schema:
         """Return the columns of a statement's answer; free, and not counted against statements_per_minute."""
+        return self._describe(
+            surface,
+            user,
+            role=role,
+            act=lambda analyst: self.service.describe(analyst, text, parameters=parameters, implicit=self.implicit),
+        )
 
-        def describe_and_count(analyst: str) -> pa.Schema:
-            began = time.monotonic()
-            schema = self.service.describe(analyst, text, parameters=parameters, implicit=self.implicit)
-            self.telemetry.count_answer(surface, "describe", seconds=time.monotonic() - began)
-            return schema
+    def prepare(
+        self, surface: str, user: User, *, text: str, types: Sequence[str] = (), role: str | None = None
+    ) -> Prepared:
+        """Return the parameters and columns of a statement, as `dpsql.Session.prepare` documents; as `describe`."""
+
+        def prepare_in_turn(analyst: str) -> Prepared:
+            with self.service.looking(analyst) as session:
+                return session.prepare(text, types, implicit=self.implicit, postgres=self.postgres)
+
+        return self._describe(surface, user, role=role, act=prepare_in_turn)
+
+    def _describe(self, surface: str, user: User, *, role: str | None, act: Callable[[str], Result]) -> Result:
+        def describe_and_count(analyst: str) -> Result:
+            return self._count(surface, analyst, act=act, classify=lambda _: DESCRIBE, weight=0.0)
 
         return self._guard(surface, user, role=role, act=describe_and_count)
+
+    def answer_from_catalog(
+        self,
+        surface: str,
+        user: User,
+        *,
+        act: Callable[[Pause], Result],
+        role: str,
+        kind: str = CATALOG,
+        stop: Stop | None = None,
+    ) -> Result:
+        """Return what `act` reads in the catalog, in a turn of the analyst; it calls the pause between blocks of rows.
+
+        Counted, limited and logged as every statement is, as one of this `kind`. Raises `Error` and `CatalogError`.
+        """
+
+        def read_in_turn(analyst: str) -> Result:
+            with self.service.reading_catalog(analyst, stop=stop) as pause:
+                return act(pause)
+
+        return self._answer_light(surface, user, act=read_in_turn, role=role, kind=kind)
+
+    def count_light(self, surface: str, user: User, *, role: str, kind: str) -> None:
+        """Count, limit and log a statement that takes next to no time: a setting, a constant, a stored answer.
+
+        Raises `Refusal`.
+        """
+        self._answer_light(surface, user, act=lambda _: None, role=role, kind=kind)
+
+    def _answer_light(self, surface: str, user: User, *, act: Callable[[str], Result], role: str, kind: str) -> Result:
+        def act_and_count(analyst: str) -> Result:
+            weight = 0.0 if kind == DESCRIBE else _LIGHT
+            return self._count(surface, analyst, act=act, classify=lambda _: kind, weight=weight)
+
+        return self._guard(surface, user, role=role, act=act_and_count, check=self.check_login)
+
+    def _count(
+        self,
+        surface: str,
+        analyst: str,
+        *,
+        act: Callable[[str], Result],
+        classify: Callable[[Result], str],
+        find_items: Callable[[Result], int] = lambda _: 0,
+        weight: float = 1.0,
+    ) -> Result:
+        """Return the result of an act of the analyst, if statements_per_minute allows it; count and log it."""
+        if weight and not self.throttle.may_ask(analyst, weight=weight):
+            hint = "Wait a minute; statements_per_minute of the policy is the limit."
+            raise Refusal("too-many-statements", "This analyst sends too many statements.", hint=hint)
+        began = time.monotonic()
+        result = act(analyst)
+        seconds, kind, items = time.monotonic() - began, classify(result), find_items(result)
+        reportable = self.telemetry.count_answer(surface, kind, seconds=seconds, items=items)
+        if kind != DESCRIBE:
+            fields = {} if reportable is None else {"seconds": round(reportable, 3)}
+            self.telemetry.log("answered", surface=surface, analyst=analyst, kind=kind, items=items, **fields)
+        return result
 
     def look(self, user: User, act: Callable[[Session], Result], *, role: str | None = None) -> Result:
         """Return the result of `act` on the session of a user, or of their `role`; it reads no private row.
@@ -239,19 +310,30 @@ class Gateway:
         current = None if user is None else self.users.get(user.name)
         return (current is not None and current.is_curator) or (is_loopback(address) and not is_forwarded)
 
-    def _guard(self, surface: str, user: User, *, role: str | None, act: Callable[[str], Result]) -> Result:
-        """Act for the analyst, count refusals, and raise errors of dpsql only.
+    def _guard(
+        self,
+        surface: str,
+        user: User,
+        *,
+        role: str | None,
+        act: Callable[[str], Result],
+        check: Callable[[User, str], object] | None = None,
+    ) -> Result:
+        """Act for the analyst after a check of the role, count refusals, and raise errors of dpsql or the catalog only.
 
         They are raised outside the handlers, so that no other error is attached to them.
         """
         analyst = user.name if role is None else role
+        refused: Error | CatalogError
         try:
-            return act(self.check_role(user, analyst))
-        except Error as error:
+            (self.check_role if check is None else check)(user, analyst)
+            return act(analyst)
+        except (Error, CatalogError) as error:
             refused = error
         except Exception as error:  # noqa: BLE001 - its text could contain values
             self.telemetry.log_fault(error, surface=surface, analyst=analyst)
             refused = fault()
-        self.telemetry.count_refusal(surface, refused.code, analyst=analyst)
-        self.telemetry.log("refused", surface=surface, analyst=analyst, code=refused.code)
+        code = CATALOG if isinstance(refused, CatalogError) else refused.code
+        self.telemetry.count_refusal(surface, code, analyst=analyst)
+        self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
         raise refused

@@ -18,7 +18,7 @@ from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
 from dpsql.server.engine_queue import EngineQueue, QueueTerms
-from dpsql.server.fair_queue import FairQueue, ProcessorShare
+from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
 from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = ["Service"]
 
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
 _EVALUATOR_PLACES = 2  # outer SELECTs that run at a time
+_CATALOG_PLACES = 4  # statements over system catalogs that run at a time; of one analyst, one
 _STATEMENTS_OF_ONE = 3  # statements of an analyst that run at a time; of descriptions, one
 _UNLIMITED = 1 << 30
 
@@ -42,7 +43,8 @@ _UNLIMITED = 1 << 30
 class Service:
     """One policy over one data set, for many analysts; threads may share it.
 
-    Analysts take turns at the connections of the private engine, at the engines of public tables, and at descriptions.
+    Analysts take turns at the connections of the private engine, at the engines of public tables, at descriptions and
+    at the catalog. `share` limits the processor time of each.
     The number of sessions is limited by the analysts of the policy.
     """
 
@@ -57,7 +59,8 @@ class Service:
         self._statements = FairQueue(_UNLIMITED, each=_STATEMENTS_OF_ONE)
         self._private = EngineQueue(1, max_waiting=1)  # whatever policy was in force when a statement began
         self._descriptions = FairQueue(_UNLIMITED)
-        self._share = ProcessorShare()
+        self._catalog = FairQueue(_CATALOG_PLACES)
+        self.share = ProcessorShare()
         self._resources = self._open_resources(policy)
         self._resources.set_places()
 
@@ -118,7 +121,7 @@ class Service:
         None also where the analyst's share of the processor is used up, and where the service stops.
         """
         resources = self._resources
-        with resources.use() as is_open, self._share.try_turn(analyst) as has_turn:
+        with resources.use() as is_open, self.share.try_turn(analyst) as has_turn:
             if not is_open or not has_turn or self.is_closed:
                 return None
             session = resources.find_session(analyst)
@@ -150,9 +153,25 @@ class Service:
             yield resources.session(analyst)
 
     @contextmanager
+    def reading_catalog(self, analyst: str, *, stop: Stop | None = None) -> Iterator[Pause]:
+        """Wait for an analyst's turn at the catalog, and yield the pause to call between blocks of rows.
+
+        Both raise `statement-stopped` when the service stops, and soon after `stop` returns True.
+        """
+
+        def should_stop() -> bool:
+            return self.is_closed or (stop is not None and stop())
+
+        with (
+            self._catalog.place(analyst, stop=should_stop),
+            self.share.turn(analyst, stop=should_stop) as pause,
+        ):
+            yield pause
+
+    @contextmanager
     def _take_turn(self, queue: FairQueue, analyst: str, *, stop: Stop) -> Iterator[_Resources]:
         """Wait for a place of the queue and for the analyst's share of the processor, and yield the open resources."""
-        with queue.place(analyst, stop=stop), self._share.turn(analyst, stop=stop):
+        with queue.place(analyst, stop=stop), self.share.turn(analyst, stop=stop):
             while True:  # again where the policy was reloaded just now
                 resources = self._current()
                 with resources.use() as is_open:

@@ -26,12 +26,19 @@ from prometheus_client import (
 
 from dpsql.server.engine_queue import round_to_grid
 
-__all__ = ["PRIVATE", "Refused", "Telemetry"]
+__all__ = ["CATALOG", "CONSTANT", "DESCRIBE", "FREE", "PRIVATE", "REPLAY", "SHOW", "Refused", "Telemetry"]
 
 PRIVATE = "private"  # the kind of a statement for which rows of privacy units were read
+REPLAY, FREE, DESCRIBE = "replay", "free", "describe"
+CATALOG, SHOW, CONSTANT = "catalog", "show", "constant"  # kinds that read neither public nor private rows
 _MAX_REFUSALS = 500
 _MAX_FIELD = 200  # characters
-_MAX_LINES = {"login-throttled": 60, "login-failed": 600, "refused": 6000}  # a minute; clients cause them at will
+_MAX_LINES = {  # a minute, of an event or of one kind of it; clients cause them at will
+    ("login-throttled", ""): 60,
+    ("login-failed", ""): 600,
+    ("refused", ""): 6000,
+    **{("answered", kind): 600 for kind in (CATALOG, SHOW, CONSTANT)},
+}
 _ONCE_A_MINUTE = frozenset(["fault", "out-of-descriptors"])  # of those with the same fields
 _MAX_DIFFERENT = 1000  # kinds of lines whose repetitions are counted
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
@@ -127,8 +134,10 @@ class Telemetry:
         return reportable
 
     def count_refusal(self, surface: str, code: str, *, analyst: str = "") -> None:
-        """Count a refused statement, and store it for the curator's page."""
+        """Count a refused statement, and store it for the curator's page unless the catalog refused it."""
         self._metrics.refusals.labels(surface, code).inc()
+        if code == CATALOG:
+            return
         with self._lock:
             self._refused.append(Refused(self._clock(), surface, code, analyst))
 
@@ -193,8 +202,9 @@ class Telemetry:
 
     def _count_line(self, event: str, fields: Mapping[str, object], *, now: datetime) -> int | None:
         """Return the number of lines of an event that were left out before this one, or None if this one is, too."""
-        alike: tuple[object, ...] = (event,)
-        max_lines = _MAX_LINES.get(event)
+        kind = fields.get("kind", "") if event == "answered" else ""
+        alike: tuple[object, ...] = (event, kind)
+        max_lines = _MAX_LINES.get((event, str(kind)))
         if event in _ONCE_A_MINUTE:
             alike, max_lines = (event, *sorted(fields.items())), 1
         if max_lines is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import psycopg
 import pyarrow.flight as fl
 import pytest
-from support.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, serving, silent
+from support.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, others, serving, silent
 from support.flight_messages import packed
 from support.hostile_bytes import Login, log_in, query
 
@@ -24,6 +24,12 @@ from support.hostile_bytes import Login, log_in, query
 def test_one_analysts_free_statements_hardly_delay_the_others() -> None:
     alone, crowded = fair(6, 3, connections=6)
     assert crowded < 10 * alone + 1.0  # the aim is measured by the script: here nothing may stand still
+
+
+def test_rows_of_the_catalog_hardly_delay_the_others() -> None:
+    [(_, alone, crowded)] = others(["rows"], 1, rest=0)
+    for name, median in crowded.items():
+        assert median < 10 * alone[name] + 0.5, name
 
 
 def test_silent_connections_lock_nobody_out() -> None:

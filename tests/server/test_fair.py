@@ -176,7 +176,46 @@ def test_the_share_of_an_analyst_is_charged_when_the_statement_fails_too() -> No
         while time.thread_time() < until:
             pass
         raise ZeroDivisionError
-    assert share._find_pause("greedy") > 0
+    assert share._find_pause("greedy", share._threads) > 0
+
+
+def test_a_long_statement_pauses_within_itself_and_ends_there_when_it_is_stopped() -> None:
+    share, paused, is_over = ProcessorShare(), list[float](), list[bool]()
+
+    def work() -> None:
+        with share.turn("greedy", stop=lambda: bool(is_over)) as pause:
+            while True:
+                until = time.thread_time() + 0.02
+                while time.thread_time() < until:
+                    pass
+                began = time.monotonic()
+                pause()
+                paused.append(time.monotonic() - began)
+                if len(paused) > 2:
+                    is_over.append(True)
+
+    with share.try_turn("ana"):
+        pass
+    with pytest.raises(EngineError, match="statement-stopped"):
+        work()
+    assert len(paused) == 3
+    assert min(paused) > 0.05  # of four times 0.02 s
+
+
+def test_the_event_loop_is_left_to_others_by_who_takes_much_of_it_only() -> None:
+    share = ProcessorShare()
+    for analyst in ("ana", "greedy"):
+        share.find_loop_pause(analyst)
+    share.add_loop_time("ana", 0.01)
+    share.add_loop_time("greedy", 0.2)
+    assert share.find_loop_pause("ana") <= 0
+    assert 0.3 < share.find_loop_pause("greedy") <= 0.8
+    assert share._find_pause("greedy", share._threads) <= 0
+    share.add_loop_time("greedy", 100)
+    assert share.find_loop_pause("greedy") <= 2
+    alone = ProcessorShare()
+    alone.add_loop_time("greedy", 10)
+    assert alone.find_loop_pause("greedy") == 0
 
 
 def test_a_turn_is_refused_at_once_to_an_analyst_who_would_have_to_wait() -> None:

@@ -3,9 +3,11 @@
     python tests/support/crowding.py fair [--analysts 32] [--seconds 20]
     python tests/support/crowding.py silent [--connections 300]
     python tests/support/crowding.py halves [--requests 10000]
+    python tests/support/crowding.py others [--seconds 20] [rows cursors unread ...]
 
 Each starts `dpsql serve` with all its surfaces, prints what it measured, and ends with 1 where an aim is missed: the
-median of the others at most twice as long, a login within 2 s, at most 20 lines of log.
+median of the others at most twice as long, a login within 2 s, at most 20 lines of log. `others` measures one other
+analyst, beside each kind of statement of `crowds.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,11 @@ from urllib.request import urlopen
 import duckdb
 import psycopg
 import pyarrow.flight as fl
+
+if __name__ == "__main__":  # the tests find it themselves
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.crowds import CROWDS, Medians, measure
 
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
@@ -81,7 +88,7 @@ class Server:
 
 
 @contextmanager
-def serving(analysts: int) -> Iterator[Server]:
+def serving(analysts: int, catalog: str = "none") -> Iterator[Server]:
     """Run `dpsql serve` over small data for so many analysts as long as the block."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -90,7 +97,7 @@ def serving(analysts: int) -> Iterator[Server]:
                 "CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 5 AS article FROM range(50000) t(i)"
             )
             database.execute("CREATE TABLE countries AS SELECT i AS code, 'c' || i AS name FROM range(3000) t(i)")
-        (folder / "policy.toml").write_text(POLICY)
+        (folder / "policy.toml").write_text(POLICY.replace('catalog = "none"', f'catalog = "{catalog}"'))
         for number in range(analysts):
             add_user(folder / "users.toml", User(f"analyst{number}"), password=PASSWORD)
         command = [sys.executable, "-c", "from dpsql.cli import main; main()", "serve", "--policy", "policy.toml"]
@@ -197,6 +204,28 @@ def fair(analysts: int, seconds: float, connections: int = 24) -> tuple[float, f
     return alone, crowded
 
 
+def others(kinds: Sequence[str], seconds: float, rest: float = 3) -> Iterator[tuple[str, Medians, Medians]]:
+    """Yield each kind of crowd, and the medians of another analyst alone and beside it, in seconds."""
+    with serving(2, catalog="auto") as server:
+
+        def median() -> Medians:
+            web = server.ports["web"]
+            return measure(server.conninfo("analyst1"), web, user="analyst1", password=PASSWORD, seconds=seconds)
+
+        for kind in kinds:
+            time.sleep(rest)  # until the former crowd is gone
+            alone = median()
+            call = f"crowd({kind!r}, {server.ports['postgres']}, user='analyst0', password={PASSWORD!r}, "
+            program = f"from support.crowds import crowd; print({call}seconds={seconds + 3}))"
+            path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+            environment = {**os.environ, "PYTHONPATH": path}
+            with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as greedy:
+                time.sleep(2)
+                crowded = median()
+                done, _ = greedy.communicate(timeout=30)
+            yield f"{kind}, {int(done)} times", alone, crowded
+
+
 @contextmanager
 def plugged(ports: list[int], connections: int, sent: bytes = b"") -> Iterator[None]:
     """Hold so many connections to each port open, each of which sent no more than this."""
@@ -257,6 +286,7 @@ def halves(requests: int) -> tuple[int, int]:
 
 def say(words: str) -> None:
     sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -268,12 +298,26 @@ def main() -> int:
     first.add_argument("--seconds", type=float, default=20)
     kinds.add_parser("silent").add_argument("--connections", type=int, default=300)
     kinds.add_parser("halves").add_argument("--requests", type=int, default=10_000)
+    last = kinds.add_parser("others")
+    last.add_argument("crowds", nargs="*", default=list(CROWDS))
+    last.add_argument("--seconds", type=float, default=20)
     given = parser.parse_args()
     match given.kind:
         case "fair":
             alone, crowded = fair(given.analysts, given.seconds)
             say(f"median alone {1e3 * alone:.1f} ms, crowded {1e3 * crowded:.1f} ms: {crowded / alone:.2f} times")
             return int(crowded > MOST_MEDIAN * alone)
+        case "others":
+            worst = 0.0
+            for kind, alone, crowded in others(given.crowds, given.seconds):
+                times = {name: crowded[name] / alone[name] for name in alone}
+                worst = max(worst, *times.values())
+                each = (
+                    f"{name} {1e3 * alone[name]:.2f} -> {1e3 * crowded[name]:.2f} ms, {times[name]:.1f} x"
+                    for name in times
+                )
+                say(f"{kind}: {'; '.join(each)}")
+            return int(worst > MOST_MEDIAN)
         case "silent":
             found = silent(given.connections)
             say(", ".join(f"{surface} {seconds:.2f} s" for surface, seconds in found.items()))

@@ -26,7 +26,7 @@ __all__ = [
     "unavailable_error",
 ]
 
-Hold = Callable[[int], None]  # counts bytes that an answer holds, before they are held; a negative number gives back
+Hold = Callable[[int], None]  # counts bytes that an answer holds, before they are held, and may wait; < 0 gives back
 _COLUMN_SIZE = 160  # bytes that Python needs for a column beside its name
 
 

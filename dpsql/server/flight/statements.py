@@ -112,7 +112,7 @@ class Statements:
 
     def prepare(self, user: User, text: str, *, implicit: bool | None = None) -> tuple[bytes, PreparedStatement]:
         """Return the handle of a statement, and what is known of it before anything is bound; nothing is charged."""
-        found = self._gateway.look(user, lambda session: session.prepare(text, implicit=implicit))
+        found = self._gateway.with_implicit(implicit).prepare(SURFACE, user, text=text)
         prepared = PreparedStatement(text, found.parameters, found.schema, implicit=implicit)
         return self._prepared.put(user.name, prepared), prepared
 

@@ -28,6 +28,7 @@ __all__ = [
     "Query",
     "Sync",
     "Terminate",
+    "Unparsed",
     "fields_message",
     "message",
     "parameter_description",
@@ -145,6 +146,18 @@ class FunctionCall:
 Message = (
     Query | Parse | Bind | Describe | Close | Execute | Sync | Flush | Terminate | Password | CopyIn | FunctionCall
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """A message that takes more than a moment to parse."""
+
+    kind: bytes
+    data: bytes
+
+    def parse(self) -> Message:
+        """Return the message; raise `Malformed`."""
+        return parse_message(self.kind, self.data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ __all__ = [
     "parse_command",
     "parse_query",
     "parse_statement",
+    "parse_statements",
     "split_statements",
 ]
 
@@ -63,6 +64,7 @@ _SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queri
 _UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
 _CANCEL = "PG_CANCEL_BACKEND"
 _NUMBER = re.compile(r"[0-9]{1,10}")
+_MAX_STATEMENTS = 1_000  # of one text
 _MAX_WORDS = 20_000  # words read of a command, more than a query may have
 _FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query
 _LOCKING = re.compile(r"\bFOR\s+(?:READ\s+ONLY|(?:NO\s+KEY\s+)?UPDATE|(?:KEY\s+)?SHARE)\b", re.IGNORECASE)
@@ -110,6 +112,15 @@ def split_statements(text: str) -> list[StatementText]:
     if is_filled:
         statements.append(StatementText(text[start:], start))
     return statements
+
+
+def parse_statements(text: str) -> list[ParsedStatement]:
+    """Parse the statements of a text; raise `WireError` for too many, and for an unsupported one."""
+    statements = split_statements(text)
+    if len(statements) > _MAX_STATEMENTS:
+        hint = f"Send at most {_MAX_STATEMENTS} statements at once."
+        raise WireError("54000", "There are too many statements in one text.", hint=hint)
+    return [parse_statement(each) for each in statements]
 
 
 def parse_statement(source: StatementText) -> ParsedStatement:

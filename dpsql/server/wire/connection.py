@@ -6,7 +6,8 @@ An error ends a batch: in the extended protocol, all messages up to the next Syn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Error
 from dpsql.server.telemetry import Telemetry
@@ -15,20 +16,22 @@ from dpsql.server.wire.codec import Malformed, message, parameter_description, r
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
 from dpsql.server.wire.copy_out import copy_header, copy_messages
 from dpsql.server.wire.execution import Execution
+from dpsql.server.wire.loop_share import LoopShare
 from dpsql.server.wire.portals import CommandComplete, CopyOutput, Outcome, Portal, PreparedStatement, RowSet
 from dpsql.server.wire.query_router import BoundValues
-from dpsql.server.wire.rows import expand_formats
+from dpsql.server.wire.rows import EncodedRows, expand_formats
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
 from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.stream import Channel, ClientDisconnected, Limits
 from dpsql.server.wire.transaction import PER_CONNECTION
 
+if TYPE_CHECKING:
+    from dpsql.server.fair_queue import ProcessorShare
+
 __all__ = ["Conversation"]
 
 _WITHOUT_COUNT = frozenset(["SHOW", "EXPLAIN"])  # words that are a tag without the number of rows
-
-
-_MAX_IN_A_ROW = 8
+_FEW_CELLS = 2_000  # of rows that are encoded in the event loop
 
 
 class Conversation:
@@ -42,13 +45,17 @@ class Conversation:
         limits: Limits,
         reported: dict[str, str],
         telemetry: Telemetry,
+        share: ProcessorShare,
     ) -> None:
-        """Begin a conversation; `reported` are the settings that were sent to the client, by name."""
+        """Begin a conversation; `reported` are the settings that were sent to the client, by name.
+
+        `share` limits the time of the event loop that it takes.
+        """
         self._channel, self._execution, self._limits = channel, execution, limits
         self._reported, self._telemetry = reported, telemetry
         self._is_skipping = self._is_stopping = False
-        self._receiving: asyncio.Task[codec.Message] | None = None
-        self._in_a_row = 0  # messages that were taken without waiting
+        self._receiving: asyncio.Task[object] | None = None  # the task of this conversation while it waits
+        self._loop_share = LoopShare(share, lambda: execution.analyst)
 
     def cancel(self) -> None:
         """Cancel the statement that runs, if one does; a private one goes on in its thread and is stored."""
@@ -63,6 +70,9 @@ class Conversation:
 
     async def run(self) -> None:
         """Answer messages until the client leaves; raise `ClientDisconnected`, or a fatal `WireError` to end it."""
+        await self._loop_share.measure(self._converse())
+
+    async def _converse(self) -> None:
         self._send_ready()
         await self._channel.flush()
         while True:
@@ -74,41 +84,45 @@ class Conversation:
                 continue
             if isinstance(received, codec.Terminate):
                 return
+            await self._loop_share.give_way()
             if not self._is_skipping or isinstance(received, codec.Sync):
                 self._execution.cancelled = asyncio.get_running_loop().create_future()
                 await self._answer(received)
             if self._channel.is_full:
                 await self._channel.flush()
 
-    async def _receive(self) -> codec.Message:
+    async def _receive(self) -> codec.Message | codec.Unparsed:
         """Wait for the next message; raise a fatal `WireError` when idle too long, and when the server stops."""
-        if self._is_stopping:
-            raise _server_stopping()
+        self._check_running()
         received = self._channel.take_received(max_bytes=self._limits.message)
         if received is not None:
-            self._in_a_row += 1
-            if self._in_a_row >= _MAX_IN_A_ROW:
-                self._in_a_row = 0
-                await asyncio.sleep(0)  # other clients are served, although this one sent much at once
             return received
-        self._in_a_row = 0
-        self._receiving = asyncio.ensure_future(self._channel.receive(max_bytes=self._limits.message))
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._receiving = task
         try:
             async with asyncio.timeout(self._limits.idle_seconds):
-                return await self._receiving
+                return await self._channel.receive(max_bytes=self._limits.message)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
+            task.uncancel()
             raise _server_stopping() from None
         finally:
             self._receiving = None
         raise WireError("57P05", "The connection was idle for too long.", hint="Connect again.", fatal=True)
 
-    async def _answer(self, received: codec.Message) -> None:
+    def _check_running(self) -> None:
+        """Raise a fatal `WireError` if the server stops."""
+        if self._is_stopping:
+            raise _server_stopping()
+
+    async def _answer(self, received: codec.Message | codec.Unparsed) -> None:
         """Reply to a message; reply with an error to one that fails, and raise fatal errors only."""
         try:
+            if isinstance(received, codec.Unparsed):
+                received = await self._execution.parse_message(received)
             await self._dispatch(received)
         except ClientDisconnected:
             raise
@@ -191,8 +205,12 @@ class Conversation:
         objects.portals.pop("", None)
         statements = await self._execution.parse(text)
         for statement in statements:
-            if self._is_stopping:
-                raise _server_stopping()
+            await self._loop_share.give_way()
+            self._check_running()
+            if self._execution.cancelled.done():
+                raise _cancelled()
+            if self._channel.is_full:
+                await self._channel.flush()
             portal = Portal(PreparedStatement(statement), role=self._execution.role)
             outcome = await self._execution.run(portal)
             self._channel.send(*self._take_notices())
@@ -272,25 +290,31 @@ class Conversation:
                 columns = rows.columns
                 self._channel.send(copy_header(layout, len(columns)))
                 values = rows.read(0, len(rows), formats=(layout.format,) * len(columns))
-                await self._stream(copy_messages(values, columns, layout=layout))
+                await self._stream(copy_messages(values, columns, layout=layout), len(rows) * len(columns))
                 self._channel.send(message(b"c"), text_message(b"C", f"COPY {len(rows)}"))
             case RowSet(rows=rows):
                 stop = min(outcome.stop, position + max_rows) if max_rows else outcome.stop
                 codes = expand_formats(formats, len(rows.columns))
-                await self._stream(rows.messages(position, stop, formats=codes))
+                messages = rows.messages(position, stop, formats=codes)
+                await self._stream(messages, 0 if isinstance(rows, EncodedRows) else (stop - position) * len(codes))
                 tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
                 self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
 
-    async def _stream(self, messages: Iterable[bytes]) -> None:
-        """Send messages as the client reads them, and let other clients be served in between."""
-        for one in messages:
-            self._channel.send(one)
+    async def _stream(self, messages: Iterator[bytes], cells: int) -> None:
+        """Send messages as the client reads them, and serve others in between; many `cells` are encoded in a thread."""
+        is_short = cells <= _FEW_CELLS
+        while block := next(messages, b"") if is_short else await self._execution.read_block(messages):
+            self._channel.send(block)
             if self._channel.is_full:
                 await self._channel.flush()
-                await asyncio.sleep(0)
+                await self._loop_share.give_way()
                 if self._execution.cancelled.done():
-                    hint = "If it is a private query, sending it again returns its answer, free."
-                    raise WireError("57014", "The statement was cancelled.", hint=hint)
+                    raise _cancelled()
+
+
+def _cancelled() -> WireError:
+    hint = "If it is a private query, sending it again returns its answer, free."
+    return WireError("57014", "The statement was cancelled.", hint=hint)
 
 
 def _server_stopping() -> WireError:

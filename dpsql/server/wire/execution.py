@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from dpsql.errors import Error
 from dpsql.server.catalog.answer_cache import BoundedCache
-from dpsql.server.wire import commands
+from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
+from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statement
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query
 from dpsql.server.wire.copy_out import parse_layout
 from dpsql.server.wire.cursors import move_cursor
 from dpsql.server.wire.explain import describe_plan, encode_plan
@@ -39,12 +41,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution"]
 
+Result = TypeVar("Result")
+_NO_TEXT = StatementText("", 0)
 _QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages that suppress notices
 _CONFIGURED = pa.schema([("set_config", pa.string())])
 _CANCELLED = pa.schema([("pg_cancel_backend", pa.bool_())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
-_SHORT_TEXT, _MAX_PARSED = 2_000, 128 * 1024  # characters of a text that is parsed once; bytes of such texts
+_MAX_REMEMBERED, _MAX_PARSED = 2_000, 128 * 1024  # characters of a text that is parsed once; bytes of such texts
+_FEW_ROWS, _FEW_COLUMNS = 1_000, 100  # of an answer or a view that is changed in the event loop
+_BLOCK = 64 * 1024  # bytes that are encoded at a time
 _CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
 _UNDESCRIBED = commands.Fetch | commands.Execute  # what they return may change
 
@@ -84,13 +90,34 @@ class Execution:
         """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
         parsed = self._parsed.find(text)
         if parsed is None:
-            statements = await self._router.split(text, self._context(self.role))
-            if is_single and len(statements) > 1:
+            parsed = await self._router.parse(text, self._context(self.role))
+            if is_single and len(parsed) > 1:
                 raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
-            parsed = [parse_statement(one) for one in statements]
-            if len(parsed) == 1 and len(text) <= _SHORT_TEXT:
+            if len(parsed) == 1 and len(text) <= _MAX_REMEMBERED:
                 self._parsed.add(text, parsed, size=PreparedStatement(parsed[0]).size)
         return parsed
+
+    async def parse_message(self, received: codec.Unparsed) -> codec.Message:
+        """Parse a long message in a thread; raise `Malformed`."""
+        return await self._run(received.parse, is_short=False)
+
+    async def read_block(self, messages: Iterator[bytes]) -> bytes:
+        """Return the next messages of many as one block, encoded in a thread; empty at the end."""
+
+        def take() -> bytes:
+            block = bytearray()
+            for each in messages:
+                block += each
+                if len(block) >= _BLOCK:
+                    break
+            return bytes(block)
+
+        return await self._run(take, is_short=False)
+
+    @property
+    def analyst(self) -> str:
+        """The analyst for whom queries are run now."""
+        return self.role or self._router.user.name
 
     def check_may_run(self, statement: ParsedStatement) -> None:
         """Raise `WireError` unless the transaction accepts the statement: a failed one only accepts its end."""
@@ -106,18 +133,20 @@ class Execution:
         context = self._context(self.role)
         match statement.command:
             case None if not statement.is_empty:
-                shape = await self._router.describe(self._expand(statement.source), prepared.types, context=context)
+                shape = await self._router.describe(
+                    await self._expand(statement.source), prepared.types, context=context
+                )
             case commands.Fetch(name=name, move=False):
                 shape = Shape((), await self.describe_portal(self._find_cursor(name)))
             case commands.Execute(name=name):
                 shape = Shape((), (await self.describe(self._find_prepared(name))).columns)
             case commands.Explain() as command:
-                source = self._expand(_explained(statement.source, command))
+                source = await self._expand(await self._explained(statement.source, command))
                 shape = await self._router.describe(source, prepared.types, context=context)
                 if command.layout:
                     shape = Shape(shape.parameters, describe_plan(command.layout))
             case commands.Show(name=name):
-                shape = Shape((), (await self._show(name)).columns)
+                shape = Shape((), (await self._show(name, kind=DESCRIBE)).columns)
             case commands.SetConfig():
                 shape = Shape((), describe_columns(_CONFIGURED))
             case commands.CancelBackend(number=number):
@@ -126,7 +155,7 @@ class Execution:
             case commands.Unlock():
                 shape = Shape((), describe_columns(_UNLOCKED.schema))
             case commands.Declare(start=start):
-                source = self._expand(statement.source.slice(start))
+                source = await self._expand(statement.source.slice(start))
                 shape = await self._router.describe(source, prepared.types, context=context)
                 shape = replace(shape, columns=None, schema=None)
             case _:
@@ -147,8 +176,9 @@ class Execution:
         match statement.command:
             case None:
                 rows = await self._query(statement.source, portal.bound, role=portal.role, formats=portal.formats)
-                shape = portal.prepared.shape
-                rows = count_rows(cast_rows(rows, None if shape is None else shape.schema), self._quota)
+                schema = None if portal.prepared.shape is None else portal.prepared.shape.schema
+                rows = await self._run(partial(cast_rows, rows, schema), is_short=len(rows) <= _FEW_ROWS)
+                rows = count_rows(rows, self._quota)
                 return RowSet(rows, 0, len(rows))
             case commands.Declare() as command:
                 return await self._declare(command, portal)
@@ -169,21 +199,13 @@ class Execution:
             case commands.Show(name=name):
                 rows = await self._show(name)
                 return RowSet(rows, 0, len(rows), "SHOW")
-            case commands.Unlock():
-                return RowSet(ArrowRows(_UNLOCKED), 0, 1)
+            case commands.SetConfig() | commands.CancelBackend() | commands.Unlock() as command:
+                return RowSet(self._answer_constant(command, portal), 0, 1)
             case commands.Set(name=name, value=value, local=local):
                 if local and self.transaction.status == "I":
                     self._warn("25P01", "SET LOCAL can only be used in a transaction block.")
                 self._set(name, value, local=local)
                 return CommandComplete("SET")
-            case commands.SetConfig(name=name, value=value, local=local):
-                self._set(name, value, local=local)
-                rows = ArrowRows(pa.table([[self._read_setting(name)]], schema=_CONFIGURED))
-                return RowSet(rows, 0, 1)
-            case commands.CancelBackend(number=number):
-                number = _bound_number(portal.bound) if number is None else number
-                rows = ArrowRows(pa.table([[self._cancel_backend(number)]], schema=_CANCELLED))
-                return RowSet(rows, 0, 1)
             case commands.Reset(name=name):
                 self._set(name, None, local=False)
                 return CommandComplete("RESET")
@@ -197,7 +219,9 @@ class Execution:
     async def _query(self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]) -> Rows:
         """Run a query if memory allows its rows, and announce its receipt."""
         self._quota.check()
-        result = await self._router.query(self._expand(source), bound, formats=formats, context=self._context(role))
+        result = await self._router.query(
+            await self._expand(source), bound, formats=formats, context=self._context(role)
+        )
         if result.notes:
             self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
@@ -212,12 +236,29 @@ class Execution:
         definitions = list_definitions(settings.views)
         return RequestContext(self.cancelled, analyst, settings.seconds, settings.implicit, definitions)
 
-    def _expand(self, source: StatementText) -> StatementText:
-        return expand_views(source, self.transaction.settings.views)
+    async def _expand(self, source: StatementText) -> StatementText:
+        views = self.transaction.settings.views
+        return await self._run(partial(expand_views, source, views), source) if views else source
+
+    async def _parse_query(self, source: StatementText, *, reason: str, hint: str) -> ParsedStatement:
+        return await self._run(partial(parse_query, source, reason=reason, hint=hint), source)
+
+    async def _explained(self, source: StatementText, command: commands.Explain) -> StatementText:
+        """Return EXPLAIN of a query, without options; positions in the query stay those in the text that was sent."""
+        query = await self._parse_query(
+            source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
+        )
+        return StatementText(f"EXPLAIN {query.source.text}", query.source.before - len("EXPLAIN "))
+
+    async def _run(
+        self, work: Callable[[], Result], source: StatementText = _NO_TEXT, *, is_short: bool | None = None
+    ) -> Result:
+        """Return the result of work on a statement; what is not short is done in a thread."""
+        return await self._router.run(work, source, context=self._context(self.role), is_short=is_short)
 
     async def _create_view(self, command: commands.CreateView, source: StatementText) -> Outcome:
         """Create a temporary view, and describe its query; free."""
-        query = parse_query(
+        query = await self._parse_query(
             source.slice(command.start), reason="A view is a query.", hint="CREATE TEMPORARY VIEW v AS SELECT ..."
         )
         prepared = PreparedStatement(query)
@@ -226,8 +267,13 @@ class Execution:
             raise WireError("42P02", "The query of a view has no parameters.", hint="Write the values.")
         if self._gateway.service.catalog.find(command.name) is not None:
             raise WireError("42P07", "A table of this name exists.", hint="Give the view another name.")
-        view = View(self._expand(query.source).text, columns)
-        views = add_view(self.transaction.settings.views, command.name, view=view, replaces=command.replaces)
+        text, known = (await self._expand(query.source)).text, self.transaction.settings.views
+
+        def add() -> dict[str, View]:
+            view = View.define(command.name, text, columns)
+            return add_view(known, command.name, view=view, replaces=command.replaces)
+
+        views = await self._run(add, is_short=len(columns) <= _FEW_COLUMNS)
         self.transaction.change(lambda settings: replace(settings, views=views), local=False)
         return CommandComplete("CREATE VIEW")
 
@@ -246,7 +292,7 @@ class Execution:
             hint = "BEGIN first, or declare it WITH HOLD."
             raise WireError("25P01", "DECLARE CURSOR can only be used in a transaction block.", hint=hint)
         source = portal.prepared.statement.source.slice(command.start)
-        query = parse_query(source, reason="A cursor is for a SELECT.", hint=_CURSOR_HINT)
+        query = await self._parse_query(source, reason="A cursor is for a SELECT.", hint=_CURSOR_HINT)
         prepared = PreparedStatement(query, portal.prepared.types)
         await self.describe(prepared)
         cursor = Portal(
@@ -286,7 +332,7 @@ class Execution:
 
     async def _prepare(self, command: commands.Prepare, source: StatementText) -> Outcome:
         """Prepare a query under a name, and describe it, so that an error is found here; free."""
-        query = parse_query(
+        query = await self._parse_query(
             source.slice(command.start), reason="Only a query can be prepared.", hint="PREPARE p AS SELECT ..."
         )
         prepared = PreparedStatement(query, command.types)
@@ -316,10 +362,11 @@ class Execution:
 
     async def _explain(self, command: commands.Explain, portal: Portal) -> Outcome:
         """Return the plan of a query, in the layout that its options name; free."""
-        source = _explained(portal.prepared.statement.source, command)
+        source = await self._explained(portal.prepared.statement.source, command)
         rows = await self._query(source, portal.bound, role=portal.role, formats=portal.formats)
         if command.layout and isinstance(rows, ArrowRows):
-            rows = encode_plan(rows.table, command.layout, formats=portal.formats)
+            encode = partial(encode_plan, rows.table, command.layout, formats=portal.formats)
+            rows = await self._run(encode, source)
         return RowSet(count_rows(rows, self._quota), 0, len(rows), "EXPLAIN")
 
     def _find_cursor(self, name: str) -> Portal:
@@ -336,24 +383,49 @@ class Execution:
         if command.columns:  # positions in the name of the table stay those in the text of the COPY
             select = f"SELECT {command.columns} FROM "  # noqa: S608 - the language parses it
             query = StatementText(select + query.text, query.before - len(select))
-        query = parse_query(query, reason="Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.").source
-        rows = await self._query(query, BoundValues(), role=self.role, formats=(layout.format,))
+        parsed = await self._parse_query(
+            query, reason="Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT."
+        )
+        rows = await self._query(parsed.source, BoundValues(), role=self.role, formats=(layout.format,))
         return CopyOutput(rows, layout)
 
-    async def _show(self, name: str) -> Rows:
-        """Return a setting of the connection, or of the catalog if the connection has none of this name."""
-        try:
-            if name != "all":
-                return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
-            names = sorted({*default_settings(), IMPLICIT, *self.transaction.settings.values})
-            listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
-            return ArrowRows(pa.Table.from_pylist(listing, schema=_SHOW_ALL))
-        except WireError as error:
-            unknown = error
-        if not name.isidentifier():
-            raise unknown
+    async def _show(self, name: str, *, kind: str = SHOW) -> Rows:
+        """Return a setting of the connection, or of the catalog if the connection has none of this name.
+
+        It is counted as a statement of a kind.
+        """
         source = StatementText(f"SHOW {name}", 0)
-        return (await self._router.query_catalog(source, context=self._context(self.role))).rows
+        try:
+            rows = self._read_settings(name)
+        except WireError:
+            if not name.isidentifier():
+                raise
+        else:
+            self._router.count_light(kind, source, analyst=self.analyst)
+            return rows
+        return (await self._router.query_catalog(source, context=self._context(self.role), kind=kind)).rows
+
+    def _read_settings(self, name: str) -> Rows:
+        """Return a setting, or all of them; raise `WireError` for an unknown one."""
+        if name != "all":
+            return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
+        names = sorted({*default_settings(), IMPLICIT, *self.transaction.settings.values})
+        listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
+        return ArrowRows(pa.Table.from_pylist(listing, schema=_SHOW_ALL))
+
+    def _answer_constant(
+        self, command: commands.SetConfig | commands.CancelBackend | commands.Unlock, portal: Portal
+    ) -> Rows:
+        """Execute a SELECT that only calls a function with an effect on connections."""
+        self._router.count_light(CONSTANT, portal.prepared.statement.source, analyst=self.analyst)
+        match command:
+            case commands.SetConfig(name=name, value=value, local=local):
+                self._set(name, value, local=local)
+                return ArrowRows(pa.table([[self._read_setting(name)]], schema=_CONFIGURED))
+            case commands.CancelBackend(number=number):
+                number = _bound_number(portal.bound) if number is None else number
+                return ArrowRows(pa.table([[self._cancel_backend(number)]], schema=_CANCELLED))
+        return ArrowRows(_UNLOCKED)
 
     def _read_setting(self, name: str) -> str:
         match name:
@@ -481,14 +553,6 @@ class Execution:
 
     def _warn(self, sqlstate: str, text: str) -> None:
         self.notices.append(notice_message(text, sqlstate=sqlstate, severity="WARNING"))
-
-
-def _explained(source: StatementText, command: commands.Explain) -> StatementText:
-    """Return EXPLAIN of a query, without options; positions in the query stay those in the text that was sent."""
-    query = parse_query(
-        source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
-    ).source
-    return StatementText(f"EXPLAIN {query.text}", query.before - len("EXPLAIN "))
 
 
 def _bound_number(bound: BoundValues) -> int:

@@ -29,8 +29,9 @@ from dpsql.server.catalog.query_result import (
     measure_columns,
 )
 from dpsql.server.catalog.query_result import Column as CatalogColumn
+from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Column, Malformed
-from dpsql.server.wire.command_parser import StatementText, split_statements
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
 from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
@@ -45,16 +46,17 @@ if TYPE_CHECKING:
     from dpsql.engines.base import Stop
     from dpsql.plan import Prepared
     from dpsql.receipt import Receipt
+    from dpsql.server.fair_queue import Pause
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
+__all__ = ["SHORT_TEXT", "BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
 
 Result = TypeVar("Result")
-_SHORT_TEXT = 2_000  # characters, which take about a millisecond to split or route
+SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
-_MAX_STATEMENTS = 1_000  # of one text
-_MAX_SHAPES = 128 * 1024  # bytes of shapes that a connection remembers
+_FEW_VALUES, _FEW_BYTES = 100, 10_000  # of parameters that are decoded in the event loop
+_MAX_SHAPES, _MAX_REMEMBERED = 128 * 1024, 2_000  # bytes of shapes that a connection remembers; characters of a text
 _OF_SHAPE, _OF_TYPE = 500, 50  # bytes that Python needs for a shape, and for the type of a parameter
 _OPEN_TYPES = frozenset([0, OIDS["unknown"]])  # of parameters, which the statement decides
 _THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
@@ -67,6 +69,11 @@ class BoundValues:
     values: tuple[bytes | None, ...] = ()
     formats: tuple[int, ...] = ()
     types: tuple[int, ...] = ()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the values are decoded in about a millisecond."""
+        return len(self.values) <= _FEW_VALUES and sum(len(each or b"") for each in self.values) <= _FEW_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,18 +209,43 @@ class QueryRouter:
         self.user = user
         self.version = catalog.version
 
-    async def split(self, text: str, context: RequestContext) -> list[StatementText]:
-        """Split a text into statements; raise `WireError` for too long a text, and for too many statements."""
+    async def parse(self, text: str, context: RequestContext) -> list[ParsedStatement]:
+        """Parse a text into statements; raise `WireError` for too long a text, and for too many statements."""
         if len(text) > _MAX_TEXT:
             raise WireError("54000", "The text is too long.", hint=f"Send at most {_MAX_TEXT} characters at once.")
-        if len(text) <= _SHORT_TEXT:
-            statements = split_statements(text)
+        return await self.run(partial(parse_statements, text), StatementText(text, 0), context=context)
+
+    async def run(
+        self,
+        work: Callable[[], Result],
+        source: StatementText,
+        *,
+        context: RequestContext,
+        is_short: bool | None = None,
+    ) -> Result:
+        """Return the result of work on a statement: here if it is short, else in a thread, in a turn of the analyst.
+
+        What is short is decided by the text unless `is_short` says it.
+        """
+        if len(source.text) <= SHORT_TEXT if is_short is None else is_short:
+            return work()
+        share = self._gateway.service.share
+
+        def work_in_turn(stop: Stop) -> Result:
+            with share.turn(context.analyst, stop=stop):
+                return work()
+
+        return await self._run(work_in_turn, source, context=context)
+
+    def count_light(self, kind: str, source: StatementText, *, analyst: str) -> None:
+        """Count a statement that takes next to no time; raise `WireError` for one too many, and without the role."""
+        try:
+            self._gateway.count_light(SURFACE, self.user, role=analyst, kind=kind)
+        except Exception as error:  # noqa: BLE001 - its text could contain values
+            failure = self._convert_error(error, source)
         else:
-            statements = await self._run(lambda _: split_statements(text), StatementText(text, 0), context=context)
-        if len(statements) > _MAX_STATEMENTS:
-            hint = f"Send at most {_MAX_STATEMENTS} statements at once."
-            raise WireError("54000", "There are too many statements in one text.", hint=hint)
-        return statements
+            return
+        raise failure
 
     async def describe(self, source: StatementText, types: tuple[int, ...], *, context: RequestContext) -> Shape:
         """Return the parameters and columns of a statement, as far as they are known before values are bound."""
@@ -221,11 +253,8 @@ class QueryRouter:
         shapes, key = self._find_shapes(), (text, types, analyst, context.implicit)
         stored = shapes.find(key)
         if stored is not None and self._may_act_as(analyst):
+            self.count_light(DESCRIBE, source, analyst=analyst)
             return stored
-
-        def describe_in_catalog(_: Stop) -> Shape:
-            found = self._catalog.describe(text, types, user=analyst, definitions=context.definitions)
-            return _convert_description(found)
 
         def describe_in_session(_: Stop) -> Shape:
             declared = [find_type(oid) for oid in types]
@@ -236,15 +265,23 @@ class QueryRouter:
 
         known = None if context.definitions else self._catalog.find_description(text, types)
         if known is not None:
-            self._check_login(source, analyst)
+            self.count_light(DESCRIBE, source, analyst=analyst)
             return _convert_description(known)
         if await self._is_catalog(source, context):
-            self._check_login(source, analyst)
-            return await self._run(describe_in_catalog, source, context=context)
+            return await self._describe_in_catalog(source, types, context=context)
         shape = await self._run(describe_in_session, source, context=context)
-        if len(text) <= _SHORT_TEXT:
+        if len(text) <= _MAX_REMEMBERED:
             shapes.add(key, shape, size=sys.getsizeof(text) + _OF_TYPE * len(types) + shape.size)
         return shape
+
+    async def _describe_in_catalog(
+        self, source: StatementText, types: tuple[int, ...], *, context: RequestContext
+    ) -> Shape:
+        def describe(_: Pause) -> Shape:
+            found = self._catalog.describe(source.text, types, user=context.analyst, definitions=context.definitions)
+            return _convert_description(found)
+
+        return await self._run(partial(self._read_catalog, describe, DESCRIBE, context), source, context=context)
 
     def _find_shapes(self) -> BoundedCache[Shape]:
         """Return the known shapes of the session's queries over the present tables, which a reload replaces."""
@@ -261,26 +298,17 @@ class QueryRouter:
             return False
         return True
 
-    def _check_login(self, source: StatementText, analyst: str) -> None:
-        """Raise `WireError` for a user who was removed or lost the role; the session checks that itself."""
-        try:
-            self._gateway.check_login(self.user, analyst)
-        except Error as error:
-            failure = self._convert_error(error, source)
-        else:
-            return
-        raise failure
-
     async def query(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
     ) -> QueryResult:
         """Answer a query; `formats` are those of a Bind, in which the catalog encodes its rows."""
-        stored = self._find_in_catalog(source, bound, formats=formats, context=context)
-        if stored is not None:
-            return stored
-        known = self._peek(source, bound, context=context)
-        if known is not None:
-            return known
+        if bound.is_small:
+            stored = self._find_in_catalog(source, bound, formats=formats, context=context)
+            if stored is not None:
+                return stored
+            known = self._peek(source, bound, context=context)
+            if known is not None:
+                return known
         if await self._is_catalog(source, context):
             return await self.query_catalog(source, bound, formats=formats, context=context)
         text = source.text
@@ -322,53 +350,67 @@ class QueryRouter:
         *,
         formats: Sequence[int] = (),
         context: RequestContext,
+        kind: str = CATALOG,
     ) -> QueryResult:
-        """Answer any statement by the catalog."""
-        self._check_login(source, context.analyst)
-        parameters = _make_parameters(BoundValues() if bound is None else bound)
+        """Answer any statement by the catalog, counted as one of a kind."""
         holding = self._quota.hold()
-        run = partial(
-            self._catalog.execute,
-            user=context.analyst,
-            formats=tuple(formats),
-            definitions=context.definitions,
-            hold=holding.grow,
-        )
 
-        def answer(_: Stop) -> CatalogRows:
+        def read(pause: Pause) -> QueryResult:
+            def hold(size: int) -> None:
+                holding.grow(size)
+                pause()
+
+            failure: Exception
             try:
-                return run(source.text, parameters)
-            except (CatalogError, WireError) as error:
+                found = self._catalog.execute(
+                    source.text,
+                    _make_parameters(BoundValues() if bound is None else bound),
+                    user=context.analyst,
+                    formats=tuple(formats),
+                    definitions=context.definitions,
+                    hold=hold,
+                )
+            except (CatalogError, Error) as error:
                 failure = error.with_traceback(None)  # whose frames would keep the rows that were read
+            except WireError as error:
+                failure = CatalogError(error.sqlstate, error.reason, hint=error.hint)
+            else:
+                return _convert_rows(found, formats, holding=holding)
             raise failure
 
         try:
-            found = await self._run(answer, source, context=context)
+            return await self._run(partial(self._read_catalog, read, kind, context), source, context=context)
         except WireError:
             holding.resize(0)
             raise
-        return _convert_rows(found, formats, holding=holding)
+
+    def _read_catalog(self, act: Callable[[Pause], Result], kind: str, context: RequestContext, stop: Stop) -> Result:
+        """Return what an act reads in the catalog, in a turn of the analyst."""
+        return self._gateway.answer_from_catalog(
+            SURFACE, self.user, act=act, role=context.analyst, kind=kind, stop=stop
+        )
 
     def _find_in_catalog(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
     ) -> QueryResult | None:
-        """Return the answer that the catalog has stored, without a thread, or None."""
+        """Return the answer that the catalog has stored, without a thread, or None; None also without a turn."""
         if context.definitions:
             return None
-        parameters = _make_parameters(bound)
-        found = self._catalog.find_answer(source.text, parameters, user=context.analyst, formats=tuple(formats))
+        parameters, analyst = _make_parameters(bound), context.analyst
+        found = self._catalog.find_answer(source.text, parameters, user=analyst, formats=tuple(formats))
         if found is None:
             return None
-        self._check_login(source, context.analyst)
-        return _convert_rows(found, formats, holding=self._quota.hold(found.size))
+        with self._gateway.service.share.try_turn(analyst) as has_turn:
+            if not has_turn:
+                return None
+            self.count_light(CATALOG, source, analyst=analyst)
+            return _convert_rows(found, formats, holding=self._quota.hold(found.size))
 
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
         text, tables = source.text, self._gateway.service.policy.tables
-        if len(text) <= _SHORT_TEXT:
-            return is_catalog(text, tables)
-        return await self._run(
-            lambda _: len(text) <= MAX_TEXT_LENGTH and is_catalog(text, tables), source, context=context
+        return await self.run(
+            lambda: len(text) <= MAX_TEXT_LENGTH and is_catalog(text, tables), source, context=context
         )
 
     async def _run(
@@ -400,11 +442,8 @@ class QueryRouter:
 
     def _prepare(self, text: str, types: Sequence[str], *, context: RequestContext) -> Prepared:
         """Return the parameters and columns of a statement of the session."""
-        return self._gateway.look(
-            self.user,
-            lambda session: session.prepare(text, types, implicit=context.implicit, postgres=True),
-            role=context.analyst,
-        )
+        gateway = self._gateway.with_implicit(context.implicit)
+        return gateway.prepare(SURFACE, self.user, text=text, types=types, role=context.analyst)
 
     def _decode_values(self, text: str, bound: BoundValues, *, context: RequestContext) -> list[object]:
         """Return the values of parameters; the statement decides the types that the client left open."""

@@ -184,7 +184,12 @@ class Wire:
         self._last_number = number = self._find_free_number()
         channel.send(*session_messages(reported, number=number, key=key))
         conversation = Conversation(
-            channel, execution, limits=self._limits, reported=reported, telemetry=self._gateway.telemetry
+            channel,
+            execution,
+            limits=self._limits,
+            reported=reported,
+            telemetry=self._gateway.telemetry,
+            share=self._gateway.service.share,
         )
         channel.call_on_end(conversation.cancel)
         self._connections[number] = _Connection(key, owner, conversation)

@@ -8,16 +8,17 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.server.wire.codec import KINDS, Malformed, Message, parse_message
+from dpsql.server.wire.codec import KINDS, Malformed, Message, Unparsed, parse_message
 from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
-_SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted
+_SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted, and parsed at once
 _COPIES = 2  # of a message: its bytes, and the values or the text in it
 _SIMPLE = frozenset([b"Q", b"F"])
+_MANY_PARTS = frozenset([b"B", b"P"])  # types of many values
 _HEAD = struct.Struct("!ci")
 
 
@@ -106,8 +107,8 @@ class Channel:
         packet = await self._read(size - 4)
         return int.from_bytes(packet[:4]), packet[4:]
 
-    async def receive(self, *, max_bytes: int) -> Message:
-        """Return the next message, of at most `max_bytes` bytes.
+    async def receive(self, *, max_bytes: int) -> Message | Unparsed:
+        """Return the next message, of at most `max_bytes` bytes; a long one of many values is not parsed yet.
 
         Raises `ClientDisconnected`; `Malformed` for an inconsistent message, after which the next one can still be
         read; and a fatal `WireError` where nothing after it can be read.
@@ -116,7 +117,7 @@ class Channel:
             await self._read_more()
         return found
 
-    def take_received(self, *, max_bytes: int) -> Message | None:
+    def take_received(self, *, max_bytes: int) -> Message | Unparsed | None:
         """Return the next message if all of it was received already, else None; raise as `receive` does."""
         self._holding = None
         self._drop_unread()
@@ -132,6 +133,8 @@ class Channel:
             return None
         data = bytes(self._in[_HEAD.size : size + 1])
         del self._in[: size + 1]
+        if kind in _MANY_PARTS and size > _SHORT_MESSAGE:
+            return Unparsed(kind, data)
         try:
             return parse_message(kind, data)
         except Malformed as error:

@@ -45,18 +45,25 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The query of a view, which reads no other view, and its columns; `size` is what it holds, in bytes.
+    """The query of a view, which reads no other view, its columns, and the statement that creates it in the catalog.
 
-    That includes the columns as text, which each statement describes to the catalog.
+    `size` is what it holds, in bytes.
     """
 
     query: str
     columns: tuple[Column, ...]
+    definition: str = ""
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
         """Measure the view."""
-        object.__setattr__(self, "size", sys.getsizeof(self.query) + 2 * measure_columns(self.columns))
+        size = sys.getsizeof(self.query) + measure_columns(self.columns) + sys.getsizeof(self.definition)
+        object.__setattr__(self, "size", size)
+
+    @classmethod
+    def define(cls, name: str, query: str, columns: tuple[Column, ...]) -> View:
+        """Return the view of a query."""
+        return cls(query, columns, _define(name, columns))
 
 
 def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
@@ -125,17 +132,19 @@ def _find_ctes(words: Sequence[Word]) -> set[str]:
 
 
 def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
-    """Return the statements that create the views in the catalog, as views that cannot be read there.
+    """Return the statements that create the views in the catalog, as views that cannot be read there."""
+    return tuple(view.definition for view in views.values())
 
-    They are temporary there too: in a schema that connections share, one of a name would wait for another's.
+
+def _define(name: str, columns: Sequence[Column]) -> str:
+    """Return the statement that creates a view in the catalog.
+
+    It is temporary there too: in a schema that connections share, one of a name would wait for another's.
     """
+    cells = ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in columns)
     unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
-    return tuple(
-        f"CREATE TEMPORARY VIEW {quote_name(name)} AS SELECT "
-        + ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in view.columns)
-        + f" {unread}; GRANT SELECT ON pg_temp.{quote_name(name)} TO PUBLIC"
-        for name, view in views.items()
-    )
+    quoted = quote_name(name)
+    return f"CREATE TEMPORARY VIEW {quoted} AS SELECT {cells} {unread}; GRANT SELECT ON pg_temp.{quoted} TO PUBLIC"
 
 
 def _find_type(column: Column) -> str:
