@@ -400,6 +400,6 @@ def test_standard_sql_is_read_as_private_where_the_body_says_so(client: TestClie
     assert client.post("/api/v1/query", json={**total, "implicit": "on"}, auth=ALICE).status_code == 400
     document = client.get("/api/openapi.json").json()
     body = document["paths"]["/api/v1/query"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body == {"$ref": "#/components/schemas/Statement"}
-    implicit = document["components"]["schemas"]["Statement"]["properties"]["implicit"]
+    assert body == {"$ref": "#/components/schemas/Query"}
+    implicit = document["components"]["schemas"]["Query"]["properties"]["implicit"]
     assert implicit["anyOf"] == [{"type": "boolean"}, {"type": "null"}]
