@@ -148,8 +148,8 @@ def crowd(kind: str, port: int, *, user: str, password: str, seconds: float) -> 
         while time.monotonic() < until:
             with suppress(OSError), connect(port, Login(user, password)) as client:
                 while time.monotonic() < until:
-                    act(client, random)
                     done.append(number)
+                    act(client, random)
 
     threads = [threading.Thread(target=sending, args=(number,), daemon=True) for number in range(connections)]
     for thread in threads:
