@@ -76,6 +76,7 @@ class _RowReader:
         self._shapes = [int(each.is_binary) for each in parameters]
         self.tag = ""
         self._has_large = False
+        self._failure: CatalogError | None = None
 
     def close(self) -> None:
         """Close the connection if it has read a large row."""
@@ -93,40 +94,35 @@ class _RowReader:
         try:
             yield from self._read_chunks()
             is_read = True
+            if self._failure is not None:
+                raise self._failure
         finally:
             if not is_read:
                 self._connection.finish()
 
     def _read_chunks(self) -> Iterator[Sequence[Values]]:
-        failure = None
-        while True:
-            result, received = _next_result(self._connection)
-            if result is None:
-                break
+        while (result := _next_result(self._connection)) is not None:
             if result.status not in _WITH_ROWS:
-                failure = statement_error(result)
+                self._failure = statement_error(result)
                 continue
             self.tag = (result.command_status or b"").decode() or self.tag
-            step = 1 if received > _MAX_ROW else _MAX_CHUNK
-            for at in range(0, result.ntuples, step):
-                rows = _split_result(result, start=at, stop=min(at + step, result.ntuples))
+            if result.ntuples:
+                rows = _split_result(result)
                 self._has_large |= sum(map(len, filter(None, chain.from_iterable(rows)))) > _MAX_ROW
                 yield rows
                 time.sleep(_PAUSE)
-        if failure is not None:
-            raise failure
 
 
-def _split_result(result: PGresult, *, start: int, stop: int) -> Sequence[Values]:
-    """Return the rows of a result from `start` up to `stop`, each value as the bytes that were received."""
+def _split_result(result: PGresult) -> Sequence[Values]:
+    """Return the rows of a result, each value as the bytes that were received."""
     transformer = Transformer()
     transformer.set_pgresult(result, set_loaders=False)
     transformer.set_loader_types([_BYTEA] * result.nfields, pq.Format.BINARY)
-    return transformer.load_rows(start, stop, tuple)
+    return transformer.load_rows(0, result.ntuples, tuple)
 
 
-def _next_result(connection: PGconn) -> tuple[PGresult | None, int]:
-    """Return the next result, and the bytes that were received for it, or few less; raise `CatalogError` for too many.
+def _next_result(connection: PGconn) -> PGresult | None:
+    """Return the next result; raise `CatalogError` if much more than an answer is seen to come.
 
     The driver would wait for it too, and keep every other thread waiting.
     """
@@ -138,4 +134,4 @@ def _next_result(connection: PGconn) -> tuple[PGresult | None, int]:
         if received > MAX_BYTES:
             raise too_large_error()
         connection.consume_input()
-    return connection.get_result(), received
+    return connection.get_result()

@@ -24,6 +24,7 @@ __all__ = ["read_rows"]
 _CHUNK = 64 * 1024  # bytes that are read together
 _PAUSE = 1e-5  # seconds between chunks, in which other threads run
 _HEAD = struct.Struct("!ci")
+_MIN_LENGTH = 4  # of a message, which counts itself
 _EXECUTE = _HEAD.pack(b"E", 9) + bytes(5) + _HEAD.pack(b"S", 4)  # all rows of the portal without a name; and Sync
 
 
@@ -74,6 +75,8 @@ class _RowReader:
         ends = list[int]()  # of rows that follow each other, from `start` on
         while len(data) - at >= _HEAD.size:
             kind, size = _HEAD.unpack_from(data, at)
+            if size < _MIN_LENGTH:
+                raise lost_error()
             stop = at + size + 1
             if kind == b"D":
                 if stop > len(data):
