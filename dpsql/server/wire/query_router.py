@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["SHORT_TEXT", "BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
+__all__ = ["BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
 
 Result = TypeVar("Result")
-SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route
+_SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _FEW_VALUES, _FEW_BYTES = 100, 10_000  # of parameters that are decoded in the event loop
 _MAX_SHAPES, _MAX_REMEMBERED = 128 * 1024, 2_000  # bytes of shapes that a connection remembers; characters of a text
@@ -227,7 +227,7 @@ class QueryRouter:
 
         What is short is decided by the text unless `is_short` says it.
         """
-        if len(source.text) <= SHORT_TEXT if is_short is None else is_short:
+        if len(source.text) <= _SHORT_TEXT if is_short is None else is_short:
             return work()
         share = self._gateway.service.share
 
