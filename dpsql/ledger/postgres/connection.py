@@ -22,8 +22,8 @@ from psycopg.pq.abc import PGconn
 from dpsql.ledger.postgres.errors import because, failed, not_durable, read_only, unknown, unreachable
 from dpsql.policy import DatabaseUrl
 
-__all__ = ["READING", "WRITING", "Connection", "Haste", "begin", "connected", "is_idle", "read_snapshot"]
-__all__ += ["refuse_unsafe", "until_committed"]
+__all__ = ["READING", "WRITING", "Connection", "Haste", "begin", "connected", "is_idle", "open_cursor"]
+__all__ += ["read_snapshot", "refuse_unsafe", "until_committed"]
 
 Result = TypeVar("Result")
 WRITING = "READ COMMITTED"
@@ -168,6 +168,21 @@ def begin(connection: Connection, level: str, *, schema: str) -> None:
     told = "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
     with connection.within(WAIT):
         connection.execute(f"BEGIN ISOLATION LEVEL {level}; {told}")
+
+
+@contextmanager
+def open_cursor(connection: Connection, name: str) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
+    """Open a cursor of the server during the body; one that cannot be closed there is closed with its connection."""
+    cursor = connection.cursor(name)
+    try:
+        yield cursor
+    finally:
+        try:
+            cursor.close()
+        except BaseException:
+            connection.close()
+            cursor.close()
+            raise
 
 
 @contextmanager

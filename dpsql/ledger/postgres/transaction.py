@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from dpsql.accounting import BudgetState
 from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, encode_holder
-from dpsql.ledger.postgres.connection import Connection
+from dpsql.ledger.postgres.connection import Connection, open_cursor
 from dpsql.ledger.postgres.errors import damaged, newer
 from dpsql.ledger.postgres.schema import PLAIN, REPEATS, VERSION, raise_version
 from dpsql.ledger.record import Event, Terms, decode_fraction, decode_present, encode_fraction, encode_present
@@ -121,13 +121,13 @@ class Rows(EventRows):
 
         They are read in pages.
         """
-        with self._connection.cursor(f"history_{next(_CURSORS)}") as cursor:
+        with open_cursor(self._connection, f"history_{next(_CURSORS)}") as cursor:
             cursor.itersize = _PAGE
             yield from cursor.execute(HISTORY.replace("?", "%s"), (after,))
 
     def answers(self) -> Iterator[int]:
         """Return the entries of all answers, in their order, without holding them all."""
-        with self._connection.cursor(f"answers_{next(_CURSORS)}") as cursor:
+        with open_cursor(self._connection, f"answers_{next(_CURSORS)}") as cursor:
             cursor.itersize = _PAGE
             for (entry,) in cursor.execute("SELECT entry FROM answers ORDER BY entry"):
                 yield entry

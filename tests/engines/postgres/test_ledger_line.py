@@ -135,7 +135,7 @@ def trial(line: FaultyLine) -> Iterator[Trial]:
 def list_faults(trial: Trial) -> list[Fault]:
     """Return the faults at all messages of the last act, each kind at every statement, and at bytes within them.
 
-    A short run has those around its commits, and a few of the others.
+    A short run has those before, at and after its commits, and a few of the others.
     """
     first, *others = KINDS
     kinds = [(first, others[at % len(others)]) for at in range(trial.messages)]
@@ -144,7 +144,7 @@ def list_faults(trial: Trial) -> list[Fault]:
     found += [Fault("reset", byte=at) for at in range(0, trial.bytes, max(97, trial.bytes // BYTES))]
     if WHOLE:
         return found
-    cut = [Fault("reset", message=at + after) for at in trial.commits for after in (0, 1)]
+    cut = [Fault("reset", message=at + after) for at in trial.commits for after in (-4, 0, 1)]
     return cut + found[7 :: len(found) // 6]
 
 
@@ -223,7 +223,7 @@ def test_a_read_on_a_line_that_breaks_says_nothing_of_a_charge(trial: Trial) -> 
         trial.number = 1
         for read in READS.values():
             read_behind(trial, session, None, read=read)
-            for fault in list_faults(trial)[:: 7 if WHOLE else 5]:
+            for fault in list_faults(trial)[:: 7 if WHOLE else 9]:
                 read_behind(trial, session, fault, read=read)
 
 
