@@ -31,6 +31,7 @@ _STATUS = {
     "server-failed": HTTPStatus.INTERNAL_SERVER_ERROR,
     "token-scope": HTTPStatus.FORBIDDEN,
     "too-many-statements": HTTPStatus.TOO_MANY_REQUESTS,
+    "unread-answers": HTTPStatus.TOO_MANY_REQUESTS,
     "user-removed": HTTPStatus.UNAUTHORIZED,
 }
 

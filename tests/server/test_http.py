@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dpsql.server.http import Http, serve_http
-from dpsql.server.response_guard import Guard
+from dpsql.server.response_guard import Guard, name_user
 from dpsql.server.telemetry import Telemetry
 
 SECRET = "secret-value"
@@ -317,3 +317,56 @@ def test_who_begins_no_tls_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, sent: 
         writer.close()
 
     trial(act, tls=contexts()[0])
+
+
+SIZE = 24 << 20
+
+
+async def large(request: Request) -> PlainTextResponse:
+    name_user(request.scope, request.query_params["user"])
+    return PlainTextResponse(b"x" * SIZE)
+
+
+def test_what_a_user_leaves_unread_is_limited_and_counts_no_longer_when_it_was_read() -> None:
+    guarded = Guard(
+        Starlette(routes=[Route("/large", large), *ROUTES]),
+        telemetry=Telemetry(io.StringIO()),
+        surface="web",
+        secure=False,
+    )
+
+    writers: list[asyncio.StreamWriter] = []
+
+    async def begin(http: Http, user: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+        reader, writer = await asyncio.open_connection(HOST, http.port, limit=1024)
+        writer.write(f"GET /large?user={user} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        writers.append(writer)
+        return reader, writer, await reader.readline()
+
+    async def run() -> None:
+        http = await serve_http(guarded, (HOST, 0), tls=None, connections=20)
+        try:
+            unread = [await begin(http, "ana") for _ in range(4)]
+            assert [b"200" in head for _, _, head in unread] == [True, True, False, False]
+            problem = await unread[3][0].read()
+            assert b"unread-answers" in problem
+            assert b"x" * 9 not in problem
+            assert b"200" in (await begin(http, "bob"))[2]
+            assert "200 OK" in await asked(http, "/client")
+            reader, _, _ = unread[0]
+            size = 0
+            while chunk := await reader.read(1 << 20):
+                size += len(chunk)
+            assert size >= SIZE
+            unread[1][1].transport.abort()
+            await asyncio.sleep(0.3)
+            again = [await begin(http, "ana") for _ in range(2)]
+            assert [b"200" in head for _, _, head in again] == [True, True]
+            for writer in writers:
+                writer.transport.abort()
+                with suppress(OSError):
+                    await writer.wait_closed()
+        finally:
+            await http.close(5.0)
+
+    asyncio.run(run())

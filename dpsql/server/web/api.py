@@ -25,6 +25,7 @@ from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.bodies import parse_json
 from dpsql.server.messages import Explanation, Grant, Query, Statement, TokenTerms, parse_number
 from dpsql.server.problem_details import choose_status, plain_problem, without_paths
+from dpsql.server.response_guard import name_user
 from dpsql.server.tokens import Access
 from dpsql.server.users import User
 from dpsql.server.web import curator_actions
@@ -105,6 +106,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
         access, token = await _who(dispatch, request)
     except Error as error:
         return problem_answer(error)
+    name_user(request.scope, access.user.name)
     try:
         if operation.curators_only:
             require_curator(access.user)

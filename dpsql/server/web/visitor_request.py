@@ -13,6 +13,7 @@ from dpsql.errors import Error, Refusal
 from dpsql.server.bodies import parse_form
 from dpsql.server.problem_details import choose_status, without_paths
 from dpsql.server.random_bytes import draw_text
+from dpsql.server.response_guard import name_user
 from dpsql.server.users import User
 from dpsql.server.web.render import answered_html, page
 from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
@@ -70,6 +71,7 @@ async def answer(
     user = dispatch.visitor(token)
     if user is None:
         return _to_login(request)
+    name_user(request.scope, user.name)
     visit = VisitorRequest(dispatch, request, user, token, {})
     try:
         if curators_only:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dpsql.errors import Error
 from dpsql.server.catalog.answer_cache import BoundedCache
+from dpsql.server.memory_quota import UserQuota
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Column
@@ -19,7 +20,6 @@ from dpsql.server.wire.command_parser import ParsedStatement, StatementText, par
 from dpsql.server.wire.copy_out import parse_layout
 from dpsql.server.wire.cursors import move_cursor
 from dpsql.server.wire.explain import describe_plan, encode_plan
-from dpsql.server.wire.memory_quota import UserQuota
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,

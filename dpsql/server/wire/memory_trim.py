@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 
-from dpsql.server.wire.memory_quota import MemoryQuota
+from dpsql.server.memory_quota import MemoryQuota
 
 __all__ = ["trim_memory"]
 

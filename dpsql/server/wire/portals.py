@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
+from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement
 from dpsql.server.wire.copy_out import CopyLayout
-from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.query_router import BoundValues, Shape
 from dpsql.server.wire.rows import Rows
 from dpsql.server.wire.sqlstates import WireError

@@ -29,10 +29,10 @@ from dpsql.server.catalog.query_result import (
     measure_columns,
 )
 from dpsql.server.catalog.query_result import Column as CatalogColumn
+from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
-from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.startup import SURFACE

@@ -11,14 +11,14 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from dpsql.server.catalog.query_result import Catalog
+from dpsql.server.memory_quota import MemoryQuota
 from dpsql.server.pending_connections import PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.memory_quota import MemoryQuota
 from dpsql.server.wire.memory_trim import trim_memory
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
-from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
+from dpsql.server.wire.sqlstates import WireError, error_message, full_error, to_wire_error
 from dpsql.server.wire.startup import (
     SURFACE,
     CancelRequest,
@@ -59,7 +59,7 @@ class Wire:
     def __init__(self, gateway: Gateway, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
         self._gateway, self._catalog, self._tls, self._limits = gateway, catalog, tls, limits
         self._runner = ThreadRunner(limits.threads)
-        self._quota = MemoryQuota(limits.held, limits.held_by_user)
+        self._quota = MemoryQuota(limits.held, limits.held_by_user, full=full_error)
         self._connections: dict[int, _Connection] = {}
         self._user_counts = Counter[str]()
         self._pending = PendingConnections(limits.logins)

@@ -18,7 +18,7 @@ from dpsql.errors import (
 from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.wire.codec import Malformed, fields_message
 
-__all__ = ["WireError", "error_message", "notice_message", "to_wire_error"]
+__all__ = ["WireError", "error_message", "full_error", "notice_message", "to_wire_error"]
 
 _STATES_BY_CODE: Mapping[str, str] = {
     "alias": "42712",
@@ -82,6 +82,12 @@ class WireError(Exception):
         self.position = position
         self.fatal = fatal
         super().__init__(sqlstate, reason)
+
+
+def full_error() -> WireError:
+    """Return the error of a user for whom the server holds as much as it may."""
+    reason = "The server holds too much for this user: rows to be fetched, cursors, statements or values."
+    return WireError("53200", reason, hint="Fetch the rows, close cursors and prepared statements, or try again later.")
 
 
 def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireError:

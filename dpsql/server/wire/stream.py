@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.codec import KINDS, Malformed, Message, Unparsed, parse_message
-from dpsql.server.wire.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]

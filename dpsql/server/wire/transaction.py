@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from dpsql.server.wire.memory_quota import Holding, UserQuota
+from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.views import View
 

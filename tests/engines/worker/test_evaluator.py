@@ -88,6 +88,7 @@ def test_nothing_of_one_statement_is_there_for_the_next_in_the_same_worker(evalu
         "SELECT 'a value'::INTEGER",
         "SELECT list(repeat('x', 1000) || a) FROM range(10000000) AS t(a)",
         "SELECT repeat('x', 3000000000::BIGINT) AS x",
+        "SELECT repeat('x', 70000000) AS x",
         "SELECT [1, 2] AS nested",
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpsql.server.memory_quota import MemoryQuota
 from dpsql.server.row_blocks import PIECE, RowBlocks, encode_rows, split_pieces
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.memory_quota import MemoryQuota
 from dpsql.server.wire.rows import ArrowRows, EncodedRows, ReversedRows, Rows, count_rows
-from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.sqlstates import WireError, full_error
 from dpsql.server.wire.transaction import Settings, Transaction
 
 ROWS = st.integers(0, 4).flatmap(
@@ -91,7 +91,7 @@ def test_a_row_has_a_most_length() -> None:
 
 
 def test_a_user_and_all_users_have_limits_and_what_ends_is_given_back() -> None:
-    quota = MemoryQuota(100, 60)
+    quota = MemoryQuota(100, 60, full=full_error)
     ana, ben = quota.of_user("ana"), quota.of_user("ben")
     first = ana.hold(50)
     with pytest.raises(WireError) as caught:
@@ -113,7 +113,7 @@ def test_a_user_and_all_users_have_limits_and_what_ends_is_given_back() -> None:
 
 
 def test_a_charged_answer_is_never_refused_and_a_free_one_only_beside_others() -> None:
-    quota = MemoryQuota(100_000, 5_000)
+    quota = MemoryQuota(100_000, 5_000, full=full_error)
     ana, rows = quota.of_user("ana"), ArrowRows(pa.table({"a": range(1_000)}))
     first = count_rows(rows, ana, is_free=True)
     with pytest.raises(WireError):
@@ -130,7 +130,7 @@ def test_a_charged_answer_is_never_refused_and_a_free_one_only_beside_others() -
 
 
 def test_settings_and_savepoints_are_counted_until_they_end() -> None:
-    quota = MemoryQuota(1_000_000, 100_000)
+    quota = MemoryQuota(1_000_000, 100_000, full=full_error)
     transaction = Transaction(Settings(), quota.of_user("ana"))
     idle = quota.measure("ana")
     transaction.begin()

@@ -89,7 +89,7 @@ class WorkerEvaluator:
                 worker = worker or _started(self._memory_limit, stop)[0]
                 deadline = time.monotonic() + self._seconds
                 answer = received.read_table(
-                    worker.exchange(*frames, most=protocol.MOST_TABLE, deadline=deadline, stop=stop)
+                    worker.exchange(*frames, most=protocol.MOST_COMPUTED, deadline=deadline, stop=stop)
                 )
             except Exception:  # noqa: BLE001 - words of a worker are not believed; the error is raised elsewhere
                 answer = None

@@ -19,10 +19,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
 
-__all__ = ["MOST_JSON", "MOST_TABLE", "STEP", "decoded", "encoded", "heard", "message", "receive", "send", "widen"]
+__all__ = [
+    "MOST_COMPUTED",
+    "MOST_JSON",
+    "MOST_TABLE",
+    "STEP",
+    "decoded",
+    "encoded",
+    "heard",
+    "message",
+    "receive",
+    "send",
+    "widen",
+]
 
 MOST_JSON = 16 << 20  # bytes: a statement of 128 KiB with its values, or the columns of all tables
 MOST_TABLE = 256 << 20  # bytes of a result
+MOST_COMPUTED = 64 << 20  # bytes of what is computed from released and public rows
 STEP = 0.25  # seconds between two checks whether the client still waits
 _LENGTH = 8
 _CHUNK = 1 << 20

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-
-from dpsql.server.wire.sqlstates import WireError
+from collections.abc import Callable
 
 __all__ = ["Holding", "MemoryQuota", "UserQuota"]
 
@@ -17,12 +16,13 @@ __all__ = ["Holding", "MemoryQuota", "UserQuota"]
 class MemoryQuota:
     """Bytes that are held for clients; threads may share it.
 
-    `given_back` is how many were given back since it was set to 0, or few less.
+    `full` makes the error of what is beyond a limit. `given_back` is how many were given back since it was set to 0, or
+    few less.
     """
 
-    def __init__(self, max_bytes: int, max_bytes_of_user: int) -> None:
+    def __init__(self, max_bytes: int, max_bytes_of_user: int, *, full: Callable[[], Exception]) -> None:
         """Limit all users together, and each user."""
-        self._max_bytes, self.max_bytes_of_user = max_bytes, max_bytes_of_user
+        self._max_bytes, self.max_bytes_of_user, self._full = max_bytes, max_bytes_of_user, full
         self._lock = threading.Lock()
         self._sizes = Counter[str]()
         self._total = self.given_back = 0
@@ -33,7 +33,7 @@ class MemoryQuota:
         return UserQuota(self, user)
 
     def take(self, user: str, size: int, *, is_forced: bool = False) -> None:
-        """Count bytes for a user; raise `WireError` beyond a limit unless `is_forced`."""
+        """Count bytes for a user; raise beyond a limit unless `is_forced`."""
         with self._lock:
             self._settle()
             own, total = self._sizes[user] + size, self._total + size
@@ -42,7 +42,7 @@ class MemoryQuota:
                 self._sizes[user], self._total = own, total
                 self.given_back -= min(size, 0)
         if not fits and not is_forced:
-            raise _full_error()
+            raise self._full()
 
     def give_back(self, user: str, size: int) -> None:
         """Count bytes no longer. It takes no lock, as the garbage collector may call it anywhere."""
@@ -71,7 +71,7 @@ class UserQuota:
         self._quota, self._user = quota, user
 
     def check(self) -> None:
-        """Raise `WireError` if nothing more may be held."""
+        """Raise if nothing more may be held."""
         self._quota.take(self._user, 0)
 
     @property
@@ -85,7 +85,7 @@ class UserQuota:
         return self._quota.measure(self._user) < self._quota.max_bytes_of_user // 4
 
     def hold(self, size: int = 0, *, is_forced: bool = False) -> Holding:
-        """Count bytes until the returned object is no longer referred to; raise `WireError` unless `is_forced`."""
+        """Count bytes until the returned object is no longer referred to; raise beyond a limit unless `is_forced`."""
         holding = Holding(self._quota, self._user)
         holding.grow(size, is_forced=is_forced)
         return holding
@@ -101,18 +101,13 @@ class Holding:
         self.size = 0
 
     def grow(self, size: int, *, is_forced: bool = False) -> None:
-        """Count more bytes, or fewer if `size` is negative; raise `WireError` beyond a limit unless `is_forced`."""
+        """Count more bytes, or fewer if `size` is negative; raise beyond a limit unless `is_forced`."""
         self._quota.take(self._user, size, is_forced=is_forced or size < 0)
         self.size += size
 
     def resize(self, size: int, *, is_forced: bool = False) -> None:
-        """Count `size` bytes from now on; raise `WireError` beyond a limit unless `is_forced`."""
+        """Count `size` bytes from now on; raise beyond a limit unless `is_forced`."""
         self.grow(size - self.size, is_forced=is_forced)
 
     def __del__(self) -> None:
         self._quota.give_back(self._user, self.size)
-
-
-def _full_error() -> WireError:
-    reason = "The server holds too much for this user: rows to be fetched, cursors, statements or values."
-    return WireError("53200", reason, hint="Fetch the rows, close cursors and prepared statements, or try again later.")
