@@ -32,6 +32,7 @@ from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_i
 from dpsql.server.flight.login import SURFACE, Caller, Calls, Doors, Login, Tokens
 from dpsql.server.flight.statements import Statements
 from dpsql.server.flight.table_listing import list_tables, read_schema
+from dpsql.server.memory_quota import Holding, unread_quota
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -64,6 +65,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def __init__(self, gateway: Gateway, location: str, *, doors: Doors) -> None:
         tokens, self.calls = Tokens(gateway), Calls()
         self._gateway = gateway
+        self._unread = unread_quota()
         self._statements = Statements(gateway)
         self._acts = Acts(self._statements, tokens)
         self._login = Login(gateway, tokens, doors=doors, calls=self.calls)
@@ -103,7 +105,9 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         user, command = _user(context), read_command(bytes(ticket.ticket))
         match command:
             case Ticket():
-                return _stream(self._statements.answered(user, command.handle, stop=context.is_cancelled))
+                table = self._statements.answered(user, command.handle, stop=context.is_cancelled)
+                quota = self._unread.of_user(user.name)
+                return _stream(table, quota.hold(table.nbytes, is_forced=quota.has_room))
             case Statement() | Prepared():
                 raise malformed()
             case ServerInfo():
@@ -164,10 +168,15 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 return read_schema(command)
 
 
-def _stream(table: pa.Table) -> fl.RecordBatchStream:
-    """Return a table in batches that clients take."""
+def _stream(table: pa.Table, holding: Holding | None = None) -> fl.RecordBatchStream:
+    """Return a table in batches that clients take; it is counted until the client has taken all, or has left."""
     rows = max(1, table.num_rows * _LARGEST_BATCH // max(1, table.nbytes))
-    return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=rows)))
+
+    def batches(counted: Holding | None) -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches(max_chunksize=rows)
+        del counted  # which a stream that is not read to its end lets go with this frame
+
+    return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, batches(holding)))
 
 
 def _command(descriptor: fl.FlightDescriptor) -> Command:

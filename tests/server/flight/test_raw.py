@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -16,11 +17,13 @@ import pytest
 from support.flight_messages import packed, written
 from support.surfaces_kit import NAMES, TOP
 
+from dpsql.errors import Refusal
 from dpsql.server.flight.actions import ACTIONS
 from dpsql.server.flight.codec import decode, unpack
 from dpsql.server.flight.failures import InvalidArgument, NotSupported, cleanly
 from dpsql.server.flight.statements import Statements
 from dpsql.server.gateway import Gateway
+from dpsql.server.memory_quota import MemoryQuota
 from dpsql.server.service import Service
 from dpsql.server.users_file import change_password, remove_user
 
@@ -337,3 +340,26 @@ def test_what_is_closed_lets_go_of_the_front_which_pyarrow_would_keep_until_the_
 def test_an_answer_says_that_its_counts_are_bounded(served: Served) -> None:
     table = fetched(served, info_of(served, f"{TOP} WITH (max_groups_contributed = 2)"))
     assert json.loads(table.schema.metadata[b"dpsql.receipt"])["bounded_by"] == 2
+
+
+def test_what_is_left_unread_is_limited_and_counts_no_longer_when_the_client_has_left(served: Served) -> None:
+    served.server._unread = quota = MemoryQuota(90 << 20, 50 << 20, full=lambda: Refusal("unread-answers", "Full."))
+    client, options = served.client("alice")
+    unread, refused = [], 0
+    for number in range(4):
+        info = info_of(served, f"SELECT repeat('x', {20 << 20}) AS x, {number} AS n")
+        try:
+            unread.append(client.do_get(info.endpoints[0].ticket, options))
+            assert unread[-1].schema.names == ["x", "n"]
+        except fl.FlightError as error:
+            refused += "unread-answers" in str(error)
+    assert refused == 2
+    assert 40 << 20 <= quota.measure("alice") <= 50 << 20
+    for reader in unread:
+        with suppress(fl.FlightError):
+            assert reader.read_all().num_rows == 1
+    del reader, unread
+    deadline = time.monotonic() + 20
+    while quota.measure("alice"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

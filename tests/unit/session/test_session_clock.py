@@ -50,7 +50,7 @@ def test_what_is_rounded_is_the_same_question_until_it_moves(condition: str, *, 
     second = session.sql(asking(condition)).receipt
     assert not first.replayed
     assert second.replayed is replayed
-    assert (second.loss == first.loss) is not replayed
+    assert (second.loss == session.sql(asking(condition)).receipt.loss) is replayed  # which is that of a repetition
 
 
 def test_replay_of_another_moment_does_not_charge() -> None:
