@@ -270,7 +270,7 @@ class Execution:
         text, known = (await self._expand(query.source)).text, self.transaction.settings.views
 
         def add() -> dict[str, View]:
-            view = View.define(command.name, text, columns)
+            view = View.define(command.name, text, columns=columns)
             return add_view(known, command.name, view=view, replaces=command.replaces)
 
         views = await self._run(add, is_short=len(columns) <= _FEW_COLUMNS)

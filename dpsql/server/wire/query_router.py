@@ -281,7 +281,9 @@ class QueryRouter:
             found = self._catalog.describe(source.text, types, user=context.analyst, definitions=context.definitions)
             return _convert_description(found)
 
-        return await self._run(partial(self._read_catalog, describe, DESCRIBE, context), source, context=context)
+        return await self._run(
+            partial(self._read_catalog, act=describe, kind=DESCRIBE, context=context), source, context=context
+        )
 
     def _find_shapes(self) -> BoundedCache[Shape]:
         """Return the known shapes of the session's queries over the present tables, which a reload replaces."""
@@ -379,12 +381,16 @@ class QueryRouter:
             raise failure
 
         try:
-            return await self._run(partial(self._read_catalog, read, kind, context), source, context=context)
+            return await self._run(
+                partial(self._read_catalog, act=read, kind=kind, context=context), source, context=context
+            )
         except WireError:
             holding.resize(0)
             raise
 
-    def _read_catalog(self, act: Callable[[Pause], Result], kind: str, context: RequestContext, stop: Stop) -> Result:
+    def _read_catalog(
+        self, stop: Stop, *, act: Callable[[Pause], Result], kind: str, context: RequestContext
+    ) -> Result:
         """Return what an act reads in the catalog, in a turn of the analyst."""
         return self._gateway.answer_from_catalog(
             SURFACE, self.user, act=act, role=context.analyst, kind=kind, stop=stop

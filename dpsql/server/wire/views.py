@@ -61,7 +61,7 @@ class View:
         object.__setattr__(self, "size", size)
 
     @classmethod
-    def define(cls, name: str, query: str, columns: tuple[Column, ...]) -> View:
+    def define(cls, name: str, query: str, *, columns: tuple[Column, ...]) -> View:
         """Return the view of a query."""
         return cls(query, columns, _define(name, columns))
 

@@ -61,7 +61,7 @@ def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
 
 def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
     column = Column("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
-    definitions = list_definitions({"v": View.define("v", "SELECT 1", (column,))})
+    definitions = list_definitions({"v": View.define("v", "SELECT 1", columns=(column,))})
     listed = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'v'::regclass AND a.attnum > 0"
 
     def run(_: object) -> CatalogRows:  # while the view of another exists
