@@ -32,8 +32,7 @@ class ServerSettings:
     connections of PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` is the
     PostgreSQL that answers tools which list tables: "auto" starts an empty one, an address is that of an empty
     database, and "none" refuses such statements. `statements_per_minute` is a limit for each analyst,
-    where a statement over system catalogs counts as a tenth, `max_connections` is one for all together, and
-    `connections_per_user` for each user of PostgreSQL's protocol.
+    `max_connections` one for all together, and `connections_per_user` one for each user of PostgreSQL's protocol.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'

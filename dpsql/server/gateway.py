@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Gateway"]
 
 Result = TypeVar("Result")
-_LIGHT = 0.1  # of a statement, for statements_per_minute: one that runs no query of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ class Gateway:
 
     def _describe(self, surface: str, user: User, *, role: str | None, act: Callable[[str], Result]) -> Result:
         def describe_and_count(analyst: str) -> Result:
-            return self._count(surface, analyst, act=act, classify=lambda _: DESCRIBE, weight=0.0)
+            return self._count(surface, analyst, act=act, classify=lambda _: DESCRIBE, is_limited=False)
 
         return self._guard(surface, user, role=role, act=describe_and_count)
 
@@ -265,8 +264,7 @@ class Gateway:
 
     def _answer_light(self, surface: str, user: User, *, act: Callable[[str], Result], role: str, kind: str) -> Result:
         def act_and_count(analyst: str) -> Result:
-            weight = 0.0 if kind == DESCRIBE else _LIGHT
-            return self._count(surface, analyst, act=act, classify=lambda _: kind, weight=weight)
+            return self._count(surface, analyst, act=act, classify=lambda _: kind, is_limited=kind != DESCRIBE)
 
         return self._guard(surface, user, role=role, act=act_and_count, check=self.check_login)
 
@@ -278,10 +276,10 @@ class Gateway:
         act: Callable[[str], Result],
         classify: Callable[[Result], str],
         find_items: Callable[[Result], int] = lambda _: 0,
-        weight: float = 1.0,
+        is_limited: bool = True,
     ) -> Result:
         """Return the result of an act of the analyst, if statements_per_minute allows it; count and log it."""
-        if weight and not self.throttle.may_ask(analyst, weight=weight):
+        if is_limited and not self.throttle.may_ask(analyst):
             hint = "Wait a minute; statements_per_minute of the policy is the limit."
             raise Refusal("too-many-statements", "This analyst sends too many statements.", hint=hint)
         began = time.monotonic()

@@ -20,7 +20,6 @@ __all__ = ["Throttle", "find_network"]
 _MAX_ENTRIES = 10_000
 _FAILURES_EXPIRE = 900.0  # seconds without a failure
 _MINUTE = 60.0
-_ROUNDING = 1e-6  # of statements, as ten tenths may add up to less than one
 _IPV6_NETWORK = 64  # bits
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -83,17 +82,14 @@ class Throttle:
             self._known[name, network] = None
             _drop_oldest(self._known)
 
-    def may_ask(self, name: str, *, weight: float = 1.0) -> bool:
-        """Count a statement of an analyst, and return whether it is within the limit of a minute.
-
-        A statement that takes little counts as the part `weight` of one.
-        """
+    def may_ask(self, name: str) -> bool:
+        """Count a statement of an analyst, and return whether it is within the limit of a minute."""
         now = self._clock()
         with self._lock:
             left, since = self._statements.pop(name, (float(self._per_minute), now))
             left = min(float(self._per_minute), left + (now - since) * self._per_minute / _MINUTE)
-            is_allowed = left >= weight - _ROUNDING
-            self._statements[name] = left - weight * is_allowed, now
+            is_allowed = left >= 1.0
+            self._statements[name] = left - is_allowed, now
             _drop_oldest(self._statements)
             return is_allowed
 
