@@ -225,7 +225,7 @@ def postgres(folder: Path) -> str:
         "SELECT attname, format_type(atttypid, atttypmod) AS t FROM pg_catalog.pg_attribute",
         "SELECT table_name, column_name, data_type, udt_name FROM information_schema.columns",
     )
-    found = [repr(shadow.execute(text, [], user="alice").rows) for text in asked]
+    found = [repr(list(shadow.execute(text, [], user="alice").rows)) for text in asked]
     shadow.close()
     return "".join([*create_definitions(tables), *found])
 
