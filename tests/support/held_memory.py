@@ -21,6 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+if __name__ == "__main__":  # the tests find it themselves
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import psycopg
 from support import crowding
 from support.crowding import PASSWORD, Server, serving
