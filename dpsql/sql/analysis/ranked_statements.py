@@ -233,7 +233,9 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
     """Return k times the bounds of a measure in one group, as its argument; "" where these are not known here."""
     scanned = [scan for scan in list_scans(query.body) if scan.path in query.private_paths]
     table = next((each for each in catalog.tables if len(scanned) == 1 and each.path == scanned[0].path), None)
-    rows = None if table is None or table.rows is None else (Fraction(0), Fraction(table.rows))
+    inside = [path for path, _ in query.private_tables if not scanned]  # of a subquery in FROM
+    counted = next((each for each in catalog.tables if len(inside) == 1 and each.path == inside[0]), table)
+    rows = None if counted is None or counted.rows is None else (Fraction(0), Fraction(counted.rows))
     measure = next((each for each in query.measures if each.words and _is_alike(each.words, place.words)), None)
     bounds: tuple[Fraction, Fraction] | None = None
     if not place.words:

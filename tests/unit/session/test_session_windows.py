@@ -147,6 +147,14 @@ def test_a_share_divides_by_a_total_that_counts_a_unit_in_all_groups(measure: st
     assert_rows_are_among(answer.fetchall(), run_plainly(plain))
 
 
+def test_rows_of_a_cte_are_counted_in_all_groups_too() -> None:
+    text = f"SELECT country, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER () AS p {BY_COUNTRY.replace('reads', 'late')}"
+    text = f"WITH late AS (SELECT * FROM reads WHERE dwell > 0) {text} LIMIT 15"
+    _, pasted, answer = paste(open_session(tables=TIGHT, implicit=False), text)
+    assert "COUNT(*, contribution_bounds_per_group => (0, 15))" in pasted
+    assert_rows_are_among(answer.fetchall(), run_plainly(text))
+
+
 def test_parameters_that_are_there_twice_are_numbered() -> None:
     text = "SELECT country, COUNT(*) / SUM(COUNT(*)) OVER () AS p FROM reads WHERE dwell < ? GROUP BY country LIMIT ?"
     session = open_session()
