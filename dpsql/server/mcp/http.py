@@ -26,7 +26,7 @@ from dpsql.server.http import Http, serve_http
 from dpsql.server.mcp.protocol import Context, build_server
 from dpsql.server.messages import Statement
 from dpsql.server.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.response_guard import Guard
+from dpsql.server.response_guard import Guard, name_user
 from dpsql.server.statement_dispatch import StatementDispatch
 from dpsql.server.tokens import Access
 from dpsql.server.visits import digest_token
@@ -136,6 +136,7 @@ class _Endpoint:
         except Error as error:
             await _problem(error)(scope, receive, send)
             return
+        name_user(scope, access.user.name)
         gone, departed = threading.Event(), asyncio.Event()
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

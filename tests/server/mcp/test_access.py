@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -218,3 +219,24 @@ def test_a_stranger_whose_body_is_no_http_rings_no_fault(served: Served) -> None
             client.sendall(head + end)
             assert client.recv(12) == b"HTTP/1.1 400"
     assert "fault" not in served.log.getvalue()
+
+
+def test_what_one_user_leaves_unread_is_limited_and_takes_nothing_from_another(served: Served) -> None:
+    def begin(name: str, number: int) -> socket.socket:
+        arguments = {"sql": f"SELECT repeat('x', {12 << 20}) AS x, {number} AS n"}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "query", "arguments": arguments}}
+        body = json.dumps(call).encode()
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.token(name)}\r\n"
+            "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        client = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+        client.sendall(head.encode() + body)
+        return client
+
+    with ExitStack() as stack:
+        clients = [stack.enter_context(begin(*each)) for each in (("ana", 1), ("ana", 2), ("ana", 3), ("ben", 4))]
+        found = [client.recv(12)[-3:] for client in clients]
+        assert sorted(found[:3]) == [b"200", b"200", b"429"]
+        assert found[3] == b"200"
