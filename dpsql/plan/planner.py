@@ -226,7 +226,7 @@ def _build(
         query = _keep_one_partition(query, terms.tables, salts=salts)
     asked = MechanismRequest(query, terms, price, groups, own_cap)
     if build not in _LEANING:
-        asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
+        asked.refuse(("prefer",), reason="{name} is for mechanism = stable.", hint="Leave it out.")
     mechanism_plan = _build_mechanism(build, asked)
     return mechanism_plan, replace(query, reads_total=pays_total(mechanism_plan.price, asked.k)), groups
 

@@ -20,7 +20,6 @@ __all__ = ["AdaptivePlan", "adaptive"]
 
 _CHOICE = 2  # items: epsilon**2 / 8 for the choice of k, and as much for the test of its gap
 _LEAST_RHO = Fraction(1, 4 * 10**8)  # of the mechanism
-_PREFERS = "For example prefer = 10: a gap is then wanted near the 10th."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +79,8 @@ def adaptive(request: MechanismRequest) -> AdaptivePlan:
     request.check_no_min_units()
     price, k_bar = replace(request.price, once=_CHOICE, each=0), request.k_bar
     prefer, delta = request.prefer, request.delta
-    if prefer is None:
-        request.refuse(("penalty",), reason="{name} has no meaning where no k is preferred.", hint=_PREFERS)
     try:
-        penalty = request.penalty * request.most
-        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=penalty)
+        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=request.penalty)
         return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)

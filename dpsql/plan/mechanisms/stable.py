@@ -98,10 +98,9 @@ def stable(request: MechanismRequest) -> StablePlan:
         ("prefer",), reason="{name} is for TOP ADAPTIVE PRIVATE.", hint="Leave it out: k itself is preferred."
     )
     price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
-    penalty, most = request.penalty * request.most, request.most
     try:
         rho = price.rho(price.keys(k))
-        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, request.groups, most), price)
+        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, request.penalty, request.groups, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
