@@ -11,7 +11,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from dpsql.server.catalog.protocol import Catalog
-from dpsql.server.memory_quota import MemoryQuota
+from dpsql.server.memory_quota import MemoryQuota, trim_memory
 from dpsql.server.pending_connections import PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
@@ -27,7 +27,6 @@ from dpsql.server.wire.login import (
     reported_settings,
     session_messages,
 )
-from dpsql.server.wire.memory_trim import trim_memory
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
 from dpsql.server.wire.sqlstates import WireError, error_message, full_error, to_wire_error
 from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientReader, Limits
