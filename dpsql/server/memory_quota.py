@@ -12,10 +12,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 
-from dpsql.errors import Refusal
-
-_UNREAD, _UNREAD_OF_USER = 512 << 20, 64 << 20  # bytes of responses that clients have not read
-
 
 class MemoryQuota:
     """Bytes that are held for clients; threads may share it.
@@ -115,16 +111,6 @@ class Holding:
 
     def __del__(self) -> None:
         self._quota.give_back(self._user, self.size)
-
-
-def unread_quota() -> MemoryQuota:
-    """Return the quota of what clients leave unread over HTTP or Flight, which refuses by `unread-answers`."""
-    return MemoryQuota(_UNREAD, _UNREAD_OF_USER, full=_unread_error)
-
-
-def _unread_error() -> Refusal:
-    hint = "Read the responses that the server has sent, and send this again: what was charged is stored, and free."
-    return Refusal("unread-answers", "This user has left too much unread.", hint=hint)
 
 
 _PERIOD = 1.0  # seconds
