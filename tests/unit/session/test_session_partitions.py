@@ -165,6 +165,7 @@ def test_no_neighbour_exceeds_the_claim(more: str, table: dpsql.PrivateTable | N
     assert 0.4 < worst_excess(pairs, plan) <= 1 + ROUNDING
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 def test_trusting_that_units_have_one_value_would_break_the_claim() -> None:
     """The mutant: the price of one partition, and the rows of all of them."""
