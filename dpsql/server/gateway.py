@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import Error, Refusal
 from dpsql.policy.server import is_loopback
-from dpsql.server.catalog.query_result import CatalogError
+from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.problem_details import fault
 from dpsql.server.service import Service
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry

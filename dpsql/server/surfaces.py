@@ -16,7 +16,7 @@ from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
-    from dpsql.server.catalog.query_result import Hold
+    from dpsql.server.catalog.protocol import Hold
 
 __all__ = ["STARTERS", "Listening", "start"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dpsql.server.catalog.query_result import CatalogError, Parameter
+from dpsql.server.catalog.protocol import CatalogError, Parameter
 
 __all__ = ["NoCatalog"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
-from dpsql.server.catalog.query_result import CatalogRows
+from dpsql.server.catalog.protocol import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.catalog.statement_guard import MAX_ROWS
 from dpsql.server.wire.codec import Column
