@@ -22,7 +22,7 @@ from dpsql.plan.bound_words import (
 )
 from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.statements import Output, PrivateQuery
-from dpsql.sql.syntax.computed_measures import is_measure_name
+from dpsql.sql.syntax.computed import is_measure_name
 
 __all__ = ["describe_bounds"]
 
