@@ -19,7 +19,7 @@ from harlequin.options import FlagOption, TextOption
 
 from dpsql.connect import connect
 from dpsql.errors import Error
-from dpsql.plan.planner import MECHANISMS
+from dpsql.plan.mechanisms.records import list_names
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
 from dpsql.sql.syntax.options import OPTIONS
 
@@ -92,7 +92,7 @@ class _Connection(HarlequinConnection):  # type: ignore[misc, unused-ignore]
         words = [("kw", word) for word in ("TOP", "PRIVATE", "PER", "ADAPTIVE", "PRIVATE_TOP", "SHOW BUDGET")]
         words += [("fn", name) for name in sorted({*FUNCTIONS, *AGGREGATES, *WINDOWS})]
         words += [("opt", name) for name in sorted(OPTIONS)]
-        words += [("mec", name) for name in MECHANISMS]
+        words += [("mec", name) for name in list_names()]
         return [
             HarlequinCompletion(label=word, type_label=kind, value=word, priority=1000, context=None)
             for kind, word in words
