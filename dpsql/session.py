@@ -524,7 +524,7 @@ class Session:
             stored=stored is not None,
             reread=is_reread,
             warnings=planning.find_waste(plan),
-            needs=planning.describe_need(plan),
+            needs=planning.describe_need(plan) if query.explained else "",
         ), stored
 
     def _read_as_0_11(

@@ -14,7 +14,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.auto import Candidate, Fit, choose, choose_over_names, compare
 from dpsql.plan.cache.readings import find_changed_readings
-from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
+from dpsql.plan.cache.replay_key import compute_keys, order_canonically
 from dpsql.plan.measures import bound_measures
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec
 from dpsql.plan.mechanisms.certificate_rules import check_partitions, price_items, refuse_mechanism
@@ -63,7 +63,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     min_units = find_min_units(query, terms)
     if query.names is not None and min_units > 1:
         query = replace(query, names=None)  # a known name does not promise so many units
-    request = _read_request(query, terms, first=named or fitting[0])
+    request = _read_request(query, terms, first=named or fitting[0], min_units=min_units)
 
     def fit(mechanism: Mechanism) -> MechanismRequest:
         return _fit(mechanism, request, salts=salts)
@@ -93,26 +93,24 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         considered=considered,
         population=_read_population(request),
     )
-    keys = compute_question_keys(
-        plan.query,
-        mechanism=mechanism.name,
+    keys = compute_keys(
+        plan,
         bound=request.groups,
         min_units=min_units,
         uses_names=terms.uses_known_names,
         reread=None if query.counts_units_alone else find_changed_readings(query, terms),
     )
-    release_key = compute_replay_key(plan)
     return replace(
         _note_list(plan, terms),
-        key=keys.key,
-        release_key=release_key,
-        similar_keys=(*keys.similar, release_key),
+        key=keys.question,
+        release_key=keys.release,
+        similar_keys=(*keys.similar, keys.release),
         named_keys=keys.named,
         earlier_key=keys.earlier,
     )
 
 
-def _read_request(query: PrivateQuery, terms: Terms, *, first: Mechanism) -> MechanismRequest:
+def _read_request(query: PrivateQuery, terms: Terms, *, first: Mechanism, min_units: int) -> MechanismRequest:
     """Return what a query asks of any mechanism; refuse an epsilon that is too small for its measures.
 
     A certificate that does not cover the `first` of them refuses before.
@@ -128,7 +126,7 @@ def _read_request(query: PrivateQuery, terms: Terms, *, first: Mechanism) -> Mec
         hint = "Raise epsilon, or ask the curator for smaller bounds."
         raise Refusal("option-range", reason, hint=hint, place=clause.place)
     price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
-    return MechanismRequest(query, terms, price, groups)
+    return MechanismRequest(query, terms, price, groups, min_units)
 
 
 def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Terms) -> None:

@@ -30,6 +30,7 @@ LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the le
 class MechanismRequest:
     """A query, the session's terms, the price of items, and the bound on the groups of each unit, None without one.
 
+    The policy wants at least `min_units` units in a group, the most of any table in the query, 1 without any.
     `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one; it limits
     weights alone, and the price is without it. The query's delta is spread over `runs` runs of the mechanism, and the
     losses of the `charged` of them that cost most add up. Terms and query are public, and no row is read for any of it.
@@ -39,6 +40,7 @@ class MechanismRequest:
     terms: Terms
     price: ItemLoss
     groups: int | None
+    min_units: int
     own_cap: bool = False
     runs: int = 1
     charged: int = 1
@@ -107,11 +109,6 @@ class MechanismRequest:
     def most(self) -> int:
         """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ."""
         return self.query.measures[0].width
-
-    @property
-    def min_units(self) -> int:
-        """Number of units that a group must have: the largest min_units of the tables in the query, 1 without any."""
-        return find_min_units(self.query, self.terms)
 
     def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
         """Refuse the first of the options that was given; `reason` speaks of it as {name}."""
