@@ -20,8 +20,8 @@ from dpsql.plan.mechanisms.need import assume_groups_per_unit
 from dpsql.plan.mechanisms.record import Auto
 from dpsql.plan.mechanisms.records import list_records
 from dpsql.plan.mechanisms.relay import RelayPlan
-from dpsql.plan.report.simulation import expected_recall
 from dpsql.quantities import Delta, Rho
+from dpsql.report.simulation import expected_recall
 from dpsql.session import Session
 
 CHOSEN = {each.name for each in list_records() if each.auto is not Auto.NEVER}

@@ -21,8 +21,8 @@ from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
 from dpsql.plan import Plan, compute_replay_key, release
 from dpsql.plan.mechanisms import records
-from dpsql.plan.mechanisms.record import Auto
 from dpsql.plan.mechanisms.per_partition import EachPartitionPlan
+from dpsql.plan.mechanisms.record import Auto
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, article VARCHAR)"

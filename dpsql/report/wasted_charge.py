@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dpsql.display import plural, shorten, unit_noun
 from dpsql.plan.plan import Plan
-from dpsql.plan.report.short_answer import describe_key, groups_by_unit
+from dpsql.report.short_answer import describe_key, groups_by_unit
 from dpsql.sql.ir.tree import Call, Column, Derived, Expression, FromWhere, In, Literal, strip_casts
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
