@@ -149,7 +149,7 @@ _OF_UNITS = (
         "SELECT lower(article) FROM reads GROUP BY 1 TOP 3 PRIVATE",
         r"SELECT article FROM reads WHERE NOT article LIKE 'a\_1%' GROUP BY article TOP 3 PRIVATE",
         "SELECT country, COUNT(DISTINCT user_id) FROM reads WHERE article ILIKE 'A1%' GROUP BY country "
-        "HAVING PRIVATE_TOP(2, epsilon => 0.5)",
+        "TOP 2 PRIVATE WITH (epsilon = 0.5)",
         "SELECT r.article FROM reads r JOIN reads s ON r.user_id = s.user_id AND s.country = 'DE' "
         "GROUP BY r.article TOP 3 PRIVATE",
         "SELECT article, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, article FROM reads WHERE country = 'DE' "
