@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from dpsql.accounting import Certificate
-from dpsql.plan.report.policy_report import CertificatePurchase, Check, CheckedTable
 from dpsql.policy.quoting import quote, spell
+from dpsql.report.policy_report import CertificatePurchase, Check, CheckedTable
 
 __all__ = ["describe_policy"]
 

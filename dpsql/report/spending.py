@@ -9,10 +9,10 @@ from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger.base import Entry
 from dpsql.ledger.base import sum_entries as state_of
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.report.balance import Balance, compute_balance
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
 from dpsql.policy.analysts import UNLISTED
+from dpsql.report.balance import Balance, compute_balance
 
 __all__ = ["Spender", "Spending", "report_spending"]
 

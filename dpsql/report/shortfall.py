@@ -14,10 +14,10 @@ from dpsql.ledger.calendar import Calendar
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.certificate_rules import find_epsilon_within
 from dpsql.plan.plan import Plan
-from dpsql.plan.report.balance import Balance
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
+from dpsql.report.balance import Balance
 from dpsql.sql.ir.statements import PrivateQuery
 
 __all__ = ["check_together", "describe_together", "explain_shortfall", "price_together"]

@@ -12,8 +12,9 @@ from dpsql.plan.evaluated_select import Columns, EvaluatedView
 from dpsql.plan.outer_select import ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.plan.report.balance import read_balances
-from dpsql.plan.report.tables import (
+from dpsql.plan.terms import Terms
+from dpsql.report.balance import read_balances
+from dpsql.report.tables import (
     budget_table,
     columns_table,
     free_plan_table,
@@ -21,7 +22,6 @@ from dpsql.plan.report.tables import (
     plan_columns,
     tables_table,
 )
-from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.assumption import find_guess_query, set_guess
 from dpsql.sql.analysis.empty_results import remove_rows
 from dpsql.sql.analysis.known_groups import find_group_query, set_known_groups

@@ -13,9 +13,8 @@ from decimal import ROUND_DOWN, Context, Decimal
 from dpsql.accounting import BudgetVector
 from dpsql.display import key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error
-from dpsql.plan.auto import Prediction, predict_need
-from dpsql.plan.auto_names import predict_known_need
 from dpsql.plan.mechanisms.measure_text import describe_about
+from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
@@ -55,7 +54,7 @@ def explain_short_answer(
         return f"{lead} Each is a single {unit_noun(plan.query.unit_name)}: group by a column that many {units} share."
     if plan.spec.rows.known:
         return f"{lead} {_explain_known(plan, price)}"
-    need = predict_need(plan.mechanism_plan, plan.query)
+    need = plan.need
     if plan.query.measures[0].bounds is not None:
         known = f" {price} {describe_need(plan)}." if need is not None else ""
         return f"{lead}{known} To see more: raise epsilon, or group by something coarser than {singular}."
@@ -72,11 +71,11 @@ def explain_short_answer(
 def _explain_known(plan: Plan, price: str) -> str:
     """Return what known names need, and how to see more of them; the rest where only known names take part."""
     many = describe_key(plan.query)[1]
-    need = predict_known_need(plan.mechanism_plan, plan.query)
+    least = None if plan.record.evidence is None else plan.record.evidence(plan.request)
     needs = ""
-    if need is not None:
+    if least is not None:
         units = plural(unit_noun(plan.query.unit_name))
-        needs = f" {price} they need {describe_about(need.measure, need.units, units=units)}."
+        needs = f" {price} they need {describe_about(plan.query.measures[0], least, units=units)}."
     return (
         f"{plan.spec.rows.known:,} {many} are known from earlier answers.{needs} To see more: raise epsilon, or write "
         "known = all for noisy ones that perhaps no row has."
@@ -88,7 +87,7 @@ def describe_need(plan: Plan) -> str:
 
     It is "" with a known domain or known names, or without a prediction.
     """
-    need = predict_need(plan.mechanism_plan, plan.query)
+    need = plan.need
     if need is None or plan.query.domain is not None or plan.spec.rows.known:
         return ""
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
@@ -121,7 +120,7 @@ def _is_word(name: str) -> bool:
 
 
 def _find_variants(
-    plan: Plan, need: Prediction, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
+    plan: Plan, need: Need, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
 ) -> Iterator[tuple[str, float]]:
     """Yield options with which keys would need clearly fewer units, in the words of WITH, and how many."""
     for name, value in _list_options(plan, terms):
@@ -131,7 +130,7 @@ def _find_variants(
             other = build_plan(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
-        needed = predict_need(other.mechanism_plan, other.query)
+        needed = other.need
         worst = other.price(other.worst_case)
         fits = worst.refundable <= remaining.refundable and worst.permanent <= remaining.permanent
         if fits and needed is not None and needed.units <= _WORTH_SAYING * need.units:

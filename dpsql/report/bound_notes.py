@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from dpsql.display import unit_noun
-from dpsql.plan.bound_words import (
+from dpsql.report.bound_words import (
     can_be_below,
     describe_ends,
     describe_limit,

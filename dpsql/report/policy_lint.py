@@ -8,11 +8,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.dialects import ENUM
-from dpsql.plan.report.policy_report import CheckedTable, Finding
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
 from dpsql.policy.name_evidence import somebody_in
 from dpsql.policy.quoting import quote, spell
 from dpsql.policy.validation import fold
+from dpsql.report.policy_report import CheckedTable, Finding
 
 __all__ = ["lint_policy"]
 

@@ -13,14 +13,14 @@ from dpsql.accounting import BudgetState
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
-from dpsql.plan.report.balance import compute_balance
-from dpsql.plan.report.policy_lint import lint_policy
-from dpsql.plan.report.policy_report import AccountLimit, CertificatePurchase, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.policy.owners import find_owner
 from dpsql.policy.validation import fold
+from dpsql.report.balance import compute_balance
+from dpsql.report.policy_lint import lint_policy
+from dpsql.report.policy_report import AccountLimit, CertificatePurchase, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.catalog import Table as KnownTable

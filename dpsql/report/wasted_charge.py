@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from dpsql.display import plural, shorten, unit_noun
-from dpsql.plan.auto import predict_need
 from dpsql.plan.plan import Plan
-from dpsql.plan.report.short_answer import describe_key, groups_by_unit
+from dpsql.report.short_answer import describe_key, groups_by_unit
 from dpsql.sql.ir.tree import Call, Column, Derived, Expression, FromWhere, In, Literal, strip_casts
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
@@ -53,7 +52,7 @@ def _find_excessive_k(plan: Plan) -> Iterator[str]:
     k, population = plan.query.clause.k, plan.population
     if population is None or k is None or plan.spec.rows.known:
         return
-    need = predict_need(plan.mechanism_plan, plan.query)
+    need = plan.need
     if need is None or need.units * k <= population:
         return
     many, units = describe_key(plan.query)[1], plural(unit_noun(plan.query.unit_name))
@@ -66,7 +65,7 @@ def _find_excessive_k(plan: Plan) -> Iterator[str]:
 
 def _find_need(plan: Plan) -> float:
     """Return about how many units a key needs at least; 2, more than a single one, where nothing is predicted."""
-    need = predict_need(plan.mechanism_plan, plan.query)
+    need = plan.need
     return 2.0 if need is None else need.units / need.measure.width
 
 
