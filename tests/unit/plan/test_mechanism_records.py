@@ -162,7 +162,10 @@ def test_one_record_offers_a_mechanism_everywhere(monkeypatch: pytest.MonkeyPatc
         session.explain(typo)
     assert refused.value.hint is not None
     assert "toy" in refused.value.hint
-    assert find_completions(typo[: typo.index("toyy") + 2], session.catalog, commands={}) == ("to", ["top_stable", "toy"])
+    assert find_completions(typo[: typo.index("toyy") + 2], session.catalog, commands={}) == (
+        "to",
+        ["top_stable", "toy"],
+    )
     page = read_generator("sql_page", monkeypatch).losses()
     assert "| `toy` | Return the first k of noisy counts, as the Gaussian histogram does. | no |" in page
 
