@@ -10,7 +10,7 @@ from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Certificat
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.auto import Candidate, predict
+from dpsql.plan.mechanisms.auto import Candidate, predict
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
 from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.record import Auto, Mechanism

@@ -12,17 +12,25 @@ from dataclasses import replace
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
-from dpsql.plan.auto import Candidate, Fit, choose, choose_over_names, compare
 from dpsql.plan.cache.readings import find_changed_readings
 from dpsql.plan.cache.replay_key import compute_keys, order_canonically
 from dpsql.plan.measures import bound_measures
+from dpsql.plan.mechanisms.auto import Candidate, Fit, choose, choose_over_names, compare
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec
-from dpsql.plan.mechanisms.certificate_rules import check_partitions, price_items, refuse_mechanism
 from dpsql.plan.mechanisms.counts_by_item import pays_total
 from dpsql.plan.mechanisms.per_partition import plan_request
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition
 from dpsql.plan.mechanisms.records import list_names, list_records
-from dpsql.plan.mechanisms.request import OWN_CAP, MechanismRequest, find_min_units, read_epsilon, read_groups
+from dpsql.plan.mechanisms.request import (
+    OWN_CAP,
+    MechanismRequest,
+    check_partitions,
+    find_min_units,
+    price_items,
+    read_epsilon,
+    read_groups,
+    refuse_mechanism,
+)
 from dpsql.plan.plan import Plan
 from dpsql.plan.query_terms import plan_within_terms
 from dpsql.plan.rows_limit import check_rows

@@ -12,7 +12,7 @@ from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.mechanisms import LEAST_DELTA
-from dpsql.plan.mechanisms.certificate_rules import find_epsilon_within
+from dpsql.plan.mechanisms.request import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon

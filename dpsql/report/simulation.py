@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpsql.mechanisms import Noise, unit_weight
-from dpsql.plan.auto import Candidate
+from dpsql.plan.mechanisms.auto import Candidate
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.need import assume_groups_per_unit
 from dpsql.plan.mechanisms.record import Reads

@@ -24,7 +24,7 @@ from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.record import Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
-from dpsql.plan.mechanisms.unordered import add_count_loss
+from dpsql.plan.mechanisms.stable import add_count_loss
 from dpsql.plan.mechanisms.weighted_gaussian import (
     OWN,
     compute_threshold,

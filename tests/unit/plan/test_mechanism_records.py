@@ -16,9 +16,8 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.completion.candidates import find_completions
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.plan import auto
 from dpsql.plan.cache import replay_key
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import auto, records
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
 from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, Reads
@@ -162,7 +161,10 @@ def test_one_record_offers_a_mechanism_everywhere(monkeypatch: pytest.MonkeyPatc
         session.explain(typo)
     assert refused.value.hint is not None
     assert "toy" in refused.value.hint
-    assert find_completions(typo[: typo.index("toyy") + 2], session.catalog, commands={}) == ("to", ["top_stable", "toy"])
+    assert find_completions(typo[: typo.index("toyy") + 2], session.catalog, commands={}) == (
+        "to",
+        ["top_stable", "toy"],
+    )
     page = read_generator("sql_page", monkeypatch).losses()
     assert "| `toy` | Return the first k of noisy counts, as the Gaussian histogram does. | no |" in page
 
