@@ -15,8 +15,6 @@ from dpsql.plan.mechanisms.record import Reads
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain
 
-__all__ = ["TRIALS", "expected_recall", "simulate_recall"]
-
 TRIALS = 20
 _LEAST_TRIALS, _DRAWS = 4, 50_000  # of noise: fewer trials where there are many groups, for EXPLAIN is free
 

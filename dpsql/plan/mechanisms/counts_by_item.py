@@ -20,19 +20,6 @@ from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = [
-    "GATE_CLOSED",
-    "GATE_OPEN",
-    "add_counts",
-    "add_others",
-    "charge_by_item",
-    "draw_measures",
-    "draw_others",
-    "leave_out_below_line",
-    "pays_total",
-    "put_measures",
-]
-
 
 def pays_total(price: ItemLoss, k: int) -> bool:
     """Say whether counts of some number of rows up to `k` have less noise with a shared total; False without counts."""

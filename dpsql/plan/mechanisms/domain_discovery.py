@@ -36,8 +36,6 @@ from dpsql.quantities import Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
 
-__all__ = ["DOMAIN_DISCOVERY", "DomainDiscoveryPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class DomainDiscoveryPlan:

@@ -30,8 +30,6 @@ from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["JOINT", "JointPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:

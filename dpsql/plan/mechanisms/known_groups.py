@@ -29,8 +29,6 @@ from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
 
-__all__ = ["KNOWN_GROUPS", "KnownGroupsPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class KnownGroupsPlan:

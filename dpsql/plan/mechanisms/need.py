@@ -21,8 +21,6 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.statements import LiteralDomain
 
-__all__ = ["Need", "assume_groups_per_unit", "count_assumed", "need_of_leaders", "need_of_weight", "units_of_weight"]
-
 _TYPICAL = 40  # groups of a unit without a bound
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 

@@ -29,8 +29,6 @@ from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["PEELING", "EvidentPeelingPlan", "PeelingPlan", "choose_evident", "need_of_evident"]
-
 
 @dataclass(frozen=True, slots=True)
 class EvidentPeelingPlan:

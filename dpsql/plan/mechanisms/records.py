@@ -16,8 +16,6 @@ from dpsql.plan.mechanisms.relay import RELAY
 from dpsql.plan.mechanisms.stable import ADAPTIVE, STABLE, TOP_STABLE
 from dpsql.plan.mechanisms.weighted_gaussian import WEIGHTED_GAUSSIAN
 
-__all__ = ["RECORDS", "list_names", "list_records"]
-
 RECORDS = (
     LIMITED_DOMAIN,
     RELAY,

@@ -31,8 +31,6 @@ from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_counts_and_weights
 
-__all__ = ["NOTHING_FOUND", "RELAY", "RelayPlan"]
-
 _NORMAL = NormalDist()
 NOTHING_FOUND = Selection((), stopped_at_bottom=True)
 

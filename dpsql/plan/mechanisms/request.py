@@ -20,23 +20,6 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import Clause, Option, Partitions, PrivateQuery, ReleasedDomain, count_groups
 
-__all__ = [
-    "LEAST_DELTA",
-    "OWN_CAP",
-    "CertifiedPrice",
-    "MechanismRequest",
-    "check_delta",
-    "check_epsilon",
-    "check_partitions",
-    "find_epsilon_within",
-    "find_min_units",
-    "price_items",
-    "read_epsilon",
-    "read_groups",
-    "read_whole_number",
-    "refuse_mechanism",
-]
-
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000

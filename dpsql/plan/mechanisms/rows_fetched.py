@@ -11,27 +11,15 @@ import numpy as np
 from dpsql.dialects import DUCKDB
 from dpsql.mechanisms import WEIGHT_STEPS, Histogram
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.plan.arrow_tables import ReleasedNames
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.record import Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.released_names import ReleasedNames
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
 from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
-
-__all__ = [
-    "MOST_NAMES",
-    "count_candidates",
-    "cut_rows",
-    "describe_cut",
-    "find_min",
-    "is_within_rows",
-    "keep_known",
-    "read_candidates",
-    "read_domain",
-]
 
 MOST_NAMES = 500  # known names that a statement lists
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])

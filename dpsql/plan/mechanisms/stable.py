@@ -46,21 +46,6 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_unordered
 
-__all__ = [
-    "ADAPTIVE",
-    "BY_LABEL",
-    "STABLE",
-    "TOP_STABLE",
-    "AdaptivePlan",
-    "Ranked",
-    "StablePlan",
-    "TopStablePlan",
-    "add_count_loss",
-    "count_items",
-    "describe_order",
-    "rank",
-]
-
 BY_LABEL = ("order", "a set by label, then what was drawn one by one; all by noisy counts where these are asked for")
 
 

@@ -35,16 +35,6 @@ from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
 
-__all__ = [
-    "OWN",
-    "WEIGHTED_GAUSSIAN",
-    "WeightedGaussianPlan",
-    "compute_threshold",
-    "describe_threshold",
-    "list_weights",
-    "predict_weighted",
-]
-
 OWN = "the mechanism's own cap on weights; counts are of all groups"
 
 
