@@ -92,7 +92,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     considered: tuple[Candidate, ...] = ()
     if query.explained and k is not None:
         considered = compare(_list_compared(fitting, query, explained=True), fit)
-    mechanism = named or _choose(fitting, query, fit)
+    mechanism = named or _choose(fitting, query, fit=fit)
     fitted = fit(mechanism)
     try:
         mechanism_plan, spec = _plan(mechanism, fitted, salts=salts)
@@ -216,7 +216,7 @@ def _list_compared(fitting: Sequence[Mechanism], query: PrivateQuery, *, explain
     return [each for each in fitting if each.auto in allowed]
 
 
-def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, fit: Fit) -> Mechanism:
+def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, *, fit: Fit) -> Mechanism:
     """Return the mechanism that AUTO chooses for a query; the first if none can answer, which then says why."""
     names, k, domain, chosen = query.names, query.clause.k, query.domain, None
     if names is not None and k is not None and domain is None and names.count >= k:

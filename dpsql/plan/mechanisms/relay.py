@@ -174,7 +174,7 @@ def _reach(request: MechanismRequest) -> tuple[float, float]:
     legs = _choose(request)
     first = float(legs.first_leg.threshold_offset)
     least = legs.second_leg(NOTHING_FOUND).least_threshold
-    return min(first, units_of_weight(least, legs.weighed_groups, request)), first
+    return min(first, units_of_weight(least, legs.weighed_groups, request=request)), first
 
 
 def _predict_second_leg(legs: Relay, request: MechanismRequest) -> Need:
@@ -187,7 +187,7 @@ def _predict_second_leg(legs: Relay, request: MechanismRequest) -> Need:
         middle = (low + high) / 2
         passes = math.prod(_NORMAL.cdf((middle - height) / deviation) for height, deviation in looks)
         low, high = (middle, high) if passes < 1 / 2 else (low, middle)
-    return need_of_weight(high, legs.weighed_groups, request)
+    return need_of_weight(high, legs.weighed_groups, request=request)
 
 
 RELAY = Mechanism(

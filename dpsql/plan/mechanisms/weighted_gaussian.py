@@ -152,7 +152,7 @@ def _plan(request: MechanismRequest) -> WeightedGaussianPlan:
 
 def predict_weighted(chosen: WeightedGaussian, request: MechanismRequest) -> Need:
     """Return the need of a group whose units are in as many groups as is typical."""
-    return need_of_weight(chosen.threshold, chosen.max_groups_contributed, request)
+    return need_of_weight(chosen.threshold, chosen.max_groups_contributed, request=request)
 
 
 def _predict(request: MechanismRequest) -> Need:
@@ -162,7 +162,7 @@ def _predict(request: MechanismRequest) -> Need:
 def _reach(request: MechanismRequest) -> tuple[float, float]:
     """Return between which numbers the need is, without a search for the threshold."""
     chosen = _choose(request)
-    return units_of_weight(chosen.least_threshold, chosen.max_groups_contributed, request), math.inf
+    return units_of_weight(chosen.least_threshold, chosen.max_groups_contributed, request=request), math.inf
 
 
 def _spread(request: MechanismRequest) -> float:
