@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dpsql.accounting import Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -29,7 +30,6 @@ from dpsql.plan.mechanisms.weighted_gaussian import (
     OWN,
     compute_threshold,
     describe_threshold,
-    list_weights,
     predict_weighted,
 )
 from dpsql.quantities import Epsilon, Rho

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import EvidenceGate, JointExponential, Noise
-from dpsql.mechanisms.evident_peeling import GATE_SHARE
 from dpsql.mechanisms.known_names import FALSE_ALARM
+from dpsql.mechanisms.peeling import GATE_SHARE
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,

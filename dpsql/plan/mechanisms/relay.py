@@ -10,6 +10,7 @@ from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal, UsageError
 from dpsql.mechanisms import FullHistogram, Noise, Relay, RelaySelection, Selection
 from dpsql.mechanisms.lower_cut import LowerCut
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -26,7 +27,7 @@ from dpsql.plan.mechanisms.need import Need, need_of_leaders, need_of_weight, un
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
-from dpsql.plan.mechanisms.weighted_gaussian import OWN, compute_threshold, list_weights
+from dpsql.plan.mechanisms.weighted_gaussian import OWN, compute_threshold
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_counts_and_weights

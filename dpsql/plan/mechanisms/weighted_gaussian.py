@@ -13,9 +13,9 @@ from dpsql.mechanisms import (
     FullHistogram,
     Noise,
     WeightedGaussian,
-    unit_weight,
 )
 from dpsql.mechanisms.known_names import find_line, keep_evident
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -111,11 +111,6 @@ class WeightedGaussianPlan:
         drawn = released.positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         return add_counts(keys, groups, price=price, noise=noise)
-
-
-def list_weights(bound: int) -> list[int]:
-    """Return what a unit adds to each of its groups if it is in 1, 2, ... of them, up to the bound."""
-    return [unit_weight(groups) for groups in range(1, bound + 1)]
 
 
 def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
