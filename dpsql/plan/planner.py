@@ -57,7 +57,7 @@ from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, QueryTe
 from dpsql.sql.rewrite.charged_values import confine_to_values
 from dpsql.sql.rewrite.engine_query import Bound
 
-_OF_SOME = ("prefer", "penalty")  # options of a mechanism that is named where another is asked for them
+_OF_SOME = ("prefer",)  # options of a mechanism that is named where another is asked for them
 _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do
     Domain.UNKNOWN: ("with this mechanism", "Leave it out: all groups are read."),
     Domain.KNOWN: ("with a domain", "Leave it out: every candidate of the domain is read, and no delta is spent."),

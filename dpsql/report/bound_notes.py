@@ -22,7 +22,7 @@ from dpsql.sql.ir.statements import Output, PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal, strip_casts
 from dpsql.sql.ir.types import Family
 from dpsql.sql.ir.unit_equality import split_conjuncts
-from dpsql.sql.syntax.computed_measures import is_measure_name
+from dpsql.sql.syntax.computed import is_measure_name
 
 _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says

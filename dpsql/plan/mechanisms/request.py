@@ -23,7 +23,6 @@ from dpsql.sql.ir.statements import Clause, Option, Partitions, PrivateQuery, Re
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000
-MOST_PENALTY = 10**9
 OWN_CAP = 100  # groups of each unit that are weighed: more raise the threshold, fewer lose what heavy units add
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
@@ -102,10 +101,8 @@ class MechanismRequest:
 
     @property
     def penalty(self) -> Fraction:
-        """Penalty in units of a gap for each rank away from the preferred k: 1 / epsilon unless the query sets it."""
-        option = self.query.clause.options.get("penalty")
-        default = 1 / self.price.epsilon.value
-        return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
+        """Penalty, in units of a gap, for each rank away from the preferred k: `most` / epsilon."""
+        return self.most / self.price.epsilon.value
 
     @property
     def most(self) -> int:

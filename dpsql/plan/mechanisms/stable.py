@@ -186,10 +186,9 @@ def _plan_fixed(request: MechanismRequest) -> StablePlan:
         ("prefer",), reason="{name} is for TOP ADAPTIVE PRIVATE.", hint="Leave it out: k itself is preferred."
     )
     price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
-    penalty, most = request.penalty * request.most, request.most
     try:
         rho = price.rho(price.keys(k))
-        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, request.groups, most), price)
+        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, request.penalty, request.groups, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
@@ -203,13 +202,12 @@ STABLE = Mechanism(
     plan=_plan_fixed,
     reads=Reads.LEADERS,
     per_partition=PerPartition.EACH,
-    options=frozenset(["delta", "k_bar", "penalty", "prefer"]),
+    options=frozenset(["delta", "k_bar", "prefer"]),
 )
 
 
 _CHOICE = 2  # items: epsilon**2 / 8 for the choice of k, and as much for the test of its gap
 _LEAST_RHO_ADAPTIVE = Fraction(1, 4 * 10**8)  # of the mechanism
-_PREFERS = "For example prefer = 10: a gap is then wanted near the 10th."
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +279,8 @@ def _plan_adaptive(request: MechanismRequest) -> AdaptivePlan:
     request.check_no_min_units()
     price, k_bar = _price_adaptive(request), request.k_bar
     prefer, delta = request.prefer, request.delta
-    if prefer is None:
-        request.refuse(("penalty",), reason="{name} has no meaning where no k is preferred.", hint=_PREFERS)
     try:
-        penalty = request.penalty * request.most
-        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=penalty)
+        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=request.penalty)
         return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near, request.most), price)
     except UsageError as error:
         refusal = request.out_of_range(error)
@@ -301,7 +296,7 @@ ADAPTIVE = Mechanism(
     price=_price_adaptive,
     reads=Reads.LEADERS,
     per_partition=PerPartition.EACH,
-    options=frozenset(["delta", "k_bar", "penalty", "prefer"]),
+    options=frozenset(["delta", "k_bar", "prefer"]),
 )
 
 

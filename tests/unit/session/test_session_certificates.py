@@ -25,7 +25,6 @@ from dpsql.accounting import (
     item_epsilon,
     items_bought,
 )
-from dpsql.accounting.certificates.comparison import bought
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
@@ -93,7 +92,6 @@ def test_a_session_admits_as_many_items_as_the_comparison_says(
         total = ApproximateDP(Epsilon(1), delta)
         assert each.value <= item_epsilon(kind, items, total=total).value < each.value * Fraction(1001, 1000)
         said = items_bought(kind, each, total=total)
-        assert getattr(bought(each, total=total), certificate) == said
         assert admitted(session) == items
         assert said >= items
         assert items_bought(kind, Epsilon(each.value * Fraction(1005, 1000)), total=total) < items

@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL, Family, find_integer_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
-from dpsql.sql.syntax.split_statement import find_visible_ctes
+from dpsql.sql.syntax.block import (
+    SET_OPERATIONS,
+    Block,
+    Cte,
+    Node,
+    Nodes,
+    first_token,
+    flatten,
+    kind_of,
+    last_token,
+    list_blocks,
+    make_token,
+    nest,
+)
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -32,7 +45,6 @@ __all__ = [
     "write_parts",
 ]
 
-_SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the last part of a set operation
 
 
@@ -85,7 +97,8 @@ def find_private_spans(
     at one of the `marks`, are private queries of their own, which no other one can read.
     """
     private = {tokens[clause].start for clause in clauses} | set(marks)
-    spans = (_find_span(statement, tokens, clause=clause, private=private) for clause in clauses)
+    root = nest(tokens)
+    spans = (_find_span(statement, tokens, root=root, clause=tokens[at], private=private) for at in clauses)
     return [span for span in spans if span is not None]
 
 
@@ -192,92 +205,67 @@ def _find_end(statement: Statement, tokens: list[Token]) -> int:
 
 
 def _find_span(
-    statement: Statement, tokens: list[Token], *, clause: int, private: Collection[int]
+    statement: Statement, tokens: list[Token], *, root: Block, clause: Token, private: Collection[int]
 ) -> PrivateSpan | None:
-    opening, closing = _find_opening(tokens, clause), _find_closing(tokens, clause)
-    first, last = _find_part(tokens, clause, within=(opening + 1, closing))
-    combined = (first, last) != (opening + 1, closing)
-    seen = find_visible_ctes(tokens, clause if opening < 0 else opening)
-    if opening < 0 and not first:  # the main SELECT, behind the CTEs
-        first = len(seen)
-    query = tokens[first:last]
-    inner = _add_ctes(query, _select_ctes(seen, query, private=private))
-    begins = next((at for at, token in enumerate(inner) if token is tokens[clause]), None)
+    around = next(block for block in list_blocks(root) if any(node is clause for node in block.nodes))
+    first, last = _find_part(around.nodes, clause)
+    combined = (first, last) != (0, len(around.nodes))
+    seen = [cte for cte in root.ctes if last_token(cte.nodes).end < clause.start]
+    if around is root and not first and seen:  # the main SELECT, behind the CTEs
+        first = next(at for at, node in enumerate(root.nodes) if node is seen[-1].nodes[-1]) + 1
+    query = flatten(around.nodes[first:last])
+    inner = _add_ctes(query, _select_ctes(root, seen, query=query, private=private))
+    begins = next((at for at, token in enumerate(inner) if token is clause), None)
     if begins is None:
         return None
+    before = last_token(around.nodes[:first]) if first else around.opening
+    after = first_token(around.nodes[last:]) if last < len(around.nodes) else around.closing
     return PrivateSpan(
-        start=tokens[first - 1].end + 1 if first else _find_start(statement, tokens),
-        end=tokens[last].start if last < len(tokens) else _find_end(statement, tokens),
+        start=_find_start(statement, tokens) if before is None else before.end + 1,
+        end=_find_end(statement, tokens) if after is None else after.start,
         tokens=inner,
         clause=begins,
-        is_main=opening < 0 and not combined,
+        is_main=around is root and not combined,
     )
 
 
-def _find_part(tokens: list[Token], clause: int, *, within: tuple[int, int]) -> tuple[int, int]:
-    """Return the part of a set operation in which a clause stands, or all of what is within the parentheses."""
-    first, last = within
-    depth, combined = 0, False
-    for at in range(*within):
-        kind = tokens[at].token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if depth or kind not in _SET_OPERATIONS:
-            continue
-        combined = True
-        if at > clause:
+def _find_part(nodes: Nodes, clause: Token) -> tuple[int, int]:
+    """Return the part of a set operation in which a clause stands, or all nodes of its query.
+
+    ORDER BY and LIMIT behind the clause of the last part are of the whole.
+    """
+    first, stands, combined = 0, False, False
+    for at, node in enumerate(nodes):
+        kind = kind_of(nodes, at)
+        stands |= node is clause
+        if kind in SET_OPERATIONS and stands:
             return first, at
-        first = at + 1 + (tokens[at + 1].token_type.name in {"ALL", "DISTINCT"})
-    return first, _cut_ending(tokens, clause, end=last) if combined else last
+        if kind in SET_OPERATIONS:
+            first = at + 1 + (kind_of(nodes, at + 1) in {"ALL", "DISTINCT"})
+            combined = True
+        elif combined and stands and node is not clause and kind in _OF_THE_WHOLE:
+            return first, at
+    return first, len(nodes)
 
 
-def _select_ctes(seen: list[Token], query: list[Token], *, private: Collection[int]) -> list[Token]:
+def _select_ctes(root: Block, seen: Sequence[Cte], *, query: list[Token], private: Collection[int]) -> list[Token]:
     """Return WITH and those of its CTEs that a query may read: others may be in SQL that only DuckDB reads."""
     words = {_read_word(token) for token in query}
-    kept: list[Token] = []
+    kept: list[Node] = []
     is_recursive = False
-    for cte in reversed(_split_ctes(seen)):  # each sees those before it
-        if _read_word(cte[0]) not in words or any(token.start in private for token in cte):
+    for cte in reversed(seen):  # each sees those before it
+        first, *others = flatten(cte.nodes)
+        if _read_word(first) not in words or any(token.start in private for token in (first, *others)):
             continue
-        inside = {_read_word(token) for token in cte[1:]}
-        is_recursive |= _is_recursive(seen) and _read_word(cte[0]) in inside
+        inside = {_read_word(token) for token in others}
+        is_recursive |= root.is_recursive and _read_word(first) in inside
         words |= inside
-        kept = [*cte, _like(cte[0], "COMMA", text=","), *kept] if kept else cte
-    return [*seen[: 1 + is_recursive], *kept] if kept else []
-
-
-def _split_ctes(seen: list[Token]) -> list[list[Token]]:
-    """Return the CTEs behind WITH that are complete."""
-    ctes: list[list[Token]] = [[]]
-    depth = 0
-    for token in seen[1 + _is_recursive(seen) :]:
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if not depth and kind == "COMMA":
-            ctes.append([])
-        else:
-            ctes[-1].append(token)
-    if depth or (ctes[-1] and ctes[-1][-1].token_type.name != "R_PAREN"):
-        ctes.pop()  # the beginning of the one that is the private query
-    return [cte for cte in ctes if cte]
+        kept = [*cte.nodes, make_token("COMMA", ",", beside=first), *kept] if kept else list(cte.nodes)
+    return flatten([*root.nodes[: 1 + is_recursive], *kept]) if kept else []
 
 
 def _read_word(token: Token) -> str:
     return ascii_lower(token.text.removeprefix(FUNCTION_PREFIX))
-
-
-def _is_recursive(seen: list[Token]) -> bool:
-    return [token.token_type.name for token in seen[1:2]] == ["RECURSIVE"]
-
-
-def _cut_ending(tokens: list[Token], clause: int, *, end: int) -> int:
-    """Return where the last part of a set operation ends: ORDER BY and LIMIT behind its clause are of the whole."""
-    depth = 0
-    for at in range(clause + 1, end):
-        kind = tokens[at].token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if not depth and kind in _OF_THE_WHOLE:
-            return at
-    return end
 
 
 def _add_ctes(inner: list[Token], seen: list[Token]) -> list[Token]:
@@ -286,33 +274,4 @@ def _add_ctes(inner: list[Token], seen: list[Token]) -> list[Token]:
         return inner
     if inner[0].token_type.name != "WITH":
         return [*seen, *inner]
-    return [*seen, _like(inner[0], "COMMA", text=","), *inner[1:]]
-
-
-def _like(token: Token, kind: str, *, text: str) -> Token:
-    """Return a token at the place of another one, so that errors about it point there."""
-    from sqlglot import Token, TokenType
-
-    return Token(TokenType[kind], text, token.line, token.col, token.start, token.end)
-
-
-def _find_opening(tokens: list[Token], clause: int) -> int:
-    """Return where the innermost parenthesis around a clause opens; -1 without one."""
-    depth = 0
-    for at in range(clause - 1, -1, -1):
-        kind = tokens[at].token_type.name
-        depth += (kind == "R_PAREN") - (kind == "L_PAREN")
-        if depth < 0:
-            return at
-    return -1
-
-
-def _find_closing(tokens: list[Token], clause: int) -> int:
-    """Return where that parenthesis closes, or the number of tokens."""
-    depth = 0
-    for at in range(clause, len(tokens)):
-        kind = tokens[at].token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if depth < 0:
-            return at
-    return len(tokens)
+    return [*seen, make_token("COMMA", ",", beside=inner[0]), *inner[1:]]
