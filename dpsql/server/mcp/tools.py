@@ -21,7 +21,7 @@ from dpsql.answer_json import (
 )
 from dpsql.errors import Error, Refusal
 from dpsql.receipt import format_share
-from dpsql.report.shortfall import describe_together
+from dpsql.report.forecast import describe_together
 from dpsql.report.tables import columns_table, describe_plans, tables_table
 from dpsql.server.mcp import guide
 from dpsql.server.messages import Last, Nothing, Statement

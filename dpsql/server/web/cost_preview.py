@@ -11,8 +11,7 @@ from dpsql.errors import Refusal
 from dpsql.plan import Plan
 from dpsql.receipt import REREAD, format_share
 from dpsql.report import Balance, Forecast
-from dpsql.report.forecast import forecast
-from dpsql.report.shortfall import describe_together, price_together
+from dpsql.report.forecast import describe_together, forecast, price_together
 from dpsql.report.tables import describe_plans
 from dpsql.session import Session
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dpsql.ledger import Verified
     from dpsql.policy import DatabaseUrl
-    from dpsql.report.spending import Spending
+    from dpsql.report.balance import Spending
 
 __all__ = ["Granted", "budget_asked", "find_ledger", "plain_spent", "raise_total", "spent", "verify"]
 

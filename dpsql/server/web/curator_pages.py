@@ -18,7 +18,7 @@ from dpsql.server.web.render import answered_html
 from dpsql.server.web.requests import VisitorRequest
 
 if TYPE_CHECKING:
-    from dpsql.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 __all__ = ["grant", "ledger", "policy", "refusals", "spending", "verify"]
 
