@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dpsql.errors import Error, Refusal
+from dpsql.errors import EngineError, Error, Refusal
+from dpsql.ledger.charges import MAY_BE_CHARGED
 from dpsql.policy.server import is_loopback
 from dpsql.server.catalog.protocol import CatalogError
-from dpsql.server.problem_details import fault
 from dpsql.server.service import Service
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
 from dpsql.server.throttle import Throttle
-from dpsql.server.tokens import Access, Tokens
 from dpsql.server.users import User, Users
+from dpsql.server.visits import Access, Tokens
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
@@ -316,3 +316,9 @@ class Gateway:
         self.telemetry.count_refusal(surface, code, analyst=analyst)
         self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
         raise refused
+
+
+def fault() -> EngineError:
+    """Return the problem of an unexpected error: the same text every time."""
+    hint = f"{MAY_BE_CHARGED} Ask the curator: what happened is in the server's log, without values."
+    return EngineError("server-failed", "The server could not answer.", hint=hint)

@@ -17,9 +17,8 @@ from dpsql.engines.adapter_errors import refuse_adapter_debug
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
-from dpsql.server.engine_queue import EngineQueue, QueueTerms
+from dpsql.server.engine_queue import EngineQueue, QueueTerms, SharedEngine, SharedEvaluator, SharedPublic
 from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
-from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer

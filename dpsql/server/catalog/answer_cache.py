@@ -7,15 +7,13 @@ and the user alone. What depends on time, on the connection or on statistics is 
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from dpsql.server.catalog.protocol import Parameter
 from dpsql.server.catalog.statements import is_name_start, split_words
 
-__all__ = ["BoundedCache", "is_constant"]
+__all__ = ["is_constant"]
 
 Value = TypeVar("Value")
 _FUNCTIONS = frozenset(
@@ -61,37 +59,6 @@ _RELATIONS = re.compile(
     """,
     re.VERBOSE,
 )
-
-
-class BoundedCache(Generic[Value]):
-    """Values of at most `max_size` together; the one that was not used for longest is dropped first."""
-
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._size = 0
-        self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
-
-    def find(self, key: Hashable) -> Value | None:
-        """Return the value of a key, or None."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                return None
-            self._values.move_to_end(key)
-            return found[0]
-
-    def add(self, key: Hashable, value: Value, *, size: int) -> None:
-        """Add a value, unless it alone would take a quarter of all."""
-        if size > self._max_size // 4:
-            return
-        with self._lock:
-            former = self._values.pop(key, None)
-            self._size += size - (former[1] if former is not None else 0)
-            self._values[key] = value, size
-            while self._size > self._max_size:
-                _, (_, dropped) = self._values.popitem(last=False)
-                self._size -= dropped
 
 
 def is_constant(sql: str, parameters: Sequence[Parameter]) -> bool:

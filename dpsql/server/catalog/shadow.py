@@ -21,7 +21,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
+from dpsql.server.catalog.answer_cache import is_constant
 from dpsql.server.catalog.connection_results import check_result, is_ready, lost_error
 from dpsql.server.catalog.protocol import (
     CatalogError,
@@ -34,6 +34,7 @@ from dpsql.server.catalog.protocol import (
 )
 from dpsql.server.catalog.row_reader import read_rows
 from dpsql.server.catalog.statement_guard import check_statement, private_table_error
+from dpsql.server.memory_quota import BoundedCache
 
 __all__ = ["Shadow", "connect", "run"]
 

@@ -19,21 +19,25 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_value
+from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes
 from dpsql.errors import Error, Refusal
-from dpsql.plan.report.tables import columns_table, tables_table
-from dpsql.server.bodies import parse_json
-from dpsql.server.http_requests import name_user
-from dpsql.server.messages import Explanation, Grant, Query, Statement, TokenTerms, parse_number
-from dpsql.server.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.tokens import Access
+from dpsql.server.http_requests import choose_status, name_user, parse_json, problem_response, without_paths
+from dpsql.server.messages import (
+    Explanation,
+    Grant,
+    Query,
+    Statement,
+    TokenTerms,
+    encode_rows,
+    list_tables,
+    parse_number,
+)
 from dpsql.server.users import User
-from dpsql.server.web import curator_actions
-from dpsql.server.web.request_dispatch import SURFACE, RequestDispatch, require_curator
+from dpsql.server.visits import Access
+from dpsql.server.web.curator_pages import plain_spent, raise_total, verify_chain
+from dpsql.server.web.requests import SURFACE, RequestDispatch, require_curator
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsql.answer import Answer
     from dpsql.session import Session
 
@@ -126,8 +130,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
 def problem_answer(error: Error) -> Response:
     """Return an error as a problem."""
     status = choose_status(error)
-    headers = {"www-authenticate": _REALM} if status == status.UNAUTHORIZED else {}
-    return json_answer(plain_problem(error), status=status, kind="application/problem+json", headers=headers)
+    return problem_response(error, headers={"www-authenticate": _REALM} if status == status.UNAUTHORIZED else None)
 
 
 def json_answer(
@@ -302,37 +305,27 @@ async def _budget(call: Call) -> Response:
 async def _history(call: Call) -> Response:
     def act(session: Session) -> list[dict[str, object]]:
         table = session.history
-        return _rows(table.slice(max(0, table.num_rows - call.last)))
+        return encode_rows(table.slice(max(0, table.num_rows - call.last)))
 
     return json_answer({"queries": await call.dispatch.look(call.user, act)})
 
 
 async def _tables(call: Call) -> Response:
-    def act(session: Session) -> list[dict[str, object]]:
-        return [
-            {**row, "columns": _rows(columns_table(session.catalog, session.terms, name=str(row["name"])))}
-            for row in _rows(tables_table(session.catalog, session.terms))
-        ]
-
-    return json_answer({"tables": await call.dispatch.look(call.user, act)})
+    return json_answer({"tables": await call.dispatch.look(call.user, list_tables)})
 
 
 async def _spending(call: Call) -> Response:
-    return json_answer(
-        await call.dispatch.run(lambda: curator_actions.plain_spent(call.dispatch.gateway, last=call.last))
-    )
+    return json_answer(await call.dispatch.run(lambda: plain_spent(call.dispatch.gateway, last=call.last)))
 
 
 async def _grant(call: Call) -> Response:
     given = msgspec.structs.asdict(call.read(Grant))
-    granted = await call.dispatch.run(
-        lambda: curator_actions.raise_total(call.dispatch.gateway, call.user, given=given)
-    )
+    granted = await call.dispatch.run(lambda: raise_total(call.dispatch.gateway, call.user, given=given))
     return json_answer(granted.plain(), status=201)
 
 
 async def _verification(call: Call) -> Response:
-    found = await call.dispatch.run(lambda: curator_actions.verify(call.dispatch.gateway))
+    found = await call.dispatch.run(lambda: verify_chain(call.dispatch.gateway))
     return json_answer({"events": found.events, "head": found.head})
 
 
@@ -346,10 +339,6 @@ async def _refusals(call: Call) -> Response:
             ]
         }
     )
-
-
-def _rows(table: pa.Table) -> list[dict[str, object]]:
-    return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 OPERATIONS = (

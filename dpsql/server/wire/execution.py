@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from dpsql.errors import Error
-from dpsql.server.catalog.answer_cache import BoundedCache
-from dpsql.server.memory_quota import UserQuota
+from dpsql.server.memory_quota import BoundedCache, UserQuota
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Column

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.policy.server import is_loopback
-from dpsql.server.random_bytes import draw_bytes
+from dpsql.server.users import draw_bytes
 from dpsql.server.wire.codec import Malformed, Password, message, parse_cstrings, text_message
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.stream import Channel
@@ -24,8 +24,7 @@ from dpsql.server.wire.transaction import PER_CONNECTION, REPORTED, Settings, fo
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
-    from dpsql.server.passwords import Verifier
-    from dpsql.server.users import User
+    from dpsql.server.users import User, Verifier
     from dpsql.server.wire.stream import Limits
 
 MECHANISM = "SCRAM-SHA-256"

@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.answer_cache import BoundedCache
 from dpsql.server.catalog.protocol import (
     Catalog,
     CatalogError,
@@ -29,7 +28,7 @@ from dpsql.server.catalog.protocol import (
 )
 from dpsql.server.catalog.protocol import Column as CatalogColumn
 from dpsql.server.catalog.statements import is_catalog
-from dpsql.server.memory_quota import Holding, UserQuota
+from dpsql.server.memory_quota import BoundedCache, Holding, UserQuota
 from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements

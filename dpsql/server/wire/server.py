@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.server.catalog.protocol import Catalog
 from dpsql.server.memory_quota import MemoryQuota, trim_memory
-from dpsql.server.pending_connections import PendingConnections
+from dpsql.server.throttle import PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution

@@ -11,7 +11,7 @@ from support.surfaces_kit import POLICY
 
 from dpsql.errors import UsageError
 from dpsql.policy import Policy
-from dpsql.server import surfaces
+from dpsql.server import serve
 from dpsql.server.catalog import Catalog, cluster, open_available_catalog, open_catalog
 from dpsql.server.catalog.no_catalog import NoCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
@@ -76,9 +76,9 @@ def test_settings_for_other_servers_change_nothing(monkeypatch: pytest.MonkeyPat
 def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(surfaces, "_GRACE", 0.0)
+    monkeypatch.setattr(serve, "_CATALOG_GRACE", 0.0)
     front = front_of(tmp_path)
-    served = surfaces._RenewableCatalog(front)
+    served = serve._RenewableCatalog(front)
     listed = "SELECT relname, obj_description(oid) FROM pg_class WHERE relnamespace = 'main'::regnamespace ORDER BY 1"
 
     def listing() -> list[bytes | None]:

@@ -10,7 +10,7 @@ import pytest
 from support.mcp_kit import Served, call, open_client, serving_mcp, text_of
 from support.server_kit import NAMES, TOP
 
-from dpsql.server.mcp import guide
+from dpsql.server.mcp import tools as guide
 from dpsql.server.mcp.tools import MAX_ROWS, TOOLS
 
 
@@ -170,7 +170,7 @@ def test_a_fault_is_one_sentence(served: Served, monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> None:
         raise KeyError("secret-value")
 
-    monkeypatch.setattr("dpsql.server.mcp.tools.tables_table", fail)
+    monkeypatch.setattr("dpsql.server.messages.tables_table", fail)
     result = call(served, "tables")
     assert result.structured_content["error"]["code"] == "server-failed"
     assert "secret-value" not in text_of(result) + served.log.getvalue()
