@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
-__all__ = ["Gateway"]
 
 Result = TypeVar("Result")
 

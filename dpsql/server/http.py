@@ -20,7 +20,6 @@ from dpsql.server.throttle import Pending, PendingConnections
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Http", "serve_http"]
 
 _SILENT = 100  # above every level, as its log contains tracebacks
 _MAX_HEAD = 16_384  # bytes

@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-__all__ = ["PIECE", "RowBlocks", "RowWriter", "encode_row", "encode_rows", "split_pieces"]
 
 Values = Sequence[bytes | None]
 PIECE = 64 * 1024  # bytes that are sent together

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from dpsql.sql.ir.catalog import Catalog
     from dpsql.sql.syntax.parameters import ParameterValues
 
-__all__ = ["Service"]
 
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
 _EVALUATOR_PLACES = 2  # outer SELECTs that run at a time

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from dpsql.server.catalog.cluster import Cluster
 
-__all__ = ["open_available_catalog", "open_catalog", "try_confinement"]
 
 _NONE, _AUTO = "none", "auto"
 _FIRST_DATABASE = "template1"
@@ -76,7 +75,7 @@ def _open_own(definitions: tuple[str, ...]) -> Catalog:
     """Start a PostgreSQL with the tables of `definitions`. Raises `UsageError`."""
     with _starting() as (cluster, connection, measures):
         from dpsql.confinement.measures import MEASURES
-        from dpsql.server.catalog.lockdown import DATABASE_STATEMENTS, lockdown
+        from dpsql.server.catalog.ddl import DATABASE_STATEMENTS, lockdown
         from dpsql.server.catalog.shadow import Shadow, run
 
         run(connection, *DATABASE_STATEMENTS)
@@ -98,8 +97,7 @@ def _starting() -> Iterator[tuple[Cluster, PGconn, tuple[str, ...]]]:
     try:
         import psycopg
 
-        from dpsql.server.catalog.cluster import Cluster
-        from dpsql.server.catalog.confinement_probe import verify_measures
+        from dpsql.server.catalog.cluster import Cluster, verify_measures
     except ImportError:  # a driver without its library, or a system without users
         raise unavailable_error() from None
     cluster = Cluster()

@@ -17,13 +17,11 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.pq.abc import PGconn, PGresult
 
-from dpsql.server.catalog.connection_results import statement_error, wait_until_ready
 from dpsql.server.catalog.protocol import CatalogError, Hold, Parameter
-from dpsql.server.catalog.row_encoder import RowEncoder
-from dpsql.server.catalog.statement_guard import MAX_BYTES, too_large_error
+from dpsql.server.catalog.row_reader import RowEncoder, statement_error, wait_until_ready
+from dpsql.server.catalog.statements import MAX_BYTES, too_large_error
 from dpsql.server.row_blocks import RowBlocks
 
-__all__ = ["read_encrypted_rows"]
 
 Values = tuple[bytes | None, ...]
 _WITH_ROWS = frozenset([pq.ExecStatus.TUPLES_OK, pq.ExecStatus.TUPLES_CHUNK, pq.ExecStatus.SINGLE_TUPLE])

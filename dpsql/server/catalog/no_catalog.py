@@ -15,7 +15,6 @@ from dpsql.server.row_blocks import encode_rows
 from dpsql.sql.ir.catalog import DATABASE, HOME
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["NoCatalog"]
 
 _VERSION = "18.0"
 _MAX_LENGTH = 1_000  # characters

@@ -14,17 +14,6 @@ from typing import Protocol
 from dpsql.errors import UsageError
 from dpsql.server.row_blocks import RowBlocks
 
-__all__ = [
-    "Catalog",
-    "CatalogError",
-    "CatalogRows",
-    "Column",
-    "Description",
-    "Hold",
-    "Parameter",
-    "measure_columns",
-    "unavailable_error",
-]
 
 Hold = Callable[[int], None]  # counts bytes that an answer holds, before they are held, and may wait; < 0 gives back
 _COLUMN_SIZE = 160  # bytes that Python needs for a column beside its name

@@ -21,8 +21,6 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.answer_cache import is_constant
-from dpsql.server.catalog.connection_results import check_result, is_ready, lost_error
 from dpsql.server.catalog.protocol import (
     CatalogError,
     CatalogRows,
@@ -32,11 +30,10 @@ from dpsql.server.catalog.protocol import (
     Parameter,
     measure_columns,
 )
-from dpsql.server.catalog.row_reader import read_rows
-from dpsql.server.catalog.statement_guard import check_statement, private_table_error
+from dpsql.server.catalog.row_reader import check_result, is_ready, lost_error, read_rows
+from dpsql.server.catalog.statements import check_statement, is_constant, private_table_error
 from dpsql.server.memory_quota import BoundedCache
 
-__all__ = ["Shadow", "connect", "run"]
 
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.session import Session
 
-__all__ = ["ARROW", "CSV", "JSON", "MOST_JSON_ROWS", "OPERATIONS", "RECEIPT", "Call", "Operation", "answer_call"]
-__all__ += ["choose_type", "identified", "json_answer", "problem_answer"]
 
 ARROW, CSV, JSON = "application/vnd.apache.arrow.stream", "text/csv", "application/json"
 RECEIPT = "dpsql-receipt"  # the header of a CSV answer with its receipt in JSON

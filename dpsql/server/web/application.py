@@ -35,7 +35,6 @@ from dpsql.server.web.requests import (
     set_cookie,
 )
 
-__all__ = ["application"]
 
 _STATIC = Path(__file__).parent / "static"
 _FILES = {

@@ -11,32 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "KINDS",
-    "Bind",
-    "Close",
-    "Column",
-    "CopyIn",
-    "Describe",
-    "Execute",
-    "Flush",
-    "FunctionCall",
-    "Malformed",
-    "Message",
-    "Parse",
-    "Password",
-    "Query",
-    "Sync",
-    "Terminate",
-    "Unparsed",
-    "fields_message",
-    "message",
-    "parameter_description",
-    "parse_cstrings",
-    "parse_message",
-    "row_description",
-    "text_message",
-]
 
 KINDS: Final = frozenset(bytes([kind]) for kind in b"BCDEFHPQSXcdfp")
 _INT16, _INT32 = struct.Struct("!H"), struct.Struct("!i")

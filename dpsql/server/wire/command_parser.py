@@ -44,15 +44,6 @@ from dpsql.server.wire.commands import (
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.words import CommandReader, Word, parse_arguments, parse_types, read_words
 
-__all__ = [
-    "ParsedStatement",
-    "StatementText",
-    "parse_command",
-    "parse_query",
-    "parse_statement",
-    "parse_statements",
-    "split_statements",
-]
 
 _WRITES = frozenset(
     "INSERT UPDATE DELETE MERGE ALTER TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "

@@ -6,35 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = [
-    "Begin",
-    "CancelBackend",
-    "CloseCursor",
-    "Command",
-    "Commit",
-    "CopyOut",
-    "CreateView",
-    "Deallocate",
-    "Declare",
-    "Discard",
-    "DropView",
-    "Execute",
-    "Explain",
-    "Fetch",
-    "Listen",
-    "Prepare",
-    "Release",
-    "Reset",
-    "Rollback",
-    "Savepoint",
-    "Set",
-    "SetConfig",
-    "Show",
-    "TableLock",
-    "Unlisten",
-    "Unlock",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Begin:

@@ -16,8 +16,6 @@ from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query
-from dpsql.server.wire.copy_out import parse_layout
-from dpsql.server.wire.explain import describe_plan, encode_plan
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,
@@ -29,16 +27,24 @@ from dpsql.server.wire.portals import (
     move_cursor,
 )
 from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
-from dpsql.server.wire.rows import OIDS, ArrowRows, ReversedRows, Rows, cast_rows, count_rows, describe_columns
+from dpsql.server.wire.rows import (
+    ArrowRows,
+    ReversedRows,
+    Rows,
+    cast_rows,
+    count_rows,
+    describe_plan,
+    encode_plan,
+    parse_layout,
+)
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
-from dpsql.server.wire.values import decode_value
+from dpsql.server.wire.values import OIDS, decode_value, describe_columns
 from dpsql.server.wire.views import View, add_view, expand_views, list_definitions, quote_name
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
 
-__all__ = ["Execution"]
 
 Result = TypeVar("Result")
 _NO_TEXT = StatementText("", 0)

@@ -10,9 +10,8 @@ from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement
 from dpsql.server.wire.commands import Fetch
-from dpsql.server.wire.copy_out import CopyLayout
 from dpsql.server.wire.query_router import BoundValues, Shape
-from dpsql.server.wire.rows import Rows
+from dpsql.server.wire.rows import CopyLayout, Rows
 from dpsql.server.wire.sqlstates import WireError
 
 _MAX_STATEMENTS, _MAX_PORTALS = 1_000, 100

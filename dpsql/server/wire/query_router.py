@@ -33,9 +33,9 @@ from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
 from dpsql.server.wire.login import SURFACE
-from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
+from dpsql.server.wire.rows import ArrowRows, EncodedRows, Rows
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
-from dpsql.server.wire.values import decode_value, find_oid, find_type
+from dpsql.server.wire.values import OIDS, decode_value, describe_columns, expand_formats, find_oid, find_type
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
 
 Result = TypeVar("Result")
 _SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["Wire", "serve_wire"]
-
 
 DEFAULT_LIMITS = Limits()
 _MAX_NUMBER = 2**31 - 1

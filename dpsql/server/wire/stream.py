@@ -12,7 +12,6 @@ from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.codec import KINDS, Malformed, Message, Unparsed, parse_message
 from dpsql.server.wire.sqlstates import WireError
 
-__all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
 _SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted, and parsed at once

@@ -15,11 +15,10 @@ from dpsql.server.catalog.protocol import measure_columns
 from dpsql.server.catalog.statements import find_relations
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
-from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.words import Word, read_words
 
-__all__ = ["View", "add_view", "expand_views", "list_definitions", "quote_name"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL

@@ -6,8 +6,8 @@ import pytest
 from support.catalog_corpus import CORPUS
 
 from dpsql.server.catalog import Catalog, CatalogError, Parameter
-from dpsql.server.catalog.answer_cache import is_constant
 from dpsql.server.catalog.shadow import Shadow
+from dpsql.server.catalog.statements import is_constant
 from dpsql.server.memory_quota import BoundedCache
 
 COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"

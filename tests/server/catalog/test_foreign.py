@@ -10,7 +10,7 @@ from support.postgres_kit import Server, server
 from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.rows import OIDS
+from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table

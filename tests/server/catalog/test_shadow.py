@@ -18,9 +18,9 @@ from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
 from dpsql.server.catalog.protocol import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
-from dpsql.server.catalog.statement_guard import MAX_ROWS
+from dpsql.server.catalog.statements import MAX_ROWS
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.rows import OIDS
+from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
