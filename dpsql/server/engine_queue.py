@@ -52,7 +52,7 @@ class QueueTerms:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class EnginePlace:
     """Place that an analyst holds, from when, and at which time it is free again.
 
     No two places that are held have the same number. One at which no statement has run says nothing of its analyst.
@@ -85,11 +85,11 @@ class EngineQueue:
     def __init__(self, places: int, *, max_waiting: int) -> None:
         self._changed = threading.Condition()
         self._places, self._max_waiting = places, max_waiting
-        self._held: list[Place] = []
+        self._held: list[EnginePlace] = []
         self._running = Counter[str]()
-        self._waiting: OrderedDict[str, deque[list[Place]]] = OrderedDict()  # the next of the round first
+        self._waiting: OrderedDict[str, deque[list[EnginePlace]]] = OrderedDict()  # the next of the round first
         self._granted = 0
-        self._last: dict[str, deque[Place]] = {}  # of each analyst, those whose time has come
+        self._last: dict[str, deque[EnginePlace]] = {}  # of each analyst, those whose time has come
 
     def resize(self, places: int, *, max_waiting: int) -> None:
         """Change the number of places, and of statements that may wait; those that hold one or wait go on."""
@@ -98,14 +98,14 @@ class EngineQueue:
             self._changed.notify_all()
 
     @contextmanager
-    def place(self, analyst: str, terms: QueueTerms, *, stop: Stop | None = None) -> Iterator[Place]:
+    def place(self, analyst: str, terms: QueueTerms, *, stop: Stop | None = None) -> Iterator[EnginePlace]:
         """Hold a place during the body, which says whether it `has_run` a statement.
 
         Raises `engine-busy` if too many wait already or the wait takes too long, and `statement-stopped` if `stop`
         returns True meanwhile.
         """
         deadline = math.inf if terms.seconds is None else time.monotonic() + terms.seconds
-        granted: list[Place] = []
+        granted: list[EnginePlace] = []
         try:
             self._line_up(analyst, granted)
             while not self._wait(granted, deadline, poll=stop is not None):
@@ -117,14 +117,14 @@ class EngineQueue:
         finally:
             self._leave(analyst, granted, grid_ms=terms.grid_ms)
 
-    def _line_up(self, analyst: str, granted: list[Place]) -> None:
+    def _line_up(self, analyst: str, granted: list[EnginePlace]) -> None:
         with self._changed:
             self._waiting.setdefault(analyst, deque()).append(granted)
             self._grant()
             if not granted and sum(map(len, self._waiting.values())) > self._max_waiting:
                 raise engine_busy("Too many statements wait for the engine.")
 
-    def _wait(self, granted: list[Place], deadline: float, *, poll: bool) -> bool:
+    def _wait(self, granted: list[EnginePlace], deadline: float, *, poll: bool) -> bool:
         """Wait until something may have changed; return whether the place is granted."""
         with self._changed:
             self._grant()
@@ -136,7 +136,7 @@ class EngineQueue:
                 self._changed.wait(None if math.isinf(pause) else max(0.0, pause))
             return bool(granted)
 
-    def _leave(self, analyst: str, granted: list[Place], *, grid_ms: int | None) -> None:
+    def _leave(self, analyst: str, granted: list[EnginePlace], *, grid_ms: int | None) -> None:
         with self._changed:
             if granted:
                 place, now = granted[0], time.monotonic()
@@ -162,7 +162,7 @@ class EngineQueue:
         is_granted = False
         while len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
             waiting = self._waiting[analyst]
-            place = Place(analyst, now, number=self._find_number())
+            place = EnginePlace(analyst, now, number=self._find_number())
             waiting.popleft().append(place)
             self._held.append(place)
             self._running[analyst] += 1
@@ -222,7 +222,7 @@ def engine_busy(reason: str) -> Refusal:
 _WAIT = 0.5  # of the time limit: a statement that begins has at least the rest
 
 
-class SharedEngine:
+class QueuedEngine:
     """One session's view of a shared engine: it cannot close it, and analysts take turns.
 
     The time limit of a statement counts from the start of its wait. One that has waited for half of it is refused.
@@ -297,9 +297,9 @@ class SharedEngine:
             return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
 
     @contextmanager
-    def _enter(self, stop: Stop | None = None) -> Iterator[tuple[Place, float]]:
+    def _enter(self, stop: Stop | None = None) -> Iterator[tuple[EnginePlace, float]]:
         """Run the body in the turn of the caller, or in a new one; yield its place, and when its time is over."""
-        current: tuple[Place, float] | None = getattr(self._turn, "current", None)
+        current: tuple[EnginePlace, float] | None = getattr(self._turn, "current", None)
         if current is not None:
             yield current
             return
@@ -315,7 +315,7 @@ class SharedEngine:
                 self._turn.current = None
 
     @contextmanager
-    def _keep(self, place: Place, *, began: float, stop: Stop | None) -> Iterator[None]:
+    def _keep(self, place: EnginePlace, *, began: float, stop: Stop | None) -> Iterator[None]:
         """Wait until the engine is ready, and keep it for the body; raise `engine-busy` if that takes too long."""
 
         def is_late() -> bool:
@@ -337,7 +337,7 @@ class SharedEngine:
         if not is_kept:
             raise engine_busy("The engine was not ready in time.")
 
-    def _find_turn(self, place: Place, stop: Stop | None) -> AbstractContextManager[None]:
+    def _find_turn(self, place: EnginePlace, stop: Stop | None) -> AbstractContextManager[None]:
         if isinstance(self._engine, EnginePool):
             return self._engine.turn(stop, place=place.number)
         return take_turn(self._engine, stop)
@@ -346,7 +346,7 @@ class SharedEngine:
         """Do nothing: the service closes the engine."""
 
 
-class SharedPublic:
+class QueuedPublic:
     """One session's view of the shared engine of public tables; analysts take turns."""
 
     def __init__(self, public: PublicStatements, queue: EngineQueue, *, settings: EngineSettings, analyst: str) -> None:
@@ -363,7 +363,7 @@ class SharedPublic:
         """Do nothing: the service closes it."""
 
 
-class SharedEvaluator:
+class QueuedEvaluator:
     """One session's view of the shared evaluator of released rows; analysts take turns."""
 
     def __init__(self, evaluator: ResultEvaluator, queue: FairQueue, *, analyst: str) -> None:

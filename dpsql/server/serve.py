@@ -34,7 +34,7 @@ from dpsql.server.users import Users, read_user_file
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
-    from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
+    from dpsql.server.catalog import CatalogRows, Description, Parameter, SystemCatalog
     from dpsql.server.catalog.protocol import Hold
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
@@ -244,7 +244,7 @@ class Listening:
     catalog: str = ""
 
 
-class Starter(Protocol):
+class SurfaceStarter(Protocol):
     """Function that starts a surface on a host and port; port 0 is any."""
 
     async def __call__(self, gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
@@ -304,7 +304,7 @@ async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSL
     return Listening(f"{scheme}://{_format_place(address, mcp.port)}/mcp", mcp.close)
 
 
-STARTERS: dict[str, Starter] = {"postgres": _start_postgres, "web": _start_web, "mcp": _start_mcp}
+STARTERS: dict[str, SurfaceStarter] = {"postgres": _start_postgres, "web": _start_web, "mcp": _start_mcp}
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
@@ -318,7 +318,7 @@ class _RenewableCatalog:
         kind = gateway.service.policy.server.catalog
         self._kind = kind.target if isinstance(kind, DatabaseUrl) else kind  # only a restart changes it
         self._contents = self._read_contents()
-        self._catalog: Catalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
+        self._catalog: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
 
     @property
     def version(self) -> str:

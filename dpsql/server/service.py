@@ -17,7 +17,7 @@ from dpsql.engines.adapter_errors import refuse_adapter_debug
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
-from dpsql.server.engine_queue import EngineQueue, QueueTerms, SharedEngine, SharedEvaluator, SharedPublic
+from dpsql.server.engine_queue import EngineQueue, QueuedEngine, QueuedEvaluator, QueuedPublic, QueueTerms
 from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
 
 if TYPE_CHECKING:
@@ -290,11 +290,11 @@ class _Resources:
                 raise _service_stopping()
             if analyst not in self._sessions:
                 settings = self.policy.engine
-                engine = SharedEngine(self._engine, self._private_queue, settings=settings, analyst=analyst)
-                evaluator = SharedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
+                engine = QueuedEngine(self._engine, self._private_queue, settings=settings, analyst=analyst)
+                evaluator = QueuedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
                 public = None
                 if self._public is not None:
-                    public = SharedPublic(self._public, self._public_queue, settings=settings, analyst=analyst)
+                    public = QueuedPublic(self._public, self._public_queue, settings=settings, analyst=analyst)
                 session = open_session(engine, self.policy, analyst=analyst, public=public, evaluator=evaluator)
                 self._sessions[analyst] = session
             return self._sessions[analyst]

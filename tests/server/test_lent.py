@@ -15,7 +15,7 @@ from dpsql.engines.base import statement_stopped
 from dpsql.errors import Refusal
 from dpsql.policy import EngineSettings
 from dpsql.server import engine_queue
-from dpsql.server.engine_queue import EngineQueue, SharedEngine
+from dpsql.server.engine_queue import EngineQueue, QueuedEngine
 
 
 class Slow:
@@ -38,8 +38,8 @@ class Slow:
         return name == column
 
 
-def shared(engine: object, queue: EngineQueue, analyst: str = "ana", **settings: Any) -> SharedEngine:
-    return SharedEngine(cast("Engine", engine), queue, settings=EngineSettings(**settings), analyst=analyst)
+def shared(engine: object, queue: EngineQueue, analyst: str = "ana", **settings: Any) -> QueuedEngine:
+    return QueuedEngine(cast("Engine", engine), queue, settings=EngineSettings(**settings), analyst=analyst)
 
 
 def waited(grid: int | None, sql: str, *, ask: str = "execute") -> float:

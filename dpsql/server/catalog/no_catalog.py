@@ -10,11 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Column, Description, Hold, Parameter
-from dpsql.server.row_blocks import encode_rows
+from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Description, Hold, Parameter
+from dpsql.server.row_blocks import WireColumn, encode_rows
 from dpsql.sql.ir.catalog import DATABASE, HOME
 from dpsql.sql.lexer import ascii_lower
-
 
 _VERSION = "18.0"
 _MAX_LENGTH = 1_000  # characters
@@ -82,7 +81,7 @@ _ABSENT_TYPES = {
 class _Answer:
     """The columns and rows of an answer, and the OIDs of the parameters of the statement."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[WireColumn, ...]
     rows: tuple[tuple[str | None, ...], ...]
     parameters: tuple[int, ...] = ()
     is_show: bool = False
@@ -136,7 +135,7 @@ class NoCatalog:
             raise CatalogError("08P01", "The formats of the results do not fit the columns.")
         rows = [
             tuple(
-                _encode(value, column.type_oid, code=code)
+                _encode(value, column.oid, code=code)
                 for value, column, code in zip(row, found.columns, codes, strict=True)
             )
             for row in found.rows
@@ -165,7 +164,7 @@ def _find_answer(sql: str, user: str) -> _Answer:
         return _Answer((_make_column(name, _TEXT),), ((_read_setting(name),),), is_show=True)
     if ascii_lower(verb) != "select":
         raise _refuse()
-    at, cells = 0, list[tuple[Column, str | None]]()
+    at, cells = 0, list[tuple[WireColumn, str | None]]()
     while at < len(rest):
         item = _ITEM.match(rest, at)
         if item is None:
@@ -177,7 +176,7 @@ def _find_answer(sql: str, user: str) -> _Answer:
     return _Answer(tuple(column for column, _ in cells), (tuple(value for _, value in cells),))
 
 
-def _read_item(item: re.Match[str], user: str) -> tuple[Column, str | None]:
+def _read_item(item: re.Match[str], user: str) -> tuple[WireColumn, str | None]:
     """Return the column and the value of an item of a select list; raise `CatalogError` for one that is no constant."""
     name, first = ascii_lower(item["name"]), item["first"]
     if (item["call"] is None and name not in _WITHOUT_CALL) or (item["call"] and name in _NAMES_OF_USER):
@@ -226,8 +225,8 @@ def _read_setting(name: str, *, is_optional: bool = False) -> str | None:
     return value
 
 
-def _make_column(name: str, oid: int) -> Column:
-    return Column(name, oid, _SIZES.get(oid, -1), -1)
+def _make_column(name: str, oid: int) -> WireColumn:
+    return WireColumn(name, oid, _SIZES.get(oid, -1), -1)
 
 
 def _encode(value: str | None, oid: int, *, code: int) -> bytes | None:

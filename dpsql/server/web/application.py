@@ -35,7 +35,6 @@ from dpsql.server.web.requests import (
     set_cookie,
 )
 
-
 _STATIC = Path(__file__).parent / "static"
 _FILES = {
     "htmx.min.js": "text/javascript; charset=utf-8",

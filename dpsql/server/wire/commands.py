@@ -37,7 +37,7 @@ class Savepoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseSavepoint:
     """RELEASE SAVEPOINT."""
 
     name: str
@@ -203,8 +203,7 @@ class Unlock:
 
 
 Command = (
-    Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
-    | CancelBackend | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen
-    | Unlisten | Unlock
-    | TableLock
+    Begin | Commit | Rollback | Savepoint | ReleaseSavepoint | TableLock | Set | SetConfig | Reset | Show | Declare
+    | Fetch | CloseCursor | CancelBackend | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate
+    | Discard | Listen | Unlisten | Unlock
 )  # fmt: skip

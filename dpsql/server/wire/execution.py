@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from dpsql.errors import Error
 from dpsql.server.memory_quota import BoundedCache, UserQuota
+from dpsql.server.row_blocks import WireColumn
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import codec, commands
-from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query
 from dpsql.server.wire.portals import (
     CommandComplete,
@@ -30,7 +30,7 @@ from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestCont
 from dpsql.server.wire.rows import (
     ArrowRows,
     ReversedRows,
-    Rows,
+    WireRows,
     cast_rows,
     count_rows,
     describe_plan,
@@ -168,7 +168,7 @@ class Execution:
         prepared.set_shape(shape)
         return shape
 
-    async def describe_portal(self, portal: Portal) -> tuple[Column, ...] | None:
+    async def describe_portal(self, portal: Portal) -> tuple[WireColumn, ...] | None:
         """Return the columns of a portal, or None if it returns no rows; free."""
         if portal.columns is None:
             portal.columns = (await self.describe(portal.prepared)).columns
@@ -221,7 +221,9 @@ class Execution:
             case command:
                 return self._run_transaction(command)
 
-    async def _query(self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]) -> Rows:
+    async def _query(
+        self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]
+    ) -> WireRows:
         """Run a query if memory allows its rows, and announce its receipt."""
         self._quota.check()
         result = await self._router.query(
@@ -394,7 +396,7 @@ class Execution:
         rows = await self._query(parsed.source, BoundValues(), role=self.role, formats=(layout.format,))
         return CopyOutput(rows, layout)
 
-    async def _show(self, name: str, *, kind: str = SHOW) -> Rows:
+    async def _show(self, name: str, *, kind: str = SHOW) -> WireRows:
         """Return a setting of the connection, or of the catalog if the connection has none of this name.
 
         It is counted as a statement of a kind.
@@ -410,7 +412,7 @@ class Execution:
             return rows
         return (await self._router.query_catalog(source, context=self._context(self.role), kind=kind)).rows
 
-    def _read_settings(self, name: str) -> Rows:
+    def _read_settings(self, name: str) -> WireRows:
         """Return a setting, or all of them; raise `WireError` for an unknown one."""
         if name != "all":
             return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
@@ -420,7 +422,7 @@ class Execution:
 
     def _answer_constant(
         self, command: commands.SetConfig | commands.CancelBackend | commands.Unlock, portal: Portal
-    ) -> Rows:
+    ) -> WireRows:
         """Execute a SELECT that only calls a function with an effect on connections."""
         self._router.count_light(CONSTANT, portal.prepared.statement.source, analyst=self.analyst)
         match command:
@@ -532,7 +534,7 @@ class Execution:
             case commands.Savepoint(name=name):
                 transaction.add_savepoint(name)
                 return CommandComplete("SAVEPOINT")
-            case commands.Release(name=name):
+            case commands.ReleaseSavepoint(name=name):
                 transaction.release_savepoint(name)
                 return CommandComplete("RELEASE")
             case commands.TableLock():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.policy.server import is_loopback
 from dpsql.server.users import draw_bytes
-from dpsql.server.wire.codec import Malformed, Password, message, parse_cstrings, text_message
+from dpsql.server.wire.codec import Malformed, PasswordMessage, message, parse_cstrings, text_message
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.stream import Channel
 from dpsql.server.wire.transaction import PER_CONNECTION, REPORTED, Settings, format_version
@@ -25,7 +25,7 @@ from dpsql.server.wire.transaction import PER_CONNECTION, REPORTED, Settings, fo
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User, Verifier
-    from dpsql.server.wire.stream import Limits
+    from dpsql.server.wire.stream import ClientLimits
 
 MECHANISM = "SCRAM-SHA-256"
 # As in PostgreSQL, the user name n= is ignored: the startup packet has it, and libpq sends none here.
@@ -170,7 +170,7 @@ def _accept_version(channel: Channel, code: int, *, data: bytes) -> Startup:
     return Startup(parameters, minor)
 
 
-async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits: Limits) -> User:
+async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits: ClientLimits) -> User:
     """Return the user who proves to know the password.
 
     Raises a fatal `WireError`, `Malformed` and `ClientDisconnected`.
@@ -215,10 +215,10 @@ def _check_admission(gateway: Gateway, name: str, *, address: str) -> None:
         raise WireError("53300", "Too many logins failed.", hint="Try again in a few minutes.", fatal=True)
 
 
-async def _receive_step(channel: Channel, limits: Limits) -> bytes:
+async def _receive_step(channel: Channel, limits: ClientLimits) -> bytes:
     await channel.flush()
     step = await channel.receive(max_bytes=limits.before_login)
-    if not isinstance(step, Password):
+    if not isinstance(step, PasswordMessage):
         raise Malformed("A message other than a step of the login was received.")
     return step.data
 

@@ -18,22 +18,15 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.protocol import (
-    Catalog,
-    CatalogError,
-    CatalogRows,
-    Description,
-    Parameter,
-    measure_columns,
-)
-from dpsql.server.catalog.protocol import Column as CatalogColumn
+from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Parameter, SystemCatalog
 from dpsql.server.catalog.statements import is_catalog
 from dpsql.server.memory_quota import BoundedCache, Holding, UserQuota
+from dpsql.server.row_blocks import WireColumn, measure_columns
 from dpsql.server.telemetry import CATALOG, DESCRIBE
-from dpsql.server.wire.codec import Column, Malformed
+from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
 from dpsql.server.wire.login import SURFACE
-from dpsql.server.wire.rows import ArrowRows, EncodedRows, Rows
+from dpsql.server.wire.rows import ArrowRows, EncodedRows, WireRows
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.values import OIDS, decode_value, describe_columns, expand_formats, find_oid, find_type
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
@@ -82,7 +75,7 @@ class Shape:
     """
 
     parameters: tuple[int, ...] = ()
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[WireColumn, ...] | None = None
     schema: pa.Schema | None = None
 
     @property
@@ -96,7 +89,7 @@ class Shape:
 class QueryResult:
     """The rows of an answer, and its notes and its receipt if private rows were read."""
 
-    rows: Rows
+    rows: WireRows
     notes: Sequence[str] = ()
     receipt: Receipt | None = None
 
@@ -198,7 +191,7 @@ class QueryRouter:
     """The queries of one user, each sent to the session or to the catalog."""
 
     def __init__(
-        self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User, quota: UserQuota
+        self, gateway: Gateway, catalog: SystemCatalog, *, runner: ThreadRunner, user: User, quota: UserQuota
     ) -> None:
         self._gateway, self._catalog, self._runner = replace(gateway, postgres=True), catalog, runner
         self._quota = quota
@@ -264,7 +257,7 @@ class QueryRouter:
         known = None if context.definitions else self._catalog.find_description(text, types)
         if known is not None:
             self.count_light(DESCRIBE, source, analyst=analyst)
-            return _convert_description(known)
+            return Shape(known.parameters, known.columns)
         if await self._is_catalog(source, context):
             return await self._describe_in_catalog(source, types, context=context)
         shape = await self._run(describe_in_session, source, context=context)
@@ -277,7 +270,7 @@ class QueryRouter:
     ) -> Shape:
         def describe(_: Pause) -> Shape:
             found = self._catalog.describe(source.text, types, user=context.analyst, definitions=context.definitions)
-            return _convert_description(found)
+            return Shape(found.parameters, found.columns)
 
         return await self._run(
             partial(self._read_catalog, act=describe, kind=DESCRIBE, context=context), source, context=context
@@ -487,14 +480,6 @@ def _make_parameters(bound: BoundValues) -> tuple[Parameter, ...]:
     return tuple(Parameter(value, oid, bool(code)) for value, oid, code in parts)
 
 
-def _convert_description(description: Description) -> Shape:
-    return Shape(description.parameters, _convert_columns(description.columns))
-
-
-def _convert_rows(found: CatalogRows, formats: Sequence[int], *, holding: Holding) -> QueryResult:
-    columns = _convert_columns(found.columns)
-    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns)), holding))
-
-
-def _convert_columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:
-    return tuple(Column(one.name, one.type_oid, one.type_size, one.type_modifier) for one in columns)
+def _convert_rows(answer: CatalogRows, formats: Sequence[int], *, holding: Holding) -> QueryResult:
+    codes = expand_formats(formats, len(answer.columns))
+    return QueryResult(EncodedRows(answer.columns, answer.rows, codes, holding))

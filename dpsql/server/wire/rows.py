@@ -15,10 +15,9 @@ from xml.sax.saxutils import escape
 
 import pyarrow as pa
 
-from dpsql.server.catalog.protocol import measure_columns
 from dpsql.server.memory_quota import Holding, UserQuota
-from dpsql.server.row_blocks import RowBlocks, encode_row, encode_rows, split_pieces
-from dpsql.server.wire.codec import Column, message
+from dpsql.server.row_blocks import RowBlocks, WireColumn, encode_row, encode_rows, measure_columns, split_pieces
+from dpsql.server.wire.codec import message
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.values import describe_columns, encode_column, expand_formats
 
@@ -31,11 +30,11 @@ _REVERSED = 50  # rows that are read together to be reversed
 Values = tuple[bytes | None, ...]
 
 
-class Rows(Protocol):
+class WireRows(Protocol):
     """Rows that can be read repeatedly, from any position."""
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[WireColumn, ...]:
         """The columns of the rows."""
         ...
 
@@ -58,7 +57,7 @@ class ArrowRows:
     holding: Holding | None = None
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[WireColumn, ...]:
         """The columns of the rows."""
         return describe_columns(self.table.schema)
 
@@ -98,7 +97,7 @@ class ArrowRows:
 class EncodedRows:
     """Rows that are encoded, each column in its one of `formats`; `holding` counts their memory."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[WireColumn, ...]
     rows: RowBlocks
     formats: tuple[int, ...] = ()
     holding: Holding | None = None
@@ -131,12 +130,12 @@ class EncodedRows:
 class ReversedRows:
     """The rows of others from `start` up to `stop`, the last one first; they are read a few at a time."""
 
-    rows: Rows
+    rows: WireRows
     start: int
     stop: int
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[WireColumn, ...]:
         """The columns of the rows."""
         return self.rows.columns
 
@@ -160,7 +159,7 @@ class ReversedRows:
             yield list(self.rows.read(max(self.stop - stop, end - most), end, formats=formats))[::-1]
 
 
-def count_rows(rows: Rows, quota: UserQuota, *, is_free: bool = False) -> Rows:
+def count_rows(rows: WireRows, quota: UserQuota, *, is_free: bool = False) -> WireRows:
     """Return rows that are counted for as long as something refers to them, unless they are counted already.
 
     Rows of the session are counted when they have arrived. Raise `WireError` for too many free ones, and for free ones
@@ -174,7 +173,7 @@ def count_rows(rows: Rows, quota: UserQuota, *, is_free: bool = False) -> Rows:
     return rows
 
 
-def cast_rows(rows: Rows, schema: pa.Schema | None) -> Rows:
+def cast_rows(rows: WireRows, schema: pa.Schema | None) -> WireRows:
     """Cast rows to the types that were described, which the values of parameters may have made narrower.
 
     Raise `WireError` where a value does not fit; the error does not contain the value.
@@ -261,7 +260,7 @@ def copy_header(layout: CopyLayout, count: int) -> bytes:
 
 
 def copy_messages(
-    rows: Iterator[Sequence[bytes | None]], columns: Sequence[Column], *, layout: CopyLayout
+    rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
 ) -> Iterator[bytes]:
     """Yield the messages of rows in pieces that may be sent one by one.
 
@@ -271,7 +270,7 @@ def copy_messages(
 
 
 def _copy_messages(
-    rows: Iterator[Sequence[bytes | None]], columns: Sequence[Column], *, layout: CopyLayout
+    rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
 ) -> Iterator[bytes]:
     if layout.kind == "binary":
         before = _SIGNATURE
@@ -287,7 +286,7 @@ def _copy_messages(
         yield message(b"d", write(row, columns, layout=layout))
 
 
-def _format_text(row: Sequence[bytes | None], _: Sequence[Column], *, layout: CopyLayout) -> bytes:
+def _format_text(row: Sequence[bytes | None], _: Sequence[WireColumn], *, layout: CopyLayout) -> bytes:
     delimiter, cells = layout.delimiter.encode(), []
     for value in row:
         cell = layout.null.encode() if value is None else value
@@ -298,7 +297,7 @@ def _format_text(row: Sequence[bytes | None], _: Sequence[Column], *, layout: Co
     return delimiter.join(cells) + b"\n"
 
 
-def _format_csv(row: Sequence[bytes | None], columns: Sequence[Column], *, layout: CopyLayout) -> bytes:
+def _format_csv(row: Sequence[bytes | None], columns: Sequence[WireColumn], *, layout: CopyLayout) -> bytes:
     quote, escape, delimiter = layout.quote.encode(), layout.escape.encode(), layout.delimiter.encode()
     special, cells = (quote, delimiter, b"\n", b"\r"), []
     for value, column in zip(row, columns, strict=True):
@@ -323,9 +322,9 @@ _PART, _ENGINE = "private query", "engine SQL"
 _OF_ALL = frozenset(["together", "around it"])  # facts of all private queries of a statement
 
 
-def describe_plan(layout: str) -> tuple[Column, ...]:
+def describe_plan(layout: str) -> tuple[WireColumn, ...]:
     """Return the one column of EXPLAIN in a layout."""
-    return (Column("QUERY PLAN", _OIDS[layout], -1, -1),)
+    return (WireColumn("QUERY PLAN", _OIDS[layout], -1, -1),)
 
 
 def encode_plan(table: pa.Table, layout: str, *, formats: Sequence[int]) -> EncodedRows:

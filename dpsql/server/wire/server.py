@@ -10,7 +10,7 @@ from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from dpsql.server.catalog.protocol import Catalog
+from dpsql.server.catalog.protocol import SystemCatalog
 from dpsql.server.memory_quota import MemoryQuota, trim_memory
 from dpsql.server.throttle import PendingConnections
 from dpsql.server.wire.codec import Malformed
@@ -29,7 +29,7 @@ from dpsql.server.wire.login import (
 )
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
 from dpsql.server.wire.sqlstates import WireError, error_message, full_error, to_wire_error
-from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientReader, Limits
+from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientLimits, ClientReader
 from dpsql.server.wire.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dpsql.server.users import User
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ClientLimits()
 _MAX_NUMBER = 2**31 - 1
 
 
@@ -53,7 +53,9 @@ class _Connection:
 class Wire:
     """Connections of a server, and the threads that they share; `close` ends it."""
 
-    def __init__(self, gateway: Gateway, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
+    def __init__(
+        self, gateway: Gateway, catalog: SystemCatalog, *, tls: ssl.SSLContext | None, limits: ClientLimits
+    ) -> None:
         self._gateway, self._catalog, self._tls, self._limits = gateway, catalog, tls, limits
         self._runner = ThreadRunner(limits.threads)
         self._quota = MemoryQuota(limits.held, limits.held_by_user, full=full_error)
@@ -219,8 +221,8 @@ async def serve_wire(
     address: tuple[str, int],
     *,
     tls: ssl.SSLContext | None,
-    catalog: Catalog,
-    limits: Limits = DEFAULT_LIMITS,
+    catalog: SystemCatalog,
+    limits: ClientLimits = DEFAULT_LIMITS,
 ) -> Wire:
     """Listen on an address, port 0 for any, and return the server; raise `OSError`."""
     wire = Wire(gateway, catalog, tls=tls, limits=limits)

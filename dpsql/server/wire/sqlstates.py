@@ -18,7 +18,6 @@ from dpsql.errors import (
 from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.wire.codec import Malformed, fields_message
 
-
 _STATES_BY_CODE: Mapping[str, str] = {
     "alias": "42712",
     "ambiguous-column": "42702",

@@ -14,7 +14,6 @@ from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.views import View
 
-
 REPORTED = (
     "application_name client_encoding DateStyle default_transaction_read_only in_hot_standby integer_datetimes "
     "IntervalStyle is_superuser scram_iterations search_path server_encoding server_version session_authorization "

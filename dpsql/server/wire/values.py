@@ -13,7 +13,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from dpsql.server.wire.codec import Column, Malformed
+from dpsql.server.row_blocks import WireColumn
+from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.sql.syntax.text_values import parse_text_array, parse_text_value
 
@@ -39,7 +40,7 @@ _ARROW_TYPES: tuple[tuple[str, tuple[Callable[[pa.DataType], bool], ...]], ...] 
 )
 
 
-def describe_columns(schema: pa.Schema) -> tuple[Column, ...]:
+def describe_columns(schema: pa.Schema) -> tuple[WireColumn, ...]:
     """Return the columns of a schema as PostgreSQL describes them."""
     columns = []
     for field in schema:
@@ -47,7 +48,7 @@ def describe_columns(schema: pa.Schema) -> tuple[Column, ...]:
         modifier = -1
         if oid == OIDS["numeric"] and pa.types.is_decimal(field.type):
             modifier = (field.type.precision << 16 | field.type.scale) + 4
-        columns.append(Column(field.name, oid, _SIZES.get(oid, -1), modifier))
+        columns.append(WireColumn(field.name, oid, _SIZES.get(oid, -1), modifier))
     return tuple(columns)
 
 

@@ -9,7 +9,7 @@ from support.postgres_kit import Server, server
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
-from dpsql.server.wire.codec import Column
+from dpsql.server.row_blocks import WireColumn
 from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
@@ -48,7 +48,7 @@ def test_it_holds_the_tables_and_is_made_anew_by_the_next_start(running: Server,
         setting = "SELECT set_config('search_path', 'pg_catalog', false)"
         assert opened.execute(setting, user="ana").tag == "SELECT 1"
         assert list(opened.execute("SELECT current_schema()", user="ana").rows) == [(b"main",)]
-        view = list_definitions({"v": View.define("v", "SELECT 1", columns=(Column("one", OIDS["int4"], 4, -1),))})
+        view = list_definitions({"v": View.define("v", "SELECT 1", columns=(WireColumn("one", OIDS["int4"], 4, -1),))})
         listed = "SELECT relname FROM pg_class WHERE relname = 'v'"
         assert list(opened.execute(listed, user="ana", definitions=view).rows) == [(b"v",)]
         assert list(opened.execute(listed, user="ana").rows) == []

@@ -12,14 +12,14 @@ import sqlalchemy as sa
 from support.catalog_corpus import CORPUS
 from support.server_kit import Served, serving
 
-from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
-from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog, open_catalog
+from dpsql.sql.ir.catalog import SystemCatalog as Tables
 
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE"
 
 
 @pytest.fixture(scope="module")
-def none() -> Catalog:
+def none() -> SystemCatalog:
     return open_catalog("none", Tables(()))
 
 
@@ -29,7 +29,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def values(none: Catalog, sql: str) -> list[tuple[bytes | None, ...]]:
+def values(none: SystemCatalog, sql: str) -> list[tuple[bytes | None, ...]]:
     return list(none.execute(sql, user="ana").rows)
 
 
@@ -49,16 +49,16 @@ def values(none: Catalog, sql: str) -> list[tuple[bytes | None, ...]]:
     ],
 )
 def test_what_drivers_ask_about_the_connection_is_answered(
-    none: Catalog, sql: str, expected: tuple[bytes | None, ...]
+    none: SystemCatalog, sql: str, expected: tuple[bytes | None, ...]
 ) -> None:
     assert values(none, sql) == [expected]
     assert none.describe(sql, user="ana").columns == none.execute(sql, user="ana").columns
 
 
-def test_values_have_types_and_formats(none: Catalog) -> None:
+def test_values_have_types_and_formats(none: SystemCatalog) -> None:
     sql = "SELECT current_setting('server_version_num')::int AS n, pg_is_in_recovery(), version() AS v"
     columns = none.describe(sql, user="ana").columns
-    assert [(column.name, column.type_oid) for column in columns] == [("n", 23), ("pg_is_in_recovery", 16), ("v", 25)]
+    assert [(column.name, column.oid) for column in columns] == [("n", 23), ("pg_is_in_recovery", 16), ("v", 25)]
     ((number, recovering, _),) = none.execute(sql, user="ana", formats=[1]).rows
     assert (number, recovering) == ((180_000).to_bytes(4), b"\0")
     with pytest.raises(CatalogError):
@@ -84,7 +84,7 @@ def test_values_have_types_and_formats(none: Catalog) -> None:
         "SELECT version() " + " " * 2_000,
     ],
 )
-def test_everything_else_is_refused_in_a_sentence(none: Catalog, sql: str) -> None:
+def test_everything_else_is_refused_in_a_sentence(none: SystemCatalog, sql: str) -> None:
     with pytest.raises(CatalogError) as caught:
         none.execute(sql, user="ana")
     assert (caught.value.sqlstate, caught.value.message) == (
@@ -93,7 +93,7 @@ def test_everything_else_is_refused_in_a_sentence(none: Catalog, sql: str) -> No
     )
 
 
-def test_an_unknown_setting_is_none(none: Catalog) -> None:
+def test_an_unknown_setting_is_none(none: SystemCatalog) -> None:
     for sql in ("SHOW nothing", "SELECT current_setting('nothing')"):
         with pytest.raises(CatalogError) as caught:
             none.execute(sql, user="ana")
@@ -134,7 +134,7 @@ def test_the_hint_of_the_refusal_works(served: Served) -> None:
         assert connection.execute("DESCRIBE reads").fetchone() is not None
 
 
-def test_a_type_that_only_an_extension_has_is_not_there(none: Catalog) -> None:
+def test_a_type_that_only_an_extension_has_is_not_there(none: SystemCatalog) -> None:
     found = dict[str, str]()
     for asked in CORPUS:
         if "pg_type" in asked.sql:

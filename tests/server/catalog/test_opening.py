@@ -12,12 +12,12 @@ from support.surfaces_kit import POLICY
 from dpsql.errors import UsageError
 from dpsql.policy import Policy
 from dpsql.server import serve
-from dpsql.server.catalog import Catalog, cluster, open_available_catalog, open_catalog
+from dpsql.server.catalog import SystemCatalog, cluster, open_available_catalog, open_catalog
 from dpsql.server.catalog.no_catalog import NoCatalog
-from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import SystemCatalog as Tables
 
 
-def test_a_catalog_says_what_it_is(shadow: Catalog, tables: Tables) -> None:
+def test_a_catalog_says_what_it_is(shadow: SystemCatalog, tables: Tables) -> None:
     assert shadow.summary.startswith(f"PostgreSQL {shadow.version}, which dpsql runs")
     none = open_catalog("none", tables)
     assert none.summary == 'none, so tools that list tables get an error. The policy says catalog = "none".'
