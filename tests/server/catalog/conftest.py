@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.policy import PrivateTable, PublicTable
 from dpsql.server.catalog import SystemCatalog, open_catalog
-from dpsql.sql.ir.catalog import SystemCatalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
 

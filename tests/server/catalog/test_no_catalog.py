@@ -13,7 +13,7 @@ from support.catalog_corpus import CORPUS
 from support.server_kit import Served, serving
 
 from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog, open_catalog
-from dpsql.sql.ir.catalog import SystemCatalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE"
 

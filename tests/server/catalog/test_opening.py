@@ -14,7 +14,7 @@ from dpsql.policy import Policy
 from dpsql.server import serve
 from dpsql.server.catalog import SystemCatalog, cluster, open_available_catalog, open_catalog
 from dpsql.server.catalog.no_catalog import NoCatalog
-from dpsql.sql.ir.catalog import SystemCatalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 
 def test_a_catalog_says_what_it_is(shadow: SystemCatalog, tables: Tables) -> None:

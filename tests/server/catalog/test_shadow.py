@@ -22,7 +22,7 @@ from dpsql.server.catalog.statements import MAX_ROWS
 from dpsql.server.row_blocks import WireColumn
 from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
-from dpsql.sql.ir.catalog import SystemCatalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
 
