@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import io
+import pkgutil
 import re
+import tokenize
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -323,3 +326,60 @@ def test_the_lock_pins_every_dependency() -> None:
     pinned = {line.split("==")[0].replace("_", "-") for line in lines}
     for requirement in wanted:
         assert re.split(r"[<>=\[]", requirement)[0].lower().replace("_", "-") in pinned, requirement
+
+
+def prose_of(module: Path) -> Iterator[tuple[int, str]]:
+    """Yield the comments and docstrings of a module, each with its line."""
+    source = module.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = ast.get_docstring(node, clean=False)
+            if words is not None:
+                yield node.body[0].lineno, words
+
+
+@cache
+def sections_of_the_mathematics() -> set[str]:
+    page = (ROOT / "docs" / "explanation" / "maths.md").read_text()
+    return set(re.findall(r"^##+ ([0-9.]+?)\.? ", page, re.MULTILINE))
+
+
+def missing_pointers(words: str, files: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files, modules and sections that a text names and that do not exist.
+
+    A file is named by the end of its path, a section by its number after `maths.md`.
+    """
+    for name in re.findall(r"(?<![\w*])[\w./-]+\.(?:py|md)\b", words):
+        if not any(file.endswith(f"/{name.removeprefix('./')}") for file in files):
+            yield name
+    for numbers in re.findall(r"`maths\.md`,?\s+([0-9][0-9.]*(?:(?:,|\s+and)\s+[0-9][0-9.]*)*)", words):
+        for number in re.findall(r"[0-9]+(?:\.[0-9]+)*", numbers):
+            if number not in sections_of_the_mathematics():
+                yield f"maths.md {number}"
+    for name in re.findall(r"`(dpsql(?:\.\w+)+)\b", words):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            yield name
+
+
+def test_no_comment_or_docstring_points_to_what_does_not_exist() -> None:
+    folders = ("dpsql", "tests", "benchmarks", "examples", "docs")
+    files = tuple(f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*"))
+    assert list(
+        missing_pointers("`no_such.py`, `maths.md` 99.9 and 2, `dpsql.nothing`, `dpsql.Session.sql`", files)
+    ) == [
+        "no_such.py",
+        "maths.md 99.9",
+        "dpsql.nothing",
+    ]
+    missing = [
+        f"{module.relative_to(ROOT)}:{line} {pointer}"
+        for module in MODULES
+        for line, words in prose_of(module)
+        for pointer in missing_pointers(words, files)
+    ]
+    assert missing == []
