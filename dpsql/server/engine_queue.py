@@ -160,7 +160,7 @@ class EngineQueue:
             if place.has_run:
                 self._last.setdefault(place.analyst, deque(maxlen=_REMEMBERED)).append(place)
         is_granted = False
-        while len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
+        while self._waiting and len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
             waiting = self._waiting[analyst]
             place = EnginePlace(analyst, now, number=self._find_number())
             waiting.popleft().append(place)
