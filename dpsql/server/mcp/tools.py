@@ -23,14 +23,15 @@ from dpsql.answer_json import (
     encode_value,
 )
 from dpsql.errors import Error, Refusal
-from dpsql.plan.report.shortfall import describe_together
-from dpsql.plan.report.tables import describe_plans
 from dpsql.receipt import format_share
+from dpsql.report.shortfall import describe_together
+from dpsql.report.tables import describe_plans
 from dpsql.server.messages import Last, Nothing, Statement, encode_rows, list_tables
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.plan import Balance, Plan
+    from dpsql.plan import Plan
+    from dpsql.report import Balance
     from dpsql.session import Session
 
 INSTRUCTIONS = """\

@@ -13,17 +13,18 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from dpsql.completion.candidates import find_completions
 from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
-from dpsql.plan import Balance, Forecast, Plan
-from dpsql.plan.report.forecast import forecast
-from dpsql.plan.report.shortfall import describe_together, price_together
-from dpsql.plan.report.tables import describe_plans
+from dpsql.plan import Plan
 from dpsql.receipt import REREAD, format_share
+from dpsql.report import Balance, Forecast
+from dpsql.report.forecast import forecast
+from dpsql.report.shortfall import describe_together, price_together
+from dpsql.report.tables import describe_plans
 from dpsql.server.web.requests import VisitorRequest, answered_html
 from dpsql.session import Session
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.plan import Balance
+    from dpsql.report import Balance
     from dpsql.session import Session
 
 

@@ -17,9 +17,9 @@ from dpsql.accounting import ApproximateDP, Periods, describe_periods
 from dpsql.answer_json import encode_spending
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
-from dpsql.plan.report.policy_text import describe_policy
-from dpsql.plan.report.tables import describe_outcome
 from dpsql.policy import Budget
+from dpsql.report.policy_text import describe_policy
+from dpsql.report.tables import describe_outcome
 from dpsql.server.gateway import Gateway
 from dpsql.server.users import User
 from dpsql.server.web.requests import VisitorRequest, answered_html
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dpsql.ledger import Verified
-    from dpsql.plan.report.spending import Spender, Spending
     from dpsql.policy import DatabaseUrl
+    from dpsql.report.spending import Spender, Spending
 
 _LONGEST_NOTE = 500
 

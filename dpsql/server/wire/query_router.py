@@ -191,14 +191,20 @@ class QueryRouter:
     """The queries of one user, each sent to the session or to the catalog."""
 
     def __init__(
-        self, gateway: Gateway, catalog: SystemCatalog, *, runner: ThreadRunner, user: User, quota: UserQuota
+        self,
+        gateway: Gateway,
+        catalog: Callable[[], SystemCatalog],
+        *,
+        runner: ThreadRunner,
+        user: User,
+        quota: UserQuota,
     ) -> None:
         self._gateway, self._catalog, self._runner = replace(gateway, postgres=True), catalog, runner
         self._quota = quota
         self._tables, self._shapes = gateway.service.catalog, BoundedCache[Shape](_MAX_SHAPES)
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
-        self.version = catalog.version
+        self.version = catalog().version
 
     async def parse(self, text: str, context: RequestContext) -> list[ParsedStatement]:
         """Parse a text into statements; raise `WireError` for too long a text, and for too many statements."""
@@ -254,7 +260,7 @@ class QueryRouter:
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
 
-        known = None if context.definitions else self._catalog.find_description(text, types)
+        known = None if context.definitions else self._catalog().find_description(text, types)
         if known is not None:
             self.count_light(DESCRIBE, source, analyst=analyst)
             return Shape(known.parameters, known.columns)
@@ -269,7 +275,7 @@ class QueryRouter:
         self, source: StatementText, types: tuple[int, ...], *, context: RequestContext
     ) -> Shape:
         def describe(_: Pause) -> Shape:
-            found = self._catalog.describe(source.text, types, user=context.analyst, definitions=context.definitions)
+            found = self._catalog().describe(source.text, types, user=context.analyst, definitions=context.definitions)
             return Shape(found.parameters, found.columns)
 
         return await self._run(
@@ -355,7 +361,7 @@ class QueryRouter:
 
             failure: Exception
             try:
-                found = self._catalog.execute(
+                found = self._catalog().execute(
                     source.text,
                     _make_parameters(BoundValues() if bound is None else bound),
                     user=context.analyst,
@@ -394,7 +400,7 @@ class QueryRouter:
         if context.definitions:
             return None
         parameters, analyst = _make_parameters(bound), context.analyst
-        found = self._catalog.find_answer(source.text, parameters, user=analyst, formats=tuple(formats))
+        found = self._catalog().find_answer(source.text, parameters, user=analyst, formats=tuple(formats))
         if found is None:
             return None
         with self._gateway.service.share.try_turn(analyst) as has_turn:

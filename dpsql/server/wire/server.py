@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hmac import compare_digest
@@ -54,7 +55,12 @@ class Wire:
     """Connections of a server, and the threads that they share; `close` ends it."""
 
     def __init__(
-        self, gateway: Gateway, catalog: SystemCatalog, *, tls: ssl.SSLContext | None, limits: ClientLimits
+        self,
+        gateway: Gateway,
+        catalog: Callable[[], SystemCatalog],
+        *,
+        tls: ssl.SSLContext | None,
+        limits: ClientLimits,
     ) -> None:
         self._gateway, self._catalog, self._tls, self._limits = gateway, catalog, tls, limits
         self._runner = ThreadRunner(limits.threads)
@@ -178,7 +184,7 @@ class Wire:
         execution = Execution(self._gateway, router, transaction=transaction, quota=quota, cancel_backend=cancel)
         if settings.role:
             execution.begin_as(settings.role)
-        reported = reported_settings(settings, version=self._catalog.version, user=user.name)
+        reported = reported_settings(settings, version=self._catalog().version, user=user.name)
         key = create_key(startup.minor)
         self._last_number = number = self._find_free_number()
         channel.send(*session_messages(reported, number=number, key=key))
@@ -221,10 +227,13 @@ async def serve_wire(
     address: tuple[str, int],
     *,
     tls: ssl.SSLContext | None,
-    catalog: SystemCatalog,
+    catalog: Callable[[], SystemCatalog],
     limits: ClientLimits = DEFAULT_LIMITS,
 ) -> Wire:
-    """Listen on an address, port 0 for any, and return the server; raise `OSError`."""
+    """Listen on an address, port 0 for any, and return the server; raise `OSError`.
+
+    `catalog` returns that of the policy in force.
+    """
     wire = Wire(gateway, catalog, tls=tls, limits=limits)
     await wire.listen(address)
     return wire

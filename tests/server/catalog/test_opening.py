@@ -13,7 +13,7 @@ from dpsql.errors import UsageError
 from dpsql.policy import Policy
 from dpsql.server import serve
 from dpsql.server.catalog import SystemCatalog, cluster, open_available_catalog, open_catalog
-from dpsql.server.catalog.no_catalog import NoCatalog
+from dpsql.server.catalog.catalog_choice import NoCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 
@@ -38,15 +38,6 @@ def test_without_a_package_auto_is_none_and_says_why(
     opened = open_available_catalog("auto", tables)
     assert isinstance(opened, NoCatalog)
     assert f"needs the package {package}. Install it: pip install 'dpsql[server]'." in opened.summary
-
-
-def test_an_address_needs_the_driver_and_is_never_replaced_by_none(
-    monkeypatch: pytest.MonkeyPatch, tables: Tables
-) -> None:
-    monkeypatch.setattr("dpsql.server.catalog.catalog_choice.importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UsageError) as caught:
-        open_available_catalog("postgresql://ana@/x", tables)
-    assert caught.value.code == "not-installed"
 
 
 def test_a_postgresql_that_cannot_be_run_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tables: Tables) -> None:
@@ -78,11 +69,11 @@ def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
 ) -> None:
     monkeypatch.setattr(serve, "_CATALOG_GRACE", 0.0)
     front = front_of(tmp_path)
-    served = serve._RenewableCatalog(front)
+    served = serve._PolicyCatalog(front)
     listed = "SELECT relname, obj_description(oid) FROM pg_class WHERE relnamespace = 'main'::regnamespace ORDER BY 1"
 
     def listing() -> list[bytes | None]:
-        return [row[0] for row in served.execute(listed, user="ana").rows]
+        return [row[0] for row in served.current.execute(listed, user="ana").rows]
 
     try:
         assert listing() == [b"countries", b"reads"]
@@ -95,9 +86,9 @@ def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
         assert listing() == [b"countries", b"reads"]
         served.renew()
         assert listing() == [b"reads"]
-        former = served._catalog
+        former = served.current
         served.renew()
-        assert served._catalog is former
+        assert served.current is former
     finally:
         served.close()
         front.service.close()
