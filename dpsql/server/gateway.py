@@ -51,7 +51,7 @@ class Gateway:
 
     def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
         """Return the same entry for a connection with a setting of its own."""
-        return replace(self, implicit=implicit)
+        return self if implicit is self.implicit else replace(self, implicit=implicit)
 
     def enter(self, surface: str) -> bool:
         """Count a connection and return True, or return False if `max_connections` of the policy are open."""

@@ -22,7 +22,7 @@ from dpsql.server.wire.query_router import BoundValues
 from dpsql.server.wire.rows import EncodedRows, copy_header, copy_messages
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
 from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientLimits
-from dpsql.server.wire.transaction import PER_CONNECTION
+from dpsql.server.wire.transaction import PER_CONNECTION, Settings
 from dpsql.server.wire.values import expand_formats
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Conversation:
         """
         self._channel, self._execution, self._limits = channel, execution, limits
         self._reported, self._telemetry = reported, telemetry
+        self._announced: Settings | None = None  # whose values the client knows
         self._is_skipping = self._is_stopping = False
         self._receiving: asyncio.Task[object] | None = None  # the task of this conversation while it waits
         self._loop_share = LoopShare(share, lambda: execution.analyst)
@@ -180,6 +181,9 @@ class Conversation:
         """Return the messages to send before the next reply: notices, and reported settings that have changed."""
         notices, self._execution.notices = self._execution.notices, []
         settings = self._execution.transaction.settings
+        if settings is self._announced:
+            return notices
+        self._announced = settings
         for name, reported in self._reported.items():
             if name not in PER_CONNECTION and settings.get(name.lower()) != reported:
                 self._reported[name] = settings.get(name.lower())

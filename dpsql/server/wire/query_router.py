@@ -24,7 +24,7 @@ from dpsql.server.memory_quota import BoundedCache, Holding, UserQuota
 from dpsql.server.row_blocks import WireColumn, measure_columns
 from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
+from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.login import SURFACE
 from dpsql.server.wire.rows import ArrowRows, EncodedRows, WireRows
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route
-_MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _FEW_VALUES, _FEW_BYTES = 100, 10_000  # of parameters that are decoded in the event loop
 _MAX_SHAPES, _MAX_REMEMBERED = 128 * 1024, 2_000  # bytes of shapes that a connection remembers; characters of a text
 _OF_SHAPE, _OF_TYPE = 500, 50  # bytes that Python needs for a shape, and for the type of a parameter
@@ -206,26 +205,10 @@ class QueryRouter:
         self.user = user
         self.version = catalog().version
 
-    async def parse(self, text: str, context: RequestContext) -> list[ParsedStatement]:
-        """Parse a text into statements; raise `WireError` for too long a text, and for too many statements."""
-        if len(text) > _MAX_TEXT:
-            raise WireError("54000", "The text is too long.", hint=f"Send at most {_MAX_TEXT} characters at once.")
-        return await self.run(partial(parse_statements, text), StatementText(text, 0), context=context)
-
-    async def run(
-        self,
-        work: Callable[[], Result],
-        source: StatementText,
-        *,
-        context: RequestContext,
-        is_short: bool | None = None,
+    async def run_in_thread(
+        self, work: Callable[[], Result], source: StatementText, *, context: RequestContext
     ) -> Result:
-        """Return the result of work on a statement: here if it is short, else in a thread, in a turn of the analyst.
-
-        What is short is decided by the text unless `is_short` says it.
-        """
-        if len(source.text) <= _SHORT_TEXT if is_short is None else is_short:
-            return work()
+        """Return the result of work on a statement, done in a thread in a turn of the analyst."""
         share = self._gateway.service.share
 
         def work_in_turn(stop: Stop) -> Result:
@@ -412,9 +395,11 @@ class QueryRouter:
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
         text, tables = source.text, self._gateway.service.policy.tables
-        return await self.run(
-            lambda: len(text) <= MAX_TEXT_LENGTH and is_catalog(text, tables), source, context=context
-        )
+        if len(text) > MAX_TEXT_LENGTH:
+            return False
+        if is_short(text):
+            return is_catalog(text, tables)
+        return await self.run_in_thread(partial(is_catalog, text, tables), source, context=context)
 
     async def _run(
         self, work: Callable[[Stop], Result], source: StatementText, *, context: RequestContext, is_free: bool = True
@@ -462,6 +447,11 @@ class QueryRouter:
             decode_value(value, oid, code=code, name=name)
             for value, oid, code, name in zip(bound.values, oids, codes, names, strict=True)
         ]
+
+
+def is_short(text: str) -> bool:
+    """Return whether a text is parsed and routed in about a millisecond."""
+    return len(text) <= _SHORT_TEXT
 
 
 def _decode_typed(bound: BoundValues) -> list[object] | None:
