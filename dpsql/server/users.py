@@ -20,9 +20,9 @@ import stat
 import stringprep
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -158,9 +158,9 @@ class UserFile:
     """
 
     mask: bytes = field(repr=False)
-    users: Mapping[str, User]
-    verifiers: Mapping[str, Verifier] = field(repr=False)
-    tokens: Mapping[bytes, StoredToken] = field(default_factory=dict, repr=False)
+    users: dict[str, User]
+    verifiers: dict[str, Verifier] = field(repr=False)
+    tokens: dict[bytes, StoredToken] = field(default_factory=dict, repr=False)
 
 
 class Users:
@@ -314,38 +314,26 @@ def add_user(path: Path, user: User, *, password: str) -> None:
     for other in user.acts_as:
         check_asking(other)
     verifier = _create_verifier(password)
-
-    def add(book: UserFile) -> UserFile:
-        if user.name in book.users:
+    with _edit(path) as file:
+        if user.name in file.users:
             hint = "Change the password with dpsql user passwd, or remove the user first."
             raise UsageError("user-exists", "A user of this name exists already.", hint=hint)
-        users, verifiers = {**book.users, user.name: user}, {**book.verifiers, user.name: verifier}
-        return replace(book, users=users, verifiers=verifiers)
-
-    _change(path, add)
+        file.users[user.name], file.verifiers[user.name] = user, verifier
 
 
 def change_password(path: Path, name: str, *, password: str) -> None:
     """Replace the password of a user. Raises `UsageError` for an unknown name."""
     verifier = _create_verifier(password)
-
-    def change(book: UserFile) -> UserFile:
-        _check_exists(book, name, file=path)
-        return replace(book, verifiers={**book.verifiers, name: verifier})
-
-    _change(path, change)
+    with _edit(path, name) as file:
+        file.verifiers[name] = verifier
 
 
 def remove_user(path: Path, name: str) -> None:
     """Remove a user. Raises `UsageError` for an unknown name."""
-
-    def remove(book: UserFile) -> UserFile:
-        _check_exists(book, name, file=path)
-        users = {other: user for other, user in book.users.items() if other != name}
-        tokens = {digest: token for digest, token in book.tokens.items() if token.user != name}
-        return replace(book, users=users, verifiers={other: book.verifiers[other] for other in users}, tokens=tokens)
-
-    _change(path, remove)
+    with _edit(path, name) as file:
+        del file.users[name], file.verifiers[name]
+        for digest in [digest for digest, token in file.tokens.items() if token.user == name]:
+            del file.tokens[digest]
 
 
 def add_token(path: Path, token: StoredToken) -> str:
@@ -357,30 +345,24 @@ def add_token(path: Path, token: StoredToken) -> str:
         hint = "Name the program that uses it, such as assistant."
         raise UsageError("token-label", f"A label has 1 to {_MAX_LABEL} printable characters.", hint=hint)
     text = _PREFIX + draw_text(_TOKEN_BYTES)
-
-    def add(book: UserFile) -> UserFile:
-        _check_exists(book, token.user, file=path)
-        if any((other.user, other.label) == (token.user, token.label) for other in book.tokens.values()):
+    with _edit(path, token.user) as file:
+        if any((other.user, other.label) == (token.user, token.label) for other in file.tokens.values()):
             hint = f"Choose another label, or revoke it first: dpsql user revoke {token.user} {_quote(token.label)}"
             raise UsageError("token-label", "This user has a token with this label.", hint=hint)
-        return replace(book, tokens={**book.tokens, digest_token(text): token})
-
-    _change(path, add)
+        file.tokens[digest_token(text)] = token
     return text
 
 
 def remove_token(path: Path, name: str, *, label: str) -> None:
     """Remove the token of a user with this label. Raises `UsageError` if there is none."""
-
-    def remove(book: UserFile) -> UserFile:
-        _check_exists(book, name, file=path)
-        others = {key: token for key, token in book.tokens.items() if (token.user, token.label) != (name, label)}
-        if len(others) == len(book.tokens):
-            hint = f"List the tokens: {_list_command(path)}"
-            raise UsageError("token-label", "This user has no token with this label.", hint=hint)
-        return replace(book, tokens=others)
-
-    _change(path, remove)
+    with _edit(path, name) as file:
+        digests = [digest for digest, token in file.tokens.items() if (token.user, token.label) == (name, label)]
+        if not digests:
+            raise UsageError(
+                "token-label", "This user has no token with this label.", hint=f"List the tokens: {_list_command(path)}"
+            )
+        for digest in digests:
+            del file.tokens[digest]
 
 
 def list_users(path: Path) -> tuple[User, ...]:
@@ -391,12 +373,6 @@ def list_users(path: Path) -> tuple[User, ...]:
 def list_tokens(path: Path) -> tuple[StoredToken, ...]:
     """Return the tokens of a file, without their texts, sorted by user and label."""
     return tuple(sorted(read_user_file(path).tokens.values(), key=lambda token: (token.user, token.label)))
-
-
-def _check_exists(book: UserFile, name: str, *, file: Path) -> None:
-    if name not in book.users:
-        hint = f"List the users: {_list_command(file)}"
-        raise UsageError("user-unknown", "There is no user of this name.", hint=hint)
 
 
 def _list_command(path: Path) -> str:
@@ -411,12 +387,17 @@ def _create_verifier(password: str) -> Verifier:
     return derive_verifier(password, draw_bytes(SALT_BYTES))
 
 
-def _change(path: Path, change: Callable[[UserFile], UserFile]) -> None:
-    """Replace a file of users by what `change` makes of it, or of an empty one."""
+@contextmanager
+def _edit(path: Path, name: str | None = None) -> Iterator[UserFile]:
+    """Yield a file of users, or an empty one, and write it as the body leaves it; `name` must be one of its users."""
     try:
         with _lock(path):
-            book = read_user_file(path) if path.exists() else UserFile(draw_bytes(_MASK_BYTES), {}, {})
-            _replace(path, _HEAD + "".join(_format_lines(change(book))))
+            file = read_user_file(path) if path.exists() else UserFile(draw_bytes(_MASK_BYTES), {}, {})
+            if name is not None and name not in file.users:
+                hint = f"List the users: {_list_command(path)}"
+                raise UsageError("user-unknown", "There is no user of this name.", hint=hint)
+            yield file
+            _replace(path, _HEAD + "".join(_format_lines(file)))
     except OSError:
         hint = "Use a path in an existing, writable directory."
         raise UsageError(
@@ -424,15 +405,15 @@ def _change(path: Path, change: Callable[[UserFile], UserFile]) -> None:
         ) from None
 
 
-def _format_lines(book: UserFile) -> Iterator[str]:
-    yield f'mask = "{base64.b64encode(book.mask).decode()}"\n'
-    for name, user in sorted(book.users.items()):
-        yield f'\n[users.{_quote(name)}]\nverifier = "{book.verifiers[name].encode()}"\n'
+def _format_lines(file: UserFile) -> Iterator[str]:
+    yield f'mask = "{base64.b64encode(file.mask).decode()}"\n'
+    for name, user in sorted(file.users.items()):
+        yield f'\n[users.{_quote(name)}]\nverifier = "{file.verifiers[name].encode()}"\n'
         if user.is_curator:
             yield "curator = true\n"
         if user.acts_as:
             yield f"acts_as = [{', '.join(map(_quote, user.acts_as))}]\n"
-        for digest, token in book.tokens.items():
+        for digest, token in file.tokens.items():
             if token.user == name:
                 yield from _format_token(name, token, digest=digest)
 
