@@ -59,7 +59,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class SetConfig:
-    """SELECT set_config(name, value, is_local), which returns the value."""
+    """SELECT set_config(name, value, is_local), which returns the value; pg_dump sends it."""
 
     name: str
     value: str
@@ -101,7 +101,7 @@ class Declare:
 class Fetch:
     """FETCH or MOVE by a number of rows, backwards if it is negative, or to one row, from the start or from here.
 
-    A count of None is ALL.
+    A count of None is ALL. JDBC moves so through a scrollable result set.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
-    """CREATE TEMPORARY VIEW of the query that begins at a character."""
+    """CREATE TEMPORARY VIEW of the query that begins at a character; tools make one to learn its columns."""
 
     name: str
     start: int
@@ -182,7 +182,7 @@ class Deallocate:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """DISCARD ALL, PLANS, SEQUENCES or TEMP."""
+    """DISCARD ALL, which PgBouncer sends between two clients, or PLANS, SEQUENCES or TEMP."""
 
     kind: str
 

@@ -302,7 +302,9 @@ class Conversation:
                 codes = expand_formats(formats, len(rows.columns))
                 messages = rows.messages(position, stop, formats=codes)
                 await self._stream(messages, 0 if isinstance(rows, EncodedRows) else (stop - position) * len(codes))
+                # psqlODBC with UseDeclareFetch needs "FETCH n" after a FETCH, not "SELECT n"
                 tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
+                # PortalSuspended: JDBC with a fetch size executes the portal again for the next rows
                 self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
 
     async def _stream(self, messages: Iterator[bytes], cells: int) -> None:

@@ -273,7 +273,7 @@ def _copy_messages(
     rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
 ) -> Iterator[bytes]:
     if layout.kind == "binary":
-        before = _SIGNATURE
+        before = _SIGNATURE  # ADBC's driver and ConnectorX expect it in the message of the first row
         for row in rows:
             yield message(b"d", before, encode_row(row))
             before = b""
