@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,7 @@ from msgspec import Meta
 from dpsql.answer_json import encode_value
 from dpsql.errors import UsageError
 from dpsql.report.tables import columns_table, tables_table
+from dpsql.server.users import Scope
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 _MAX_REASON = 200  # characters; msgspec repeats the names of unknown members
 _MAX_STATEMENT = 16 * 1024
+MAX_NOTE = 500  # characters of the note of a grant
 Message = TypeVar("Message")
 Value = str | int | float | bool | None
-Scope = Literal["read", "query", "curate"]
 Amount = Annotated[
     Annotated[float, Meta(gt=0)]
     | Annotated[str, Meta(pattern=r"^[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?$", max_length=70)],
@@ -74,7 +75,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     epsilon: Amount
     delta: Amount
-    note: Annotated[str, Meta(min_length=1, max_length=500)]
+    note: Annotated[str, Meta(min_length=1, max_length=MAX_NOTE)]
     period: Annotated[str, Meta(min_length=2, max_length=20)] | None = None
     periods: Annotated[float, Meta(ge=1, le=100_000, multiple_of=1)] | None = None
 

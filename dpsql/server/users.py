@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, get_args
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
@@ -122,7 +123,8 @@ def _is_forbidden(text: str) -> bool:
     return not ends_right or any(stringprep.in_table_d2(char) for char in text)
 
 
-SCOPES = ("read", "query", "curate")  # what is free; queries that are charged; what curators do
+Scope = Literal["read", "query", "curate"]  # what is free; queries that are charged; what curators do
+SCOPES: tuple[str, ...] = get_args(Scope)
 
 _MAX_FILE = 16 << 20  # bytes
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO

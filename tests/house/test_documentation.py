@@ -24,6 +24,8 @@ import dpsql
 from dpsql import Policy, PolicyError
 from dpsql.errors import Error
 from dpsql.plan.mechanisms.records import list_names
+from dpsql.server import http_requests
+from dpsql.server.wire import sqlstates
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.ir.clock import system_clock
 from dpsql.sql.syntax.options import OPTIONS
@@ -79,6 +81,12 @@ def test_every_error_code_stands_under_its_kind() -> None:
     (sentence,) = re.findall(r"^(.+) of the table above may also come as `Unsupported`\.$", ERRORS, re.MULTILINE)
     assert set(re.findall(r"`([a-z-]+)`", sentence)) == both
     assert {code for code, kinds in codes().items() if len(kinds) > 1} == both
+
+
+def test_every_code_that_has_a_status_of_its_own_is_one_of_an_error() -> None:
+    known = documented().keys()
+    assert http_requests._STATUS.keys() - known == set()
+    assert sqlstates._STATES_BY_CODE.keys() - known == set()
 
 
 def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:

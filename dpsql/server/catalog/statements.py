@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dpsql.server.catalog.protocol import CatalogError, Parameter
-from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.lexer import MAX_TEXT_LENGTH, ascii_lower
 
-MAX_LENGTH = 128 * 1024  # characters; the session reads no more either
 _MAX_WORDS = 16_000
 _TOKEN = re.compile(
     r"""
@@ -102,7 +101,7 @@ def find_relations(sql: str) -> list[tuple[str, ...]]:
 
 def split_words(sql: str) -> list[_Word] | None:
     """Return the tokens of a statement except spaces and comments; None if one has no end, and for too many."""
-    if len(sql) > MAX_LENGTH:
+    if len(sql) > MAX_TEXT_LENGTH:
         return None
     words: list[_Word] = []
     at = 0
@@ -253,8 +252,8 @@ _RENAMED = re.compile(r"(?<=[dc]\.)(?:daticulocale|colliculocale)\b")
 
 def check_statement(sql: str) -> bytes:
     """Return a statement as bytes; raise `CatalogError` unless it only reads."""
-    if len(sql) > MAX_LENGTH:
-        raise CatalogError("54000", "The statement is too long.", hint=f"Send at most {MAX_LENGTH} characters.")
+    if len(sql) > MAX_TEXT_LENGTH:
+        raise CatalogError("54000", "The statement is too long.", hint=f"Send at most {MAX_TEXT_LENGTH} characters.")
     words = None if "\0" in sql else split_words(sql)
     if words is None:
         raise CatalogError("42601", "A string, a name or a comment has no end, or there are too many words.")

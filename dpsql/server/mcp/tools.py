@@ -80,6 +80,7 @@ It returns the share of the budget that the query uses at most, how many such qu
 was answered before (then it is free), how many people a group needs to appear, and warnings that the charge is likely
 wasted. Takes the same SQL as `query`."""
 
+MAX_ROWS = 1000  # of an answer; a language model reads no more
 QUERY = """\
 Run one SQL statement. A private query uses budget that does not come back; repeating it unchanged is free.
 
@@ -106,7 +107,6 @@ Running one of them again, unchanged, returns the stored answer free of charge: 
 new."""
 
 
-MAX_ROWS = 1000  # of an answer; a language model reads no more
 _ENGINE_SQL = "engine SQL"  # the fact of a plan that helps no analyst
 _READ_FIRST = frozenset(
     [

@@ -21,6 +21,7 @@ from dpsql.policy import Budget
 from dpsql.report.policy_text import describe_policy
 from dpsql.report.tables import describe_outcome
 from dpsql.server.gateway import Gateway
+from dpsql.server.messages import MAX_NOTE
 from dpsql.server.users import User
 from dpsql.server.web.requests import VisitorRequest, answered_html
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from dpsql.ledger import Verified
     from dpsql.policy import DatabaseUrl
     from dpsql.report.spending import Spender, Spending
-
-_LONGEST_NOTE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,9 @@ def budget_asked(given: Mapping[str, object]) -> Budget:
 def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) -> Granted:
     """Raise the ledger's total, for good; the note says by whom. Raises as `dpsql.curator.grant`."""
     budget, note = budget_asked(given), str(given.get("note", "")).strip()
-    if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
+    if not note or len(note) > MAX_NOTE or not note.isprintable():
         hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
-        raise UsageError("grant-note", f"A grant has a note of 1 to {_LONGEST_NOTE} printable characters.", hint=hint)
+        raise UsageError("grant-note", f"A grant has a note of 1 to {MAX_NOTE} printable characters.", hint=hint)
     before, periods = curator.grant(find_ledger(gateway), budget, note=f"{note} (by {user.name}, on the page)")
     gateway.telemetry.log("granted", surface="web", user=user.name)
     return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
