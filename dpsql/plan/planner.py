@@ -41,8 +41,8 @@ from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, ReleasedDomain, count_groups
-from dpsql.sql.rewrite.charged_values import confine_to_values
 from dpsql.sql.rewrite.engine_query import Bound
+from dpsql.sql.rewrite.passes import confine_to_values
 
 __all__ = ["MECHANISMS", "build_plan"]
 
