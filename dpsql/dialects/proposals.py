@@ -33,9 +33,9 @@ def quote_path(parts: Iterable[str]) -> str:
     return ".".join(map(quote_name, parts))
 
 
-def quote_text(text: str) -> str:
+def quote_text(text: object) -> str:
     """Return a text as a literal of standard SQL, in which a backslash is no escape."""
-    escaped = text.replace("'", "''")
+    escaped = str(text).replace("'", "''")
     return f"'{escaped}'"
 
 

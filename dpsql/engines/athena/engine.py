@@ -9,6 +9,7 @@ from functools import partial
 from logging import CRITICAL, getLogger
 from typing import TYPE_CHECKING, Any
 
+from dpsql.dialects import quote_text
 from dpsql.dialects.trino import ATHENA
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.trino.catalog import find_table
@@ -88,7 +89,7 @@ class AthenaEngine(ConnectedWarehouse):
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
         sql, values = put_in_order(statement.sql, list_texts(statement.parameters, of_java=True))
-        literals = ["NULL" if value is None else "'" + value.replace("'", "''") + "'" for value in values]
+        literals = ["NULL" if value is None else quote_text(value) for value in values]
         cursor.execute(sql, literals or None, paramstyle="qmark", result_reuse_enable=False)
         rows = cursor.fetchall()
         return build_table(rows, statement.types, width=len(cursor.description))

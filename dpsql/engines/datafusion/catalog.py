@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import quote_name, quote_text
 from dpsql.engines.base import Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.lakes.folder import DataFile, Folder
 from dpsql.errors import EngineError, PolicyError
@@ -134,19 +135,20 @@ def _register(
     partitions = source.partitions if isinstance(source, Folder) else ()
     if not partitions:
         (files,) = groups.values()
-        context.register_parquet(_quoted(name), links.add(files))
-        return list(context.table(_quoted(name)).schema())
+        context.register_parquet(quote_name(name), links.add(files))
+        return list(context.table(quote_name(name)).schema())
     selects = []
     for at, (values, files) in enumerate(groups.items()):
         part = f"{name}/{at}"
-        context.register_parquet(_quoted(part), links.add(files))
+        context.register_parquet(quote_name(part), links.add(files))
         fixed = (
-            f"CAST({_text(value)} AS VARCHAR) AS {_quoted(key)}" for key, value in zip(partitions, values, strict=True)
+            f"CAST({_text(value)} AS VARCHAR) AS {quote_name(key)}"
+            for key, value in zip(partitions, values, strict=True)
         )
-        stored = [field.name for field in context.table(_quoted(part)).schema() if field.name not in partitions]
-        selects.append(f"SELECT {', '.join([*map(_quoted, stored), *fixed])} FROM {_quoted(part)}")  # noqa: S608 - quoted
+        stored = [field.name for field in context.table(quote_name(part)).schema() if field.name not in partitions]
+        selects.append(f"SELECT {', '.join([*map(quote_name, stored), *fixed])} FROM {quote_name(part)}")  # noqa: S608 - quoted
     whole = context.sql(" UNION ALL ".join(selects))
-    context.register_view(_quoted(name), whole)
+    context.register_view(quote_name(name), whole)
     return list(whole.schema())
 
 
@@ -157,9 +159,5 @@ def _type(kind: str) -> str:
     return "TIMESTAMP WITH TIME ZONE" if _ZONED.fullmatch(kind) else _TYPES.get(kind, kind)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _text(value: str | None) -> str:
-    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+    return "NULL" if value is None else quote_text(value)

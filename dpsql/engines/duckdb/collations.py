@@ -11,6 +11,8 @@ from contextlib import suppress
 
 import duckdb
 
+from dpsql.dialects import quote_name, quote_path
+
 __all__ = ["collations"]
 
 # The first two tell whether a column has any collation at all; the others are the commonest. For DuckDB nocase and
@@ -40,12 +42,8 @@ def _go_with(
     connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, columns: Sequence[str], collation: str
 ) -> bool:
     """Say whether the columns may be compared with a text of a collation."""
-    compared = ", ".join(f"{_identifier(column)} = ('' COLLATE {collation})" for column in columns)
+    compared = ", ".join(f"{quote_name(column)} = ('' COLLATE {collation})" for column in columns)
     with suppress(duckdb.Error, RuntimeError, ValueError):
-        connection.execute(f"SELECT {compared} FROM {'.'.join(map(_identifier, relation))} LIMIT 0")  # noqa: S608 - quoted
+        connection.execute(f"SELECT {compared} FROM {quote_path(relation)} LIMIT 0")  # noqa: S608 - quoted
         return True
     return False
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

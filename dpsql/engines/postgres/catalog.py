@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import ENUM
+from dpsql.dialects import ENUM, quote_path
 from dpsql.engines.base import Column, CsvFile, ListedTable, Registered, RemoteFiles, Statement
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import table_missing
@@ -99,10 +99,9 @@ def registered(
     """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)
-    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in relation)
     rows: list[_Row] = []
     with suppress(Exception), connection.cursor() as cursor:
-        cursor.execute(_COLUMNS.replace("$2", "'{" + ",".join(_KINDS) + "}'"), (quoted,))
+        cursor.execute(_COLUMNS.replace("$2", "'{" + ",".join(_KINDS) + "}'"), (quote_path(relation),))
         rows = cursor.fetchall()
     if not rows or source is not None:
         raise table_missing(name, engine="PostgreSQL")

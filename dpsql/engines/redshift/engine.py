@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from dpsql.dialects import quote_text
 from dpsql.dialects.redshift import REDSHIFT
 from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.warehouse import (
@@ -82,7 +83,10 @@ class RedshiftEngine(ConnectedWarehouse):
             connection = dbapi.connect(address, autocommit=True)
             try:
                 _set(connection, {**_SETTINGS, "statement_timeout": f"{limit:d}"})
-                for name, value in {**_OF_REDSHIFT, **{name: _quote(text) for name, text in options.items()}}.items():
+                for name, value in {
+                    **_OF_REDSHIFT,
+                    **{name: quote_text(text) for name, text in options.items()},
+                }.items():
                     with suppress(Exception):  # another release may not have them
                         _set(connection, {name: value})
             except BaseException:
@@ -136,10 +140,6 @@ def _set(connection: Any, settings: Mapping[str, str]) -> None:  # noqa: ANN401 
     with connection.cursor() as cursor:
         for name, value in settings.items():
             cursor.execute(f"SET {name} TO {value}")
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _name_type(name: str, *, width: int | None, scale: int | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from dpsql.dialects import quote_name
 from dpsql.errors import Error
 from dpsql.server.catalog.answer_cache import BoundedCache
 from dpsql.server.memory_quota import UserQuota
@@ -34,7 +35,7 @@ from dpsql.server.wire.rows import OIDS, ArrowRows, ReversedRows, Rows, cast_row
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 from dpsql.server.wire.values import decode_value
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions, quote_name
+from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway

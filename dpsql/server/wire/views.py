@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from dpsql.dialects import quote_name
 from dpsql.server.catalog.dispatch import find_relations
 from dpsql.server.catalog.query_result import measure_columns
 from dpsql.server.wire.codec import Column
@@ -19,7 +20,7 @@ from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.words import Word, read_words
 
-__all__ = ["View", "add_view", "expand_views", "list_definitions", "quote_name"]
+__all__ = ["View", "add_view", "expand_views", "list_definitions"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
@@ -157,8 +158,3 @@ def _find_type(column: Column) -> str:
 
 def _cut_name(name: str) -> str:
     return name.encode()[:_MAX_NAME].decode(errors="ignore")
-
-
-def quote_name(name: str) -> str:
-    """Return a name in quotes, as SQL reads it."""
-    return '"' + name.replace('"', '""') + '"'
