@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dpsql.engines import find_data_version, read_confinement, take_turn
-from dpsql.engines.pool import EnginePool
-from dpsql.engines.public_pool import within
-from dpsql.engines.schema_reader import find_descriptions
+from dpsql.engines.base import find_descriptions
+from dpsql.engines.pool import EnginePool, within
 from dpsql.errors import EngineError
 from dpsql.server.engine_queue import EngineQueue, Place, QueueTerms, engine_busy
 from dpsql.server.fair_queue import FairQueue

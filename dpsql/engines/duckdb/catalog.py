@@ -1,12 +1,17 @@
 """Opening of DuckDB and queries about its tables, before any query of the data.
 
 Errors here depend on files and names, and on rows only while a CSV file is loaded; only texts of our own are passed on.
+
+The collations that columns of DuckDB declare, which no catalog of it names; no row is read to find them.
+
+A text goes with another one of its own collation, or of none, and with no other: DuckDB decides that when it binds a
+statement, before it looks at the data.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -16,7 +21,6 @@ import duckdb
 from dpsql.dialects import quote_name, quote_path, quote_text, release
 from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.duckdb import settings
-from dpsql.engines.duckdb.collations import collations
 from dpsql.engines.duckdb.folder_scan import scan_folder, scan_remote_folder
 from dpsql.engines.lakes.folder import Folder, RemoteFolder
 from dpsql.errors import EngineError, PolicyError, UsageError
@@ -24,6 +28,7 @@ from dpsql.errors import EngineError, PolicyError, UsageError
 __all__ = [
     "attach",
     "check_cursor",
+    "collations",
     "compiles",
     "connect_bare",
     "connect_sealed",
@@ -31,8 +36,44 @@ __all__ = [
     "lock",
     "make_quiet",
     "place",
+    "refuse_macros",
+    "repeated",
+    "resident_database",
 ]
-__all__ += ["place", "refuse_macros", "repeated", "resident_database"]
+
+# The first two tell whether a column has any collation at all; the others are the commonest. For DuckDB nocase and
+# NOCASE are two.
+_NAMES = ("C", "NOCASE", "NOACCENT", "NOCASE.NOACCENT", "NOACCENT.NOCASE", "NFC", "POSIX")
+_KNOWN = (*_NAMES, *(name.lower() for name in _NAMES))
+
+
+def collations(
+    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, columns: Sequence[str]
+) -> dict[str, str]:
+    """Return the collations of those columns of text that have one.
+
+    A collation that is not among the known ones is taken for the column's own.
+    """
+    if not columns or all(_go_with(connection, relation, columns=columns, collation=each) for each in _KNOWN[:2]):
+        return {}
+    found = {}
+    for column in columns:
+        fits = [each for each in _KNOWN if _go_with(connection, relation, columns=[column], collation=each)]
+        if len(fits) < len(_KNOWN):
+            found[column] = fits[0] if fits else f"that of {'.'.join((*relation, column))}"
+    return found
+
+
+def _go_with(
+    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, columns: Sequence[str], collation: str
+) -> bool:
+    """Say whether the columns may be compared with a text of a collation."""
+    compared = ", ".join(f"{quote_name(column)} = ('' COLLATE {collation})" for column in columns)
+    with suppress(duckdb.Error, RuntimeError, ValueError):
+        connection.execute(f"SELECT {compared} FROM {quote_path(relation)} LIMIT 0")  # noqa: S608 - quoted
+        return True
+    return False
+
 
 ATTACHED = "dpsql_data"
 BESIDE = "dpsql_materialized"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.dialects import quote_text
 from dpsql.dialects.trino import ATHENA
 from dpsql.engines.base import Registered, Statement
-from dpsql.engines.trino.catalog import find_table
+from dpsql.engines.trino import find_table
 from dpsql.engines.warehouse import (
     ConnectedWarehouse,
     Sources,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects.databricks import DATABRICKS
+from dpsql.dialects.spark import DATABRICKS
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.warehouse import (
     ConnectedWarehouse,
