@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import quote_text
@@ -14,11 +15,12 @@ from dpsql.engines.warehouse import (
     Sources,
     choose_table,
     import_driver,
+    list_rows,
     list_texts,
     name_decimal,
+    open_tables,
     refuse_files,
     refuse_options,
-    unreachable,
 )
 
 if TYPE_CHECKING:
@@ -94,13 +96,8 @@ class RedshiftEngine(ConnectedWarehouse):
                 raise
             return connection
 
-        engine = None
-        with suppress(Exception):
-            engine = cls(REDSHIFT, {}, connect=connect, time_limit=time_limit)
-        if engine is None:
-            raise unreachable("Redshift", client="psql")
-        engine._tables = engine.look_up(sources)
-        return engine
+        warehouse = partial(cls, REDSHIFT, {}, connect=connect, time_limit=time_limit)
+        return open_tables(warehouse, sources, engine="Redshift", client="psql")
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
@@ -121,8 +118,7 @@ class RedshiftEngine(ConnectedWarehouse):
         wanted = (schema or self.default_schema, table)
         rows: list[tuple[Any, ...]] = []
         with suppress(Exception):
-            answer = self.fetch(Statement(_COLUMNS.strip(), wanted))
-            rows = [*zip(*(column.to_pylist() for column in answer.columns), strict=True)]
+            rows = list_rows(self.fetch(Statement(_COLUMNS.strip(), wanted)))
         found = (
             ((str(row[0]), str(row[1])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5])) for row in rows
         )
@@ -130,8 +126,7 @@ class RedshiftEngine(ConnectedWarehouse):
 
     def list_tables(self) -> Iterable[ListedTable]:
         """Return the tables and views of all schemas but the system's, those of public without it."""
-        listed = self.fetch(Statement(_TABLES))
-        for schema, table in zip(*(column.to_pylist() for column in listed.columns), strict=True):
+        for schema, table in list_rows(self.fetch(Statement(_TABLES))):
             if schema != "information_schema" and not schema.startswith("pg_"):
                 yield ListedTable(table if schema == self.default_schema else f"{schema}.{table}")
 

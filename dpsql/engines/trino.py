@@ -15,11 +15,12 @@ from dpsql.dialects.trino import TRINO
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.warehouse import (
     Address,
-    ConnectedWarehouse,
+    CatalogWarehouse,
     Sources,
     build_table,
     choose_table,
     import_driver,
+    list_rows,
     list_texts,
     name_decimal,
     parse_address,
@@ -84,13 +85,10 @@ _OURS = frozenset(["query_max_run_time"])
 _GRACE = 2.0  # seconds after its time limit until Trino itself stops a query, in case this process died
 
 
-class TrinoEngine(ConnectedWarehouse):
+class TrinoEngine(CatalogWarehouse):
     """Engine on a catalog of Trino; the tables stay there."""
 
-    def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
-        self._place = place
-        self.default_schema = place[1].lower()
-        super().__init__(TRINO, sources, connect=connect, time_limit=time_limit)
+    of = TRINO
 
     @classmethod
     def open(
@@ -147,8 +145,7 @@ class TrinoEngine(ConnectedWarehouse):
 
     def _list_rows(self, statement: Statement) -> list[Any]:
         with suppress(Exception):
-            table = self.fetch(statement)
-            return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
+            return list_rows(self.fetch(statement))
         return []
 
 
