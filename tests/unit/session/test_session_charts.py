@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.chart_kit import CREATE, DEFAULT_K, PUBLIC, ROWS, TABLES, Chart, read_charts
-from support.session_kit import fresh_ledger, rebuilt, shared
+from support.session_kit import fresh_ledger, rebuilt, session_on, shared
 
 import dpsql
 from dpsql.errors import Error
@@ -22,7 +22,7 @@ CHARTS = [*PLAIN, *AROUND, *SLOW]  # the second compute around a private query
 @pytest.fixture(scope="module")
 def opened() -> Session:
     policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), TABLES, implicit=True, limits=dpsql.Limits(default_k=DEFAULT_K))
-    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:")
+    return session_on(shared(CREATE, ROWS, PUBLIC), policy)
 
 
 @pytest.fixture
