@@ -64,7 +64,7 @@ with duckdb.connect(str(folder / "events.duckdb")) as other:
     other.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 5 AS article FROM range(50000) t(i)")
 (folder / "policy.toml").write_text('ledger = "l.sqlite"\\n[budget]\\nepsilon = 10\\ndelta = 1e-6\\n[tables.reads]\\n'
     'privacy_unit = "user_id"\\n[server]\\nusers = "users.toml"\\npostgres = "127.0.0.1:0"\\nweb = "off"\\n'
-    'flight = "off"\\ncatalog = "none"\\n')
+    'catalog = "none"\\n')
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
 add_user(folder / "users.toml", User("ana"), password="a password of hers")
