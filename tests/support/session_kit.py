@@ -53,16 +53,20 @@ def filled(*statements: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@lru_cache(maxsize=8)
 def shared(*statements: str) -> duckdb.DuckDBPyConnection:
     """Return a database in which `statements` were run, for tests that change nothing in it: they share one."""
-    connection = filled(*statements)
-    _SHARED.add(connection)
-    return connection
+    cursor = _database(statements).cursor()
+    _SHARED[cursor] = statements
+    return cursor
 
 
-_SHARED: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
-_ENGINES: deque[tuple[duckdb.DuckDBPyConnection, dpsql.Policy, Engine]] = deque(maxlen=8)
+@lru_cache(maxsize=8)
+def _database(statements: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
+    return filled(*statements)
+
+
+_SHARED: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, tuple[str, ...]] = weakref.WeakKeyDictionary()
+_ENGINES: deque[tuple[tuple[str, ...], dpsql.Policy, Engine]] = deque(maxlen=8)
 
 
 class SharedEngine(DuckDBEngine):
@@ -74,13 +78,14 @@ class SharedEngine(DuckDBEngine):
 
 def _engine_on(connection: duckdb.DuckDBPyConnection, policy: dpsql.Policy) -> Engine:
     """Return an engine with the tables of a policy; those over a shared database serve all sessions over it."""
+    statements = _SHARED.get(connection)
     for known, terms, engine in _ENGINES:
-        if known is connection and (terms.tables, terms.engine) == (policy.tables, policy.engine):
+        if known == statements and (terms.tables, terms.engine) == (policy.tables, policy.engine):
             return engine
     engine = open_engine(connection, policy)
-    if connection in _SHARED:
+    if statements is not None:
         engine.__class__ = SharedEngine
-        _ENGINES.append((connection, policy, engine))
+        _ENGINES.append((statements, policy, engine))
     return engine
 
 
