@@ -132,7 +132,7 @@ class AttachedTable:
 class Statement:
     """One SELECT in the engine's SQL, the values of its parameters in order, and the types of its columns.
 
-    These are named as DuckDB names them; an engine with other types brings its answer to them (`engines/arrow.py`).
+    These are named as DuckDB names them; an engine with other types casts its answer (`arrow_types.py`).
     """
 
     sql: str
@@ -306,7 +306,7 @@ class Confined(Protocol):
 
     @property
     def confinement(self) -> tuple[str, ...]:
-        """The names of the measures in force, such as "files" or "system calls"; `engines/confine.py` has them all."""
+        """The names of the measures in force, such as "files", of those in `confinement/measures.py`."""
         ...
 
 
