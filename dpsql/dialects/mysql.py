@@ -25,7 +25,6 @@ from dpsql.dialects.shared_forms import STANDARD
 __all__ = ["MARIADB", "MAX_KEY_LENGTH", "MYSQL", "NUMBERS", "TIMES", "list_texts"]
 
 _WIDE = "CAST({0} AS DECIMAL(65, 0))"
-_GREATEST = math.nextafter(math.inf, 0)
 
 
 def _fitting(value: str) -> str:

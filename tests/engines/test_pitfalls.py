@@ -46,7 +46,7 @@ from dpsql.errors import EngineError, Refusal, Unsupported
 from dpsql.plan import Plan
 from dpsql.plan.mechanisms.records import list_names
 from dpsql.session import Session
-from dpsql.sql.render.translate import translate
+from dpsql.sql.render.portable import translate
 from dpsql.sql.rewrite.engine_query import CountingQuery
 
 POLICY = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"events": dpsql.PrivateTable("unit")})
