@@ -18,7 +18,7 @@ from dpsql.report.tables import describe_outcome
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry
     from dpsql.report import Balance
-    from dpsql.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 __all__ = [
     "encode_answer",

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["FreeAnswers", "FreeStatement"]
 
 FreeStatement = PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
 _CONSTANT_SECONDS = 10.0  # in which a statement without tables is computed

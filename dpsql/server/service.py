@@ -23,7 +23,7 @@ from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
 if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.report.policy_report import Check
+    from dpsql.report.policy_check import Check
     from dpsql.session import Session
     from dpsql.sql.ir.catalog import Catalog
     from dpsql.sql.syntax.parameters import ParameterValues

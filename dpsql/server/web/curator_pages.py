@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dpsql.ledger import Verified
     from dpsql.policy import DatabaseUrl
-    from dpsql.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,7 +297,7 @@ def _write_shares_around(
     after = nodes[1 + len(call.nodes) :]
     if not total or {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"} & set(kinds_of(after)):
         return ""
-    start, end = first_token(nodes).start, select.end + 1
+    start, end = select.start, select.end + 1
     if kind_of(after, 0) == "FROM":
         return _edit(statement, [(start, end, _divide_by(statement, total) if statement.postgres else total)])
     name = nodes[1 + len(call.nodes) : len(select.section("SELECT"))]
@@ -412,8 +412,8 @@ def computes_around(statement: Statement, tokens: list[Token], *, query: Private
     root = nest(tokens)
     selects = sorted(find_selects(root), key=lambda each: each.end)
     at, _ = _find_characters(statement, query)
-    inside = [each for each in selects if first_token(each.nodes).start <= at <= each.end]
-    inner = max(inside, key=lambda each: first_token(each.nodes).start, default=None)
+    inside = [each for each in selects if each.start <= at <= each.end]
+    inner = max(inside, key=lambda each: each.start, default=None)
     if inner is None or len(selects) == 1:
         return False
     return find_computation(root, inner, selects=selects, k=query.clause.k or _MANY) is not None

@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import ceil, floor, inf, isfinite
 from typing import NamedTuple
 
-from dpsql.plan.row_counts import Rows, TableRows, count_rows, list_keys, list_sources
+from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_keys, list_sources
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
@@ -39,8 +39,6 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import Family, Type, find_read_type
 from dpsql.sql.ir.unit_equality import split_conjuncts
-
-__all__ = ["ColumnTotals", "ExpressionBounds", "Totals", "bound_expression"]
 
 Number = Fraction | float  # exact, or infinite
 _COMPARED = frozenset(["=", "<>", "<", "<=", ">", ">="])

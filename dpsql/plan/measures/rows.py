@@ -28,8 +28,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 
-__all__ = ["Rows", "TableRows", "count_rows", "list_keys", "list_scans_of_rows", "list_sources"]
-
 Count = int | float  # whole, or infinite
 _FILTERS = frozenset(["SEMI", "ANTI"])
 

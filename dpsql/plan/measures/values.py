@@ -1,4 +1,4 @@
-"""Released values of measures: noisy whole steps as numbers of the output's type. Post-processing."""
+"""Released measures as values: steps as numbers of the measure's type, quotients, and intervals around them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.intervals import AveragePlace
-from dpsql.plan.arrow_schema import arrow_type, int64_array
+from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
+from dpsql.plan.arrow_tables import arrow_type, int64_array
+from dpsql.plan.mechanisms import CountNoise
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.types import DOUBLE, Family
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["decode_steps", "divide_steps", "find_place"]
 
 _LARGEST = 2**63 - 1  # which the rows of 2**33 units are far below
 
@@ -61,3 +61,45 @@ def find_place(measure: Measure) -> AveragePlace:
 
 def _find_step(measure: Measure) -> Fraction:
     return Fraction(1) if measure.bounds is None else measure.bounds.step
+
+
+def describe_noise(noise: CountNoise, measure: Measure) -> ValueNoise:
+    """Return the noise of the values of a measure, by the terms of its release."""
+    bounds = measure.bounds
+    if bounds is None:
+        return ValueNoise(noise.variance, noise.scale, parts=noise.parts)
+    return ValueNoise(noise.variance, noise.scale, bounds.step, bounds.low < 0, noise.parts)
+
+
+def compute_interval(
+    values: pa.Array | pa.ChunkedArray, measure: Measure, *, noise: CountNoise, level: float
+) -> tuple[pa.Array, pa.Array]:
+    """Return the lower and upper ends for released values of a measure, NULL for NULL.
+
+    `values` are those that are shown, in the type of the measure, and `noise` is that of the terms of their release:
+    each exact value, within the bounds of each unit, lies between the ends with probability `level`.
+    """
+    import pyarrow as pa
+
+    low, high = describe_noise(noise, measure).widen(values.to_pylist(), level)
+    return pa.array(low, values.type), pa.array(high, values.type)
+
+
+def compute_average_interval(
+    sums: Sequence[int | Fraction],
+    rows: Sequence[int | Fraction],
+    *,
+    measures: tuple[Measure, Measure],
+    noises: tuple[CountNoise, CountNoise],
+    level: float,
+) -> tuple[pa.Array, pa.Array]:
+    """Return the ends for averages, by the noisy steps of their sums and their noisy numbers of rows.
+
+    Conservative, as `dpsql.intervals.widen_quotients` says; NULL where an average is.
+    """
+    import pyarrow as pa
+
+    first, second = (describe_noise(*each) for each in zip(noises, measures, strict=True))
+    place = find_place(measures[0])
+    low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level, place=place)
+    return pa.array(low, arrow_type(DOUBLE)), pa.array(high, arrow_type(DOUBLE))

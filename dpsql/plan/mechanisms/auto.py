@@ -33,8 +33,6 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import is_within_rows
 from dpsql.sql.ir.statements import LiteralDomain
 
-__all__ = ["Candidate", "choose", "choose_candidate", "choose_over_names", "compare", "may_choose", "predict"]
-
 Fit = Callable[[Mechanism], MechanismRequest]
 
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from dpsql.engines import Engine, Watchable
 
-__all__ = ["hold_failure_to_grid", "hold_to_grid", "read_progress"]
-
 
 @contextmanager
 def hold_failure_to_grid(milliseconds: int | None) -> Iterator[Callable[[], None]]:
