@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
-from dpsql.engines.public_pool import within
+from dpsql.engines.pool import within
 from dpsql.ledger.base import Ledger
 from dpsql.plan.evaluated_select import Columns, EvaluatedView
 from dpsql.plan.outer_select import ResultView, result_view

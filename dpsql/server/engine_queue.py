@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.engines import find_data_version, read_confinement, take_turn
-from dpsql.engines.base import LOOK, statement_stopped
-from dpsql.engines.pool import EnginePool
-from dpsql.engines.public_pool import within
-from dpsql.engines.schema_reader import find_descriptions
+from dpsql.engines.base import LOOK, find_descriptions, statement_stopped
+from dpsql.engines.pool import EnginePool, within
 from dpsql.errors import EngineError, Refusal
 from dpsql.server.fair_queue import FairQueue
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpsql.dialects import write_name
+from dpsql.dialects import quote_name, quote_path, quote_text, write_name
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.tables import Table as PolicyTable
 from dpsql.sql.ir.catalog import DATABASE, HOME, Table
@@ -50,17 +50,17 @@ def create_definitions(tables: Tables, policy: Mapping[str, PolicyTable] | None 
     """
     paths = _list_tables(tables)
     schemas = sorted({schema for schema, _ in paths} | {HOME})
-    statements = [f"CREATE SCHEMA {_quote(schema)}" for schema in schemas]
-    statements += [f"GRANT USAGE ON SCHEMA {_quote(schema)} TO PUBLIC" for schema in schemas]
+    statements = [f"CREATE SCHEMA {quote_name(schema)}" for schema in schemas]
+    statements += [f"GRANT USAGE ON SCHEMA {quote_name(schema)} TO PUBLIC" for schema in schemas]
     for path, table in paths.items():
-        name = ".".join(map(_quote, path))
+        name = quote_path(path)
         columns = _list_columns(table)
-        definition = ", ".join(f"{_quote(column)} {type_}" for column, type_ in columns.items())
+        definition = ", ".join(f"{quote_name(column)} {type_}" for column, type_ in columns.items())
         statements += [f"CREATE TABLE {name} ({definition})", f"GRANT SELECT ON {name} TO PUBLIC"]
-        statements.append(f"COMMENT ON TABLE {name} IS {_literal(_describe_table(table))}")
+        statements.append(f"COMMENT ON TABLE {name} IS {quote_text(_describe_table(table))}")
         for column, comment in _describe_columns(table, (policy or {}).get(table.name)):
             if column in columns:
-                statements.append(f"COMMENT ON COLUMN {name}.{_quote(column)} IS {_literal(comment)}")
+                statements.append(f"COMMENT ON COLUMN {name}.{quote_name(column)} IS {quote_text(comment)}")
     return tuple(statements)
 
 
@@ -126,14 +126,6 @@ def sql_type(type_: Type) -> str:
 def _truncate(name: str) -> str:
     """Return a name as PostgreSQL truncates it."""
     return name.encode()[:_MAX_NAME].decode(errors="ignore")
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 # From template1. Tools take a database with an OID above 16383 for one of a user, and postgres for one of the system.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from dpsql.dialects import quote_name
 from dpsql.errors import Error
 from dpsql.server.memory_quota import BoundedCache, UserQuota
 from dpsql.server.row_blocks import WireColumn
@@ -40,7 +41,7 @@ from dpsql.server.wire.rows import (
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
 from dpsql.server.wire.values import OIDS, decode_value, describe_columns
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions, quote_name
+from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from dpsql.dialects import quote_name
 from dpsql.server.catalog.statements import find_relations
 from dpsql.server.row_blocks import WireColumn, measure_columns
 from dpsql.server.wire.command_parser import StatementText
@@ -154,8 +155,3 @@ def _find_type(column: WireColumn) -> str:
 
 def _cut_name(name: str) -> str:
     return name.encode()[:_MAX_NAME].decode(errors="ignore")
-
-
-def quote_name(name: str) -> str:
-    """Return a name in quotes, as SQL reads it."""
-    return '"' + name.replace('"', '""') + '"'

@@ -14,6 +14,7 @@ from dpsql.engines.warehouse import (
     Sources,
     choose_table,
     import_driver,
+    list_rows,
     list_texts,
     name_decimal,
     parse_address,
@@ -148,21 +149,20 @@ class SnowflakeEngine(ConnectedWarehouse):
         rows = self._read_catalog(Statement(_COLUMNS.strip(), wanted))
         found = (
             ((self._database, *map(str, row[:2])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5]))
-            for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+            for row in rows
         )
         return choose_table(name, found, engine="Snowflake", wanted=wanted)
 
     def list_tables(self) -> Iterable[ListedTable]:
         """Return the tables and views of the schema of the address, or of those with that name in another case."""
-        rows = self._read_catalog(Statement(_TABLES, (self.default_schema,)))
-        listed = [*zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+        listed = self._read_catalog(Statement(_TABLES, (self.default_schema,)))
         exact = [table for schema, table in listed if schema == self.default_schema]
         return [ListedTable(str(name)) for name in exact or sorted({table for _, table in listed})]
 
-    def _read_catalog(self, statement: Statement) -> pa.Table:
-        """Return the answer to a statement of the catalog, the first one that a warehouse runs."""
+    def _read_catalog(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement of the catalog, the first one that a warehouse runs."""
         with suppress(Exception):
-            return self.fetch(statement)
+            return list_rows(self.fetch(statement))
         hint = "Check the database in the address, and name a warehouse that the role may use behind the schema: "
         hint += "?warehouse=NAME&role=NAME"
         reason = "Snowflake takes the login, but does not read its catalog for this user."

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from logging import CRITICAL, getLogger
 from typing import TYPE_CHECKING, Any
 
+from dpsql.dialects import quote_text
 from dpsql.dialects.trino import ATHENA
 from dpsql.engines.base import Registered, Statement
-from dpsql.engines.trino.catalog import find_table
+from dpsql.engines.trino import find_table
 from dpsql.engines.warehouse import (
-    ConnectedWarehouse,
+    CatalogWarehouse,
     Sources,
     build_table,
     import_driver,
+    list_rows,
     list_texts,
+    open_tables,
     parse_address,
     put_in_order,
     refuse_files,
@@ -37,13 +39,10 @@ _ANSWERS = frozenset(["work_group", "s3_staging_dir"])
 _VARIABLES = ("AWS_ATHENA_WORK_GROUP", "AWS_ATHENA_S3_STAGING_DIR")  # which PyAthena reads
 
 
-class AthenaEngine(ConnectedWarehouse):
+class AthenaEngine(CatalogWarehouse):
     """Engine on a database of Athena; the tables stay in S3."""
 
-    def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
-        self._place = place
-        self.default_schema = place[1].lower()
-        super().__init__(ATHENA, sources, connect=connect, time_limit=time_limit)
+    of = ATHENA
 
     @classmethod
     def open(
@@ -77,18 +76,13 @@ class AthenaEngine(ConnectedWarehouse):
             **endpoint,
             **address.settings,
         )
-        engine = None
-        with suppress(Exception):
-            engine = cls(address.path, {}, connect=connect, time_limit=time_limit)
-        if engine is None:
-            raise unreachable("Athena", client="aws athena")
-        engine._tables = engine.look_up(sources)
-        return engine
+        warehouse = partial(cls, address.path, {}, connect=connect, time_limit=time_limit)
+        return open_tables(warehouse, sources, engine="Athena", client="aws athena")
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
         sql, values = put_in_order(statement.sql, list_texts(statement.parameters, of_java=True))
-        literals = ["NULL" if value is None else "'" + value.replace("'", "''") + "'" for value in values]
+        literals = ["NULL" if value is None else quote_text(value) for value in values]
         cursor.execute(sql, literals or None, paramstyle="qmark", result_reuse_enable=False)
         rows = cursor.fetchall()
         return build_table(rows, statement.types, width=len(cursor.description))
@@ -100,10 +94,9 @@ class AthenaEngine(ConnectedWarehouse):
     def _list_rows(self, statement: Statement) -> list[Any]:
         """Return the rows of a statement of the catalog, the first one that shows whether the credentials are right."""
         try:
-            table = self.fetch(statement)
+            return list_rows(self.fetch(statement))
         except Exception:  # noqa: BLE001 - its words may hold the address
             raise unreachable("Athena", client="aws athena") from None
-        return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
 
 def _create_converter() -> object:

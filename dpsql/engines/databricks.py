@@ -7,18 +7,19 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects.databricks import DATABRICKS
+from dpsql.dialects.spark import DATABRICKS
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.warehouse import (
-    ConnectedWarehouse,
+    CatalogWarehouse,
     Sources,
     choose_table,
     import_driver,
+    list_rows,
     list_texts,
+    open_tables,
     parse_address,
     refuse_files,
     refuse_options,
-    unreachable,
 )
 from dpsql.errors import EngineError
 
@@ -56,13 +57,10 @@ _TYPES = {
 }
 
 
-class DatabricksEngine(ConnectedWarehouse):
+class DatabricksEngine(CatalogWarehouse):
     """Engine on a catalog of Unity Catalog; the tables stay there."""
 
-    def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
-        self._place = place
-        self.default_schema = place[1].lower()
-        super().__init__(DATABRICKS, sources, connect=connect, time_limit=time_limit)
+    of = DATABRICKS
 
     @classmethod
     def open(
@@ -100,13 +98,8 @@ class DatabricksEngine(ConnectedWarehouse):
         if address.password is None and not {"auth_type", "oauth_client_id"} & options.keys():
             hint = "Write databricks://token:TOKEN@HOST/..., or set auth_type in [source.options]."
             raise EngineError("engine-unreachable", "The address has no token.", hint=hint, place="source.url")
-        engine = None
-        with suppress(Exception):
-            engine = cls(address.path, {}, connect=connect, time_limit=time_limit)
-        if engine is None:
-            raise unreachable("Databricks", client="the Databricks SQL CLI")
-        engine._tables = engine.look_up(sources)
-        return engine
+        warehouse = partial(cls, address.path, {}, connect=connect, time_limit=time_limit)
+        return open_tables(warehouse, sources, engine="Databricks", client="the Databricks SQL CLI")
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
@@ -124,8 +117,7 @@ class DatabricksEngine(ConnectedWarehouse):
         wanted = (schema or self._place[1].lower(), table)
         rows: list[tuple[Any, ...]] = []
         with suppress(Exception):
-            answer = self.fetch(Statement(_COLUMNS, wanted))
-            rows = [*zip(*(column.to_pylist() for column in answer.columns), strict=True)]
+            rows = list_rows(self.fetch(Statement(_COLUMNS, wanted)))
         found = (((self._place[0], str(row[0]), str(row[1])), str(row[2]), _name_type(str(row[3]))) for row in rows)
         return choose_table(name, found, engine="Databricks", wanted=wanted)
 

@@ -1,22 +1,28 @@
-"""Trino through its own client: each statement is one query of the cluster, with settings of the session sent along."""
+"""Trino through its own client: each statement is one query of the cluster, with settings of the session sent along.
+
+The tables are those of a catalog that this user may read, their types by DuckDB's names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.trino import TRINO
 from dpsql.engines.base import Registered, Statement
-from dpsql.engines.trino.catalog import find_table
 from dpsql.engines.warehouse import (
     Address,
-    ConnectedWarehouse,
+    CatalogWarehouse,
     Sources,
     build_table,
+    choose_table,
     import_driver,
+    list_rows,
     list_texts,
+    name_decimal,
     parse_address,
     put_in_order,
     refuse_files,
@@ -27,20 +33,62 @@ from dpsql.engines.warehouse import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TrinoEngine"]
+__all__ = ["TrinoEngine", "find_table"]
+
+_COLUMNS = (
+    "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns "
+    "WHERE table_schema = ?/*1*/ AND table_name = ?/*2*/ ORDER BY ordinal_position"
+)
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "integer": "INTEGER",
+    "bigint": "BIGINT",
+    "real": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "varbinary": "BLOB",
+    "uuid": "UUID",
+}
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+
+
+def find_table(
+    name: str, *, engine: str, place: Sequence[str], fetch: Callable[[Statement], list[Sequence[Any]]]
+) -> Registered:
+    """Return the table "name" or "schema.name"; names are lower-case. `place` is the catalog and the schema.
+
+    `fetch` runs a statement and returns its rows. Raises `table_missing`.
+    """
+    schema, _, table = name.lower().rpartition(".")
+    wanted = (schema or place[1].lower(), table)
+    rows = fetch(Statement(_COLUMNS, wanted, ("VARCHAR",) * 4))
+    found = (((place[0], str(row[0]), str(row[1])), str(row[2]), _name_type(str(row[3]))) for row in rows)
+    return choose_table(name, found, engine=engine, wanted=wanted)
+
+
+def _name_type(name: str) -> str:
+    """Return DuckDB's name of a type, or Trino's for one that dpsql does not compute with."""
+    if found := _DECIMAL.fullmatch(name):
+        return name_decimal(int(found[1]), int(found[2]))
+    plain = name.partition("(")[0]
+    if plain == "varchar":
+        return "VARCHAR"
+    if plain == "timestamp" and not name.endswith("zone"):
+        return "TIMESTAMP"
+    return _TYPES.get(name, name)
+
 
 _DRIVER = "trino.dbapi"
 _OURS = frozenset(["query_max_run_time"])
 _GRACE = 2.0  # seconds after its time limit until Trino itself stops a query, in case this process died
 
 
-class TrinoEngine(ConnectedWarehouse):
+class TrinoEngine(CatalogWarehouse):
     """Engine on a catalog of Trino; the tables stay there."""
 
-    def __init__(self, place: tuple[str, ...], sources: Sources, *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
-        self._place = place
-        self.default_schema = place[1].lower()
-        super().__init__(TRINO, sources, connect=connect, time_limit=time_limit)
+    of = TRINO
 
     @classmethod
     def open(
@@ -97,8 +145,7 @@ class TrinoEngine(ConnectedWarehouse):
 
     def _list_rows(self, statement: Statement) -> list[Any]:
         with suppress(Exception):
-            table = self.fetch(statement)
-            return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
+            return list_rows(self.fetch(statement))
         return []
 
 

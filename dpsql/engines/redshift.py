@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dpsql.dialects import quote_text
 from dpsql.dialects.redshift import REDSHIFT
 from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.warehouse import (
@@ -13,11 +15,12 @@ from dpsql.engines.warehouse import (
     Sources,
     choose_table,
     import_driver,
+    list_rows,
     list_texts,
     name_decimal,
+    open_tables,
     refuse_files,
     refuse_options,
-    unreachable,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +85,10 @@ class RedshiftEngine(ConnectedWarehouse):
             connection = dbapi.connect(address, autocommit=True)
             try:
                 _set(connection, {**_SETTINGS, "statement_timeout": f"{limit:d}"})
-                for name, value in {**_OF_REDSHIFT, **{name: _quote(text) for name, text in options.items()}}.items():
+                for name, value in {
+                    **_OF_REDSHIFT,
+                    **{name: quote_text(text) for name, text in options.items()},
+                }.items():
                     with suppress(Exception):  # another release may not have them
                         _set(connection, {name: value})
             except BaseException:
@@ -90,13 +96,8 @@ class RedshiftEngine(ConnectedWarehouse):
                 raise
             return connection
 
-        engine = None
-        with suppress(Exception):
-            engine = cls(REDSHIFT, {}, connect=connect, time_limit=time_limit)
-        if engine is None:
-            raise unreachable("Redshift", client="psql")
-        engine._tables = engine.look_up(sources)
-        return engine
+        warehouse = partial(cls, REDSHIFT, {}, connect=connect, time_limit=time_limit)
+        return open_tables(warehouse, sources, engine="Redshift", client="psql")
 
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
@@ -117,8 +118,7 @@ class RedshiftEngine(ConnectedWarehouse):
         wanted = (schema or self.default_schema, table)
         rows: list[tuple[Any, ...]] = []
         with suppress(Exception):
-            answer = self.fetch(Statement(_COLUMNS.strip(), wanted))
-            rows = [*zip(*(column.to_pylist() for column in answer.columns), strict=True)]
+            rows = list_rows(self.fetch(Statement(_COLUMNS.strip(), wanted)))
         found = (
             ((str(row[0]), str(row[1])), str(row[2]), _name_type(row[3], width=row[4], scale=row[5])) for row in rows
         )
@@ -126,8 +126,7 @@ class RedshiftEngine(ConnectedWarehouse):
 
     def list_tables(self) -> Iterable[ListedTable]:
         """Return the tables and views of all schemas but the system's, those of public without it."""
-        listed = self.fetch(Statement(_TABLES))
-        for schema, table in zip(*(column.to_pylist() for column in listed.columns), strict=True):
+        for schema, table in list_rows(self.fetch(Statement(_TABLES))):
             if schema != "information_schema" and not schema.startswith("pg_"):
                 yield ListedTable(table if schema == self.default_schema else f"{schema}.{table}")
 
@@ -136,10 +135,6 @@ def _set(connection: Any, settings: Mapping[str, str]) -> None:  # noqa: ANN401 
     with connection.cursor() as cursor:
         for name, value in settings.items():
             cursor.execute(f"SET {name} TO {value}")
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _name_type(name: str, *, width: int | None, scale: int | None) -> str:

@@ -6,6 +6,7 @@ of a value is part of a statement. A broken connection is replaced for the next 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -13,22 +14,139 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from dpsql.dialects.mysql import MARIADB, MYSQL
-from dpsql.dialects.mysql_texts import MAX_KEY_LENGTH
-from dpsql.engines.base import CsvFile, Registered, Statement
+import pyarrow as pa
+
+from dpsql.dialects.mysql import MARIADB, MAX_KEY_LENGTH, MYSQL
+from dpsql.engines.base import Column, CsvFile, Registered, Statement
 from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.mysql.address import read_address
-from dpsql.engines.mysql.catalog import find_table
-from dpsql.engines.single_connection import SingleConnectionEngine
-from dpsql.errors import EngineError, UsageError
+from dpsql.engines.remote import SingleConnectionEngine, table_missing
+from dpsql.errors import EngineError, PolicyError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pymysql.connections import Connection
+    from pymysql.cursors import Cursor
+
+__all__ = ["MySQLEngine", "build_table", "find_table", "read_address"]
+
+_PORT = 3_306
+_SECONDS = 10  # that a server has to answer at all
+_PARAMETERS = frozenset(["unix_socket", "ssl_ca", "ssl_cert", "ssl_key"])
 
 
-__all__ = ["MySQLEngine"]
+def read_address(url: str) -> dict[str, Any]:
+    """Return the arguments of `pymysql.connect` for "mysql://user:password@host:port/database?unix_socket=path".
+
+    Without a password it is that of MYSQL_PWD, as for the server's own clients. With `ssl_ca` the certificate of the
+    server and the name in it are checked. Raises `PolicyError`.
+    """
+    parts = urlsplit(url)
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    database = unquote(parts.path.removeprefix("/"))
+    hint = "Write it as mysql://user@host:3306/database, or mysql://user@/database?unix_socket=/run/mysqld/mysqld.sock."
+    if "://" not in url or not database or "/" in database or parts.fragment:
+        raise PolicyError("policy-source", "The address names no database.", hint=hint, place="source.url")
+    for name in parameters:
+        if name not in _PARAMETERS:
+            known = f"It may have {', '.join(sorted(_PARAMETERS))}; variables of the session stand in [source.options]."
+            reason = "The address has a parameter that is not known."
+            raise PolicyError("policy-source", reason, hint=known, place="source.url")
+    password = os.environ.get("MYSQL_PWD", "") if parts.password is None else unquote(parts.password)
+    found: dict[str, Any] = {"database": database, "password": password, "connect_timeout": _SECONDS, **parameters}
+    if parts.username is not None:
+        found["user"] = unquote(parts.username)
+    if "unix_socket" not in parameters:
+        found |= {"host": parts.hostname or "localhost", "port": parts.port or _PORT}
+    if "ssl_ca" in parameters:
+        found |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
+    return found
+
+
+_INTEGER_CODES = frozenset([1, 2, 3, 8, 9, 13])  # TINY, SHORT, LONG, LONGLONG, INT24, YEAR
+_DOUBLE_CODES = frozenset([4, 5])
+_DECIMAL_CODES = frozenset([0, 246])
+
+
+def build_table(cursor: Cursor) -> pa.Table:
+    """Return all rows of a cursor; raise `pyarrow.ArrowInvalid` for a number that does not fit its type."""
+    columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(cursor.description)
+    arrays = [_array(values, field) for values, field in zip(columns, cursor.description, strict=True)]
+    return pa.table(arrays, names=[f"c{at}" for at in range(len(arrays))])
+
+
+def _array(values: tuple[Any, ...], field: tuple[Any, ...]) -> pa.Array:
+    kind = field[1]
+    if kind not in _INTEGER_CODES | _DOUBLE_CODES | _DECIMAL_CODES:
+        has_bytes = any(isinstance(value, bytes) for value in values)
+        return pa.array(values, pa.binary() if has_bytes else pa.string())
+    texts = pa.array([None if value is None else str(value) for value in values], pa.string())
+    if kind in _DECIMAL_CODES:
+        return pa.array([None if value is None else Decimal(value) for value in values])
+    return texts.cast(pa.int64() if kind in _INTEGER_CODES else pa.float64())
+
+
+_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INTEGER", "int": "INTEGER", "bigint": "BIGINT"}
+_UNSIGNED = {"tinyint": "UTINYINT", "smallint": "USMALLINT", "mediumint": "INTEGER", "int": "UINTEGER"}
+_TEXTS = ["char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"]
+_SHORT = frozenset(["char", "varchar", "tinytext", "text"])
+_BY_BYTES = frozenset(["utf8mb4_nopad_bin", "utf8mb4_0900_bin"])
+_BYTES = ["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"]
+_TYPES = {
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "datetime": "TIMESTAMP",
+    "timestamp": "TIMESTAMP",  # of UTC, in which the session is
+    **dict.fromkeys(_TEXTS, "VARCHAR"),
+    **dict.fromkeys(_BYTES, "BLOB"),
+}
+_WIDEST = 38  # digits of DuckDB's DECIMAL
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_COLUMNS = """
+SELECT column_name, data_type, column_type, collation_name FROM information_schema.columns
+WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+"""
+
+
+def find_table(
+    connection: Connection[Any], name: str, *, database: str, source: Path | CsvFile | Folder | None
+) -> Registered:
+    """Return a table, "name" in the database of the address or "database.name". Raises `EngineError`."""
+    before, dot, after = name.partition(".")
+    relation = (before, after) if dot else (database, name)
+    rows: list[tuple[str, str, str, str | None]] = []
+    with suppress(Exception), connection.cursor() as cursor:
+        cursor.execute(
+            _COLUMNS.replace("%s", "{}").format(*(f"_utf8mb4 X'{part.encode().hex()}'" for part in relation))
+        )
+        rows = list(cursor.fetchall())
+    if not rows or source is not None:
+        raise table_missing(name, engine="The database")
+    columns = (
+        Column(column, _type(kind.lower(), whole.lower()), _collation(kind.lower(), collation))
+        for column, kind, whole, collation in rows
+    )
+    return Registered(relation, tuple(columns))
+
+
+def _collation(kind: str, collation: str | None) -> str:
+    """Return the collation of a column; none where it is compared by its bytes, all of which are looked at."""
+    return "" if collation in _BY_BYTES and kind in _SHORT else collation or ""
+
+
+def _type(kind: str, whole: str) -> str:
+    """Return DuckDB's name of a type; the server's own for one that dpsql does not compute with."""
+    if whole.startswith("tinyint(1)") or whole == "bit(1)":
+        return "BOOLEAN"
+    if found := _DECIMAL.match(whole):
+        width, scale = int(found[1]), int(found[2])
+        return f"DECIMAL({width},{scale})" if width <= _WIDEST else "NUMERIC"
+    if kind in _INTEGERS and "unsigned" in whole:
+        return _UNSIGNED.get(kind, f"{kind} unsigned")
+    return _INTEGERS.get(kind) or _TYPES.get(kind, kind)
+
 
 _SETTINGS: Mapping[str, str] = {
     "autocommit": "1",
@@ -87,7 +205,7 @@ class MySQLEngine(SingleConnectionEngine["Connection[Any]"]):
 
     def answer(self, connection: Connection[Any], statement: Statement) -> pa.Table:
         """Set the values of a statement, run it, and return its answer."""
-        from dpsql.engines.mysql.answer import build_table
+        from dpsql.engines.mysql import build_table
 
         if statement.parameters:
             values = (f"@dpsql_{at} = {_literal(value)}" for at, value in enumerate(statement.parameters, start=1))
