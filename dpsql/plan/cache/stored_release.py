@@ -5,7 +5,7 @@
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
-`keys` has the identity of each key (`key_identity.py`), by which later queries find the names; older answers have none,
+`keys` has the identity of each key (`identify_keys`), by which later queries find the names; older answers have none,
 and their names are not known. Where no counts share a total the mark is "dpsql release 1", and no part of what is
 hashed: earlier versions wrote, and read, no others.
 

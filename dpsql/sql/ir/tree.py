@@ -130,7 +130,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """NULL where `argument` would raise; put there by `rewrite/total.py`."""
+    """NULL where `argument` would raise; put there by `make_total` of `rewrite/passes.py`."""
 
     argument: Expression
     type: Type
