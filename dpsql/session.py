@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, report
+from dpsql import engines, report, time_grid
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
@@ -314,7 +314,7 @@ class Session:
         # an engine that cannot run is found out before anything is reserved
         with (
             mark_charge(SETTLING) as begun,
-            planning.hold_failure_to_grid(grid_ms) as begin,
+            time_grid.hold_failure_to_grid(grid_ms) as begin,
             engines.take_turn(own.engine, stop),
         ):
             if stop is not None and stop():
@@ -329,7 +329,7 @@ class Session:
             failure: BaseException = EngineError("engine-failed", reason, hint=hint)
             try:
                 begin()
-                with planning.hold_to_grid(grid_ms):
+                with time_grid.hold_to_grid(grid_ms):
                     exact = own.engine.execute(statement)
                     reason = "The answer could not be drawn; the query is charged in full."
                     failure = EngineError("release-failed", reason, hint=hint)
@@ -450,7 +450,7 @@ class Session:
 
         It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
         """
-        return planning.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
+        return time_grid.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:

@@ -19,7 +19,7 @@ from dpsql.report.tables import describe_outcome
 if TYPE_CHECKING:
     from dpsql.accounting import BudgetVector
     from dpsql.ledger import Entry
-    from dpsql.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 __all__ = ["write_spending"]
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error
-from dpsql.plan.measures import bound_measures
+from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
