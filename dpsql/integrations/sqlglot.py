@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import sqlglot
 from sqlglot import Token, TokenType
@@ -25,12 +26,20 @@ from sqlglot.errors import ParseError
 
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.block import flatten, nest, rewrite
+from dpsql.sql.syntax.block import (
+    Block,
+    Node,
+    find_open_block,
+    first_token,
+    flatten,
+    kind_of,
+    kinds_of,
+    nest,
+    rewrite,
+    split,
+)
 from dpsql.sql.syntax.clause import find_bare_clauses
 from dpsql.sql.syntax.forms import DATE_FUNCTIONS, normalize_calls, normalize_literals
-
-if TYPE_CHECKING:
-    Node = exp.Expression
 
 __all__ = ["Dpsql"]
 
@@ -131,7 +140,7 @@ class _Marked:
                 self._place(mark)
         return tree
 
-    def _place(self, mark: Node) -> None:
+    def _place(self, mark: exp.Expression) -> None:
         column = mark.parent
         holder = None if column is None else column.parent
         clause = exp.Var(this=f" {self.clauses[int(mark.name.removeprefix(_MARK))]}")
@@ -160,11 +169,11 @@ class _Marked:
         if end < len(tokens) and tokens[end].token_type == TokenType.DISTINCT:
             put, end = [tokens[end], *put], end + 1
         taken = {start: (end, put)}
-        options = [
-            at for at in _level(tokens, end) if tokens[at].token_type == TokenType.WITH and _opens(tokens, at + 1)
-        ]
-        if options:
-            taken |= self._sorted(tokens, options[-1], end=_closing(tokens, options[-1] + 1))
+        nodes = split(nest(tokens[end:]).nodes, {"R_PAREN", "SEMICOLON"})[0]  # up to where the query ends
+        pairs = pairwise(nodes)
+        options = _find_position(tokens, (one for one, other in pairs if kinds_of((one, other)) == ["WITH", "L_PAREN"]))
+        if options is not None:
+            taken |= self._sorted(tokens, options, end=_closing(tokens, options + 1))
         return taken
 
     def _sorted(self, tokens: list[Token], start: int, *, end: int) -> dict[int, tuple[int, list[Token]]]:
@@ -176,7 +185,9 @@ class _Marked:
     def _check_order(self, tokens: list[Token], start: int, *, end: int) -> None:
         """Refuse to move a ? past another: the values that are bound to them would change places."""
         kinds = [token.token_type for token in tokens]
-        behind = next((at for at in _level(tokens, start, step=-1) if kinds[at] in _AFTER_CLAUSE), start)
+        nodes = split(find_open_block(tokens[:start]).nodes, {"SEMICOLON"})[-1]
+        behind = _find_position(tokens, (node for node in nodes if kind_of([node], 0) in _AFTER_CLAUSE))
+        behind = start if behind is None else behind
         if TokenType.PLACEHOLDER in kinds[behind:start] and TokenType.PLACEHOLDER in kinds[start:end]:
             raise ParseError("Write $1, $2 for ?: TOP k PRIVATE comes to stand before ORDER BY and LIMIT.")
 
@@ -189,7 +200,7 @@ class _Marked:
         return _like(tokens[start], TokenType.IDENTIFIER, text=f"{_MARK}{len(self.clauses) - 1}")
 
 
-_AFTER_CLAUSE = frozenset([TokenType.ORDER_BY, TokenType.LIMIT])
+_AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT"])
 
 
 def _starts(tokens: list[Token]) -> Iterator[int]:
@@ -210,34 +221,29 @@ def _plain(tokens: list[Token], at: int) -> Token:
     token, name = tokens[at], ascii_lower(tokens[at].text)
     if token.token_type == TokenType.IDENTIFIER or not _opens(tokens, at + 1):
         return token
-    if name in _KEPT or (name in _BOUNDED and _has_named_argument(tokens, at + 2)):
+    if name in _KEPT or (name in _BOUNDED and _has_named_argument(tokens, at + 1)):
         return _like(token, TokenType.VAR, text=FUNCTION_PREFIX + token.text)
     return token
 
 
-def _has_named_argument(tokens: list[Token], start: int) -> bool:
-    """Say whether name => value is among the arguments that begin at tokens[start]."""
-    return any(tokens[at].token_type == TokenType.FARROW for at in _level(tokens, start))
+def _has_named_argument(tokens: list[Token], opening: int) -> bool:
+    """Say whether name => value is among the arguments in the parentheses at tokens[opening]."""
+    block = nest(tokens[opening:]).nodes[0]
+    return isinstance(block, Block) and "FARROW" in kinds_of(block.nodes)
 
 
-def _level(tokens: list[Token], start: int, *, step: int = 1) -> Iterable[int]:
-    """Yield where the tokens stand that are as deep in parentheses as tokens[start], going on to where these end."""
-    depth = 0
-    for at in range(start, len(tokens) if step > 0 else -1, step):
-        kind = tokens[at].token_type
-        depth += step * ((kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN))
-        if depth < 0 or (kind == TokenType.SEMICOLON and not depth):
-            return
-        if not depth:
-            yield at
+def _find_position(tokens: list[Token], nodes: Iterable[Node]) -> int | None:
+    """Return where the last of some nodes stands among the tokens, None without one."""
+    last = [*nodes][-1:]
+    return next((at for at, token in enumerate(tokens) if last and token is first_token(last)), None)
 
 
 def _closing(tokens: list[Token], opening: int) -> int:
     """Return what follows the parenthesis that closes the one at tokens[opening]."""
-    found = [at for at in _level(tokens, opening) if tokens[at].token_type == TokenType.R_PAREN]
-    if not found:
+    block = nest(tokens[opening:]).nodes[0]
+    if not isinstance(block, Block) or block.closing is None:
         raise ParseError("The options of TOP k PRIVATE are not closed with ).")
-    return found[0] + 1
+    return opening + len(flatten([block]))
 
 
 def _is_at(tokens: list[Token], at: int, *, word: str) -> bool:

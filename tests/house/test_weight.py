@@ -13,7 +13,7 @@ from house.figures import SESSION, traced
 
 ROOT = Path(__file__).parents[2]
 # files, functions and calls of the package that a query passes through
-WAYS = {"simplest": (110, 695, 2086), "replay": (73, 368, 1018)}
+WAYS = {"simplest": (111, 712, 2126), "replay": (68, 354, 873)}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -43,7 +43,7 @@ from dpsql.sql.syntax.clause import (
     list_select_tokens,
     several_queries,
 )
-from dpsql.sql.syntax.differential_privacy import extract_header
+from dpsql.sql.syntax.googlesql import extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import (
     EXPLICIT,

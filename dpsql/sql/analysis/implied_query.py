@@ -17,7 +17,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
 from dpsql.sql.lexer import Statement
 from dpsql.sql.syntax.computed import ComputedSelect
-from dpsql.sql.syntax.differential_privacy import PrivacyHeader
+from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.implied import ImpliedClause, describe_end
 
 __all__ = ["ImpliedReading", "check_implied", "read_implied"]

@@ -36,7 +36,7 @@ from dpsql.sql.syntax.clause import (
     list_select_tokens,
 )
 from dpsql.sql.syntax.computed import ComputedSelect
-from dpsql.sql.syntax.differential_privacy import PrivacyHeader
+from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import (
     ImpliedClause,

@@ -40,6 +40,7 @@ __all__ = [
     "Spelling",
     "call_at",
     "find_calls",
+    "find_open_block",
     "find_selects",
     "first_token",
     "flatten",
@@ -229,6 +230,14 @@ def nest(tokens: Iterable[Token]) -> Block:
         opening, nodes = levels.pop()
         levels[-1][1].append(Block(opening, tuple(nodes), None))
     return Block(None, tuple(levels[0][1]), None)
+
+
+def find_open_block(tokens: Iterable[Token]) -> Block:
+    """Return the innermost brackets that are open behind some tokens; the statement where none are."""
+    block = nest(tokens)
+    while block.nodes and isinstance(last := block.nodes[-1], Block) and last.closing is None:
+        block = last
+    return block
 
 
 def flatten(nodes: Iterable[Node]) -> list[Token]:

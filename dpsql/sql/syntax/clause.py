@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import Clause, Name, Option
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.block import Block, flatten, kind_of, kinds_of, last_token, nest, split
+from dpsql.sql.syntax.block import (
+    Block,
+    find_open_block,
+    first_token,
+    flatten,
+    kind_of,
+    kinds_of,
+    last_token,
+    nest,
+    split,
+)
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
 from dpsql.sql.syntax.options import read_options, split_options
@@ -111,18 +121,15 @@ def find_clauses(statement: Statement, tokens: list[Token]) -> list[int]:
 
 def _bare(tokens: list[Token]) -> list[Token]:
     """Return the tokens without parentheses around all of them."""
+    if kind_of(tokens, 0) != "L_PAREN":
+        return tokens
+    nodes = nest(tokens).nodes
     for _ in range(MAX_DOUBLED):
-        if not tokens or tokens[0].token_type.name != "L_PAREN":
+        only = nodes[0] if len(nodes) == 1 else None
+        if not isinstance(only, Block) or only.kind != "L_PAREN" or only.closing is None:
             break
-        depth, end = 0, 0
-        for end, token in enumerate(tokens):  # noqa: B007 - where the first closes
-            depth += (token.token_type.name == "L_PAREN") - (token.token_type.name == "R_PAREN")
-            if not depth:
-                break
-        if depth or end < len(tokens) - 1:
-            break
-        tokens = tokens[1:-1]
-    return tokens
+        nodes = only.nodes
+    return flatten(nodes)
 
 
 def split_clause(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
@@ -180,12 +187,8 @@ def _check_no_per(statement: Statement, after: list[Token]) -> None:
 
 def _has_groups(tokens: list[Token]) -> bool:
     """Say whether there is a GROUP BY outside of parentheses, or a SELECT DISTINCT."""
-    depth, kinds = 0, [token.token_type.name for token in tokens]
-    for kind in kinds:
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if kind == "GROUP_BY" and not depth:
-            return True
-    return kinds[:2] == ["SELECT", "DISTINCT"]
+    kinds = kinds_of(nest(tokens).nodes)
+    return "GROUP_BY" in kinds or kinds[:2] == ["SELECT", "DISTINCT"]
 
 
 def _refuse_call(statement: Statement, tokens: list[Token], *, start: int) -> Refusal:
@@ -341,8 +344,7 @@ def _ends_query(tokens: list[Token], at: int) -> bool:
 
 def _is_inside(tokens: list[Token], index: int) -> bool:
     """Say whether a parenthesis is open at tokens[index]."""
-    kinds = [token.token_type.name for token in tokens[:index]]
-    return kinds.count("L_PAREN") > kinds.count("R_PAREN")
+    return find_open_block(tokens[:index]).opening is not None
 
 
 def _is_k(token: Token) -> bool:
@@ -370,13 +372,10 @@ def _check_around(statement: Statement, before: list[Token], *, after: list[Toke
         if after[0].token_type.name == "L_PAREN":
             hint = "Write WITH before options: TOP 10 PRIVATE WITH (max_groups_contributed = 5)."
         raise Refusal("clause", reason, hint=hint, place=statement.place(after[0]))
-    depth = 0
-    for token in before:
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if kind == "LIMIT" and depth == 0:
-            hint = "Write LIMIT after TOP k PRIVATE: it then cuts the released rows."
-            raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=statement.place(token))
+    for node in nest(before).nodes:
+        if kind_of([node], 0) == "LIMIT":
+            hint, where = "Write LIMIT after TOP k PRIVATE: it then cuts the released rows.", first_token([node])
+            raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=statement.place(where))
 
 
 def _options(

@@ -674,14 +674,14 @@ class _Reader:
         call = call_at(level.nodes, at)
         if call is not None:
             return len(call.nodes), len(self.keys) + self._find_number(call)
-        found = [(width, key.at) for key in self.keys if (width := self._match_key(key, level, at))]
+        found = [(width, key.at) for key in self.keys if (width := self._match_key(key, level, at=at))]
         longest = max((width for width, _ in found), default=0)
         best = {column for width, column in found if width == longest}
         if len(best) != 1 or level.before_node(at) in {"DOT", "DCOLON", "ALIAS"}:
             return 0, 0
         return longest, best.pop()
 
-    def _match_key(self, key: _Key, level: _Level, at: int) -> int:
+    def _match_key(self, key: _Key, level: _Level, *, at: int) -> int:
         """Return how many nodes from one on are a key, where no operator beside it can take a part of it."""
         nodes, before = level.nodes, level.before_node(at)
         if _is_column(key.spelling):

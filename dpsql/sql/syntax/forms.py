@@ -272,12 +272,12 @@ def _type_dates(statement: Statement, nodes: Nodes) -> Nodes:
             found.append(Block(node.opening, literal, node.closing))
             word = ""
             continue
-        word = _find_date_type(statement, nodes, at)
+        word = _find_date_type(statement, nodes, at=at)
         found += [] if word else [node]
     return tuple(found)
 
 
-def _find_date_type(statement: Statement, nodes: Nodes, at: int) -> str:
+def _find_date_type(statement: Statement, nodes: Nodes, *, at: int) -> str:
     """Return the type of the literal for TO_DATE(...) or TO_TIMESTAMP(...); "" if there is no such call."""
     name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
     if name not in _FORMATS or not isinstance(called, Block) or kinds_of(called.nodes) != ["STRING", "COMMA", "STRING"]:
@@ -351,7 +351,7 @@ def _normalize_calls(statement: Statement | None, nodes: Nodes) -> Nodes:
     while at < len(nodes):
         name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
         if name in _CALLS and isinstance(called, Block) and called.kind == "L_PAREN" and called.closing is not None:
-            written, arguments = _read_call(statement, nodes, at, inside=called.nodes)
+            written, arguments = _read_call(statement, nodes, at=at, inside=called.nodes)
             head = first_token(nodes[at:])
             found.append(head if written == name else make_token("VAR", written, beside=head))
             found.append(called if arguments is called.nodes else Block(called.opening, arguments, called.closing))
@@ -362,7 +362,7 @@ def _normalize_calls(statement: Statement | None, nodes: Nodes) -> Nodes:
     return tuple(found)
 
 
-def _read_call(statement: Statement | None, nodes: Nodes, at: int, *, inside: Nodes) -> tuple[str, Nodes]:
+def _read_call(statement: Statement | None, nodes: Nodes, *, at: int, inside: Nodes) -> tuple[str, Nodes]:
     """Return the function that a call of standard SQL means, and its arguments with commas between them."""
     name, arguments = word_of(nodes, at), [inside]
     match name:
@@ -525,7 +525,7 @@ def _state_bounds(statement: Statement, tokens: list[Token]) -> list[Token]:
             inside |= {id(each): node for each in node.nodes}
         elif node.token_type.name == "FARROW":
             block = inside[id(node)]
-            _check_bounds(statement, beside, at, closed=block.closing is not None, called=called.get(id(block), ""))
+            _check_bounds(statement, beside, at=at, closed=block.closing is not None, called=called.get(id(block), ""))
             name = first_token(beside[at - 1 :])
             names[id(node)] = name
             names[id(name)] = name
@@ -538,7 +538,7 @@ def _state_bounds(statement: Statement, tokens: list[Token]) -> list[Token]:
     return found
 
 
-def _check_bounds(statement: Statement, nodes: Nodes, at: int, *, closed: bool, called: str) -> None:
+def _check_bounds(statement: Statement, nodes: Nodes, *, at: int, closed: bool, called: str) -> None:
     """Refuse bounds that do not follow the argument of an aggregate, or that are not two of a group."""
     name = word_of(nodes, at - 1)
     place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))

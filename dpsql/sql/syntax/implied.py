@@ -35,6 +35,7 @@ from dpsql.sql.syntax.block import (
     Nodes,
     Select,
     find_calls,
+    find_open_block,
     find_selects,
     first_token,
     flatten,
@@ -156,15 +157,7 @@ class ImpliedClause:
     @property
     def is_inside(self) -> bool:
         """Whether a SELECT is around the query that lacks a clause."""
-        return _open_block(self.head).opening is not None
-
-
-def _open_block(tokens: Sequence[Token]) -> Block:
-    """Return the innermost brackets that are open behind some tokens."""
-    block = nest(tokens)
-    while block.nodes and isinstance(last := block.nodes[-1], Block) and last.closing is None:
-        block = last
-    return block
+        return find_open_block(self.head).opening is not None
 
 
 def find_implied_clauses(
@@ -218,7 +211,7 @@ def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
 
 def describe_end(statement: Statement, clause: ImpliedClause) -> str:
     """Return where the clause of a query inside parentheses belongs, by the words that it follows."""
-    nodes = _open_block(clause.head).nodes
+    nodes = find_open_block(clause.head).nodes
     starts = [at for at, kind in enumerate(kinds_of(nodes)) if kind in _CLAUSES]
     if not starts:
         return "at their end"

@@ -14,6 +14,7 @@ from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.parameters import Parameter, make_literal
 
 if TYPE_CHECKING:
@@ -56,15 +57,7 @@ _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9
 
 def split_options(statement: Statement, inside: list[Token], *, start: Token, hint: str) -> list[list[Token]]:
     """Split the tokens at commas outside brackets; refuse an empty item."""
-    items: list[list[Token]] = [[]]
-    depth = 0
-    for token in inside:
-        kind = token.token_type.name
-        depth += (kind == "L_BRACKET") - (kind == "R_BRACKET")
-        if kind == "COMMA" and depth == 0:
-            items.append([])
-        else:
-            items[-1].append(token)
+    items = [flatten(item) for item in split(nest(inside).nodes)]
     if not all(items):
         raise Refusal("option", "An option is missing.", hint=hint, place=statement.place(start))
     return items

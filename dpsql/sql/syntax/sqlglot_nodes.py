@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, make_place
+from dpsql.sql.syntax.block import Select, first_token, kinds_of, last_token, nest
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -124,22 +125,11 @@ def is_unnest(node: Node) -> bool:
 
 def pair_items_with_text(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
     """Pair the items of the outermost select list with their text, the name of an item without an alias."""
-    depth, start, previous = 0, None, ""
-    spans: list[list[int]] = []
-    for token in tokens:
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if start is None:
-            start = 0 if kind == "SELECT" and depth == 0 else None
-            continue
-        if depth == 0 and kind == "FROM" and previous != "DISTINCT":  # IS DISTINCT FROM is an operator
-            break
-        previous = kind
-        if (kind == "COMMA" and depth == 0) or not spans:
-            spans.append([])
-        if not (kind == "COMMA" and depth == 0) and not (kind == "DISTINCT" and spans == [[]]):
-            spans[-1] += [token.start, token.end + 1]
-    texts = [" ".join(statement.text[span[0] : span[-1]].split()) if span else "" for span in spans]
+    nodes = nest(tokens).nodes
+    starts = [at for at, kind in enumerate(kinds_of(nodes)) if kind == "SELECT"]
+    items = Select(nodes[starts[0] :]).items if starts else []
+    spans = [(first_token(item).start, last_token(item).end + 1) if item else (0, 0) for item in items]
+    texts = [" ".join(statement.text[start:end].split()) for start, end in spans]
     if len(texts) != len(select.expressions):
         hint = "Check its commas and parentheses."
         raise Refusal("syntax", "The select list cannot be read.", hint=hint, place=place(statement, select))

@@ -14,6 +14,7 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Option, OptionValue, QueryTerms
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.block import Block, flatten, kind_of, nest, word_of
 from dpsql.sql.syntax.options import read_value, split_options
 from dpsql.sql.syntax.parameters import Parameter
 
@@ -82,15 +83,15 @@ def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statemen
         raise Refusal("clause", "The statement has more than one private query.", hint=hint, place=place)
     start, end = starts[0], starts[0] + _PAIR + 1
     items: list[list[Token]] = []
-    if _is(tokens, end, word="options"):
-        close = _find_close(tokens, end + 1)
-        if close is None:
+    if word_of(tokens, end) == "options":
+        block = next(iter(nest(tokens[end + 1 :]).nodes), None)
+        if not isinstance(block, Block) or block.closing is None:
             raise Refusal(
                 "option", "The options are not closed with ).", hint=_HINT, place=statement.place(tokens[end])
             )
-        inside = tokens[end + 2 : close]
+        inside = flatten(block.nodes)
         items = split_options(statement, inside, start=tokens[end], hint=_HINT) if inside else []
-        end = close + 1
+        end += 1 + len(flatten([block]))
     place = statement.place(tokens[start + 1], tokens[end - 1])
     found = _read_items(statement, items, parameter=parameter)
     options: dict[str, Option] = {name: option for name, option in found.items() if name in _OWN_NAMES}
@@ -155,7 +156,7 @@ def _refuse_old_words(statement: Statement, tokens: list[Token]) -> None:
             place = statement.place(tokens[at + 1], tokens[at + _PAIR])
             raise Refusal("clause", "WITH ANONYMIZATION is not supported.", hint=_HINT, place=place)
         name = ascii_lower(token.text)
-        if name in _OLD_AGGREGATES and _is(tokens, at, word=name) and _kind(tokens, at + 1) == "L_PAREN":
+        if name in _OLD_AGGREGATES and word_of(tokens, at) == name and kind_of(tokens, at + 1) == "L_PAREN":
             plain = name.removeprefix("anon_")
             hint = "Count or add: COUNT(*), COUNT(DISTINCT unit), SUM and AVG are released."
             if plain in _RELEASED:
@@ -165,22 +166,4 @@ def _refuse_old_words(statement: Statement, tokens: list[Token]) -> None:
 
 def _begins(tokens: list[Token], at: int, *, word: str) -> bool:
     """Say whether tokens[at] is a SELECT with WITH and a word behind it."""
-    return [_kind(tokens, at), _kind(tokens, at + 1)] == ["SELECT", "WITH"] and _is(tokens, at + _PAIR, word=word)
-
-
-def _find_close(tokens: list[Token], start: int) -> int | None:
-    """Return where the parenthesis at tokens[start] closes; None if there is none, or it does not close."""
-    depth = 0
-    for at in range(start, len(tokens)):
-        depth += (_kind(tokens, at) == "L_PAREN") - (_kind(tokens, at) == "R_PAREN")
-        if not depth:
-            return at if at > start else None
-    return None
-
-
-def _is(tokens: list[Token], at: int, *, word: str) -> bool:
-    return _kind(tokens, at) not in {"", "IDENTIFIER"} and ascii_lower(tokens[at].text) == word
-
-
-def _kind(tokens: list[Token], at: int) -> str:
-    return tokens[at].token_type.name if 0 <= at < len(tokens) else ""
+    return [kind_of(tokens, at), kind_of(tokens, at + 1)] == ["SELECT", "WITH"] and word_of(tokens, at + _PAIR) == word

@@ -1,0 +1,31 @@
+"""Lists of words and functions that DuckDB itself knows, compared with what it says."""
+
+from __future__ import annotations
+
+import duckdb
+
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, REFUSED
+from dpsql.sql.syntax import grammar
+
+SYNTAX = {"coalesce", "current_timestamp", "date", "ifnull", "localtimestamp", "try", "width_bucket"}  # of the parser
+FORMS = {"grouping", "grouping_id", "percentile_cont", "percentile_disc"}  # aggregates of the parser
+
+
+def list_functions() -> set[str]:
+    return {name for (name,) in duckdb.sql("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()}
+
+
+def test_reserved_words_are_those_of_duckdb() -> None:
+    words = duckdb.sql(
+        "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
+    ).fetchall()
+    assert {word for (word,) in words} == grammar._RESERVED
+
+
+def test_every_function_of_the_allow_list_is_one_of_duckdb() -> None:
+    assert FUNCTIONS.keys() - list_functions() <= SYNTAX
+    assert not (INSIDE | {"last_value", "nth_value", "random", "uuid"}) - list_functions()
+
+
+def test_every_aggregate_and_refused_function_is_one_of_duckdb() -> None:
+    assert (EVERY_AGGREGATE | REFUSED) - list_functions() == FORMS
