@@ -41,7 +41,7 @@ __all__ = ["Session", "SessionDependencies", "hurry", "release_external"]
 
 _LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
 _View = planning.ResultView | planning.EvaluatedView
-_WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
+_WITH_VIEW = (statements.PrivateQuery, statements.EvaluatedQuery)
 
 
 @dataclass(frozen=True, slots=True)

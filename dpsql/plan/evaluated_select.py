@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
+from dpsql.sql.analysis.empty_results import is_empty_by_text
 from dpsql.sql.analysis.evaluated_select import released_path
 from dpsql.sql.ir.statements import EvaluatedQuery, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
@@ -105,7 +106,7 @@ class EvaluatedView:
     @property
     def is_empty(self) -> bool:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
-        return self.query.is_empty
+        return self.query.is_empty or (bool(self.inners) and all(map(is_empty_by_text, self.inners)))
 
     def find_measures(self, inner: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
         """Return the columns that are measures of private query `inner`, as `ResultView` does."""
@@ -169,6 +170,8 @@ class EvaluatedView:
             (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
         )
         bound = bound[: len(bound) - 2 * len(self.query.ratios)]
+        aliases = [*self.query.aliases, *[None] * len(bound)]
+        bound = tuple((name or found, type_) for name, (found, type_) in zip(aliases, bound, strict=False))
         if len(self.query.sql) <= _MAX_KNOWN_LENGTH:
             _remember(known, key, value=bound)
         return replace(self, columns=bound)

@@ -36,7 +36,6 @@ from dpsql.sql.ir.statements import (
     ShowFunctions,
     ShowTables,
     Statement,
-    WrappedQuery,
 )
 from dpsql.sql.ir.tree import has_scan
 from dpsql.sql.rewrite.public_query import rewrite_public
@@ -107,7 +106,7 @@ class FreeAnswers:
         guessed = find_guess_query(query) if query.explained else None
         return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
 
-    def view(self, statement: PrivateQuery | WrappedQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
+    def view(self, statement: PrivateQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
         """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.
 
         Raises `Refusal` and `Unsupported` for an outer SELECT that cannot be computed.
@@ -124,7 +123,7 @@ class FreeAnswers:
                 return plan_columns()
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
-            case PrivateQuery() | WrappedQuery() | EvaluatedQuery():
+            case PrivateQuery() | EvaluatedQuery():
                 view = self.view(statement)
                 is_plan = isinstance(statement, EvaluatedQuery) and statement.explained
                 if is_plan or any(inner.explained for inner in view.inners):

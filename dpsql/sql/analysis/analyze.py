@@ -19,7 +19,6 @@ from dpsql.sql.analysis.private_statement import (
     check_explicit,
     check_header,
     find_implied,
-    note_released,
     read_private,
     set_terms,
 )
@@ -32,7 +31,6 @@ from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import (
     PrivateQuery,
     PublicQuery,
-    WrappedQuery,
 )
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.lexer import Statement, ascii_lower, scan
@@ -106,9 +104,14 @@ def _read_statement(
     """Return what a statement means; `refused` says why dpsql cannot cut it into words, if it cannot."""
     if refused is None:
         try:
-            return _read_alone(asked, standard)
+            found = _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
             refused = error.with_traceback(None)  # whose frames would keep the answer of the session
+        else:
+            if found is not None:
+                return found
+            hint = "Let a session run it: its evaluator has a DuckDB."
+            refused = Unsupported("wrapping", "A SELECT around a private query is read by DuckDB.", hint=hint)
     found = None if parser is None else read_surrounded(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
@@ -164,15 +167,14 @@ def _scan(text: str, *, is_lenient: bool, postgres: bool) -> tuple[Statement, Re
     raise refused
 
 
-def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
-    """Return a statement with one private query or none, whose outer SELECT is in the closed language of dpsql."""
+def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked | None:
+    """Return a statement with one private query or none; None where an outer SELECT is around its private query."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
+    if lifted is None:
+        return None
     if lifted.clause is not None:
         check_header(asked)
-        found = check_explicit(asked, read_private(asked.sources(asked.statement), lifted))
-        if isinstance(found, WrappedQuery):
-            return replace(found, inner=note_released(asked, found.inner))
-        return found
+        return check_explicit(asked, read_private(asked.sources(asked.statement), lifted))
     try:
         return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
@@ -183,10 +185,10 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
     if len(implied) > 1:
         raise several_queries(asked.statement, asked.statement.tokens[0])
 
-    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
+    def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, implied[0], all_groups=all_groups)
         lifted = extract_clause(explicit, asked.bound.__getitem__)
-        if lifted.clause is None:  # what it would end is no query
+        if lifted is None or lifted.clause is None:  # a SELECT is around it, or what it would end is no query
             raise refused
         try:
             return read_private(asked.sources(explicit), set_terms(lifted, asked.header))

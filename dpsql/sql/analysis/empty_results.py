@@ -17,15 +17,12 @@ from dpsql.sql.ir.tree import (
     Combined,
     Cut,
     Derived,
-    Exists,
     Expression,
     FromWhere,
-    InQuery,
     Joined,
     Literal,
     Numbered,
     Relation,
-    Scalar,
     is_aggregate,
     walk,
 )
@@ -43,20 +40,13 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def is_empty_by_text(query: PrivateQuery | PublicQuery) -> bool:
+def is_empty_by_text(query: PrivateQuery) -> bool:
     """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
 
     A private query then returns no row also if its domain is known. Its candidates would be returned because of their
     noise alone, which a query without rows does not want. A total is a row of its own.
     """
-    if isinstance(query, PrivateQuery):
-        return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
-    if query.limit == 0:
-        return True
-    # without rows there may still be one of aggregates, and in it what a subquery finds in the private answer
-    parts = (*query.outputs, *([] if query.having is None else [query.having]))
-    looks = any(isinstance(node, Scalar | InQuery | Exists) for part in parts for node in walk(part))
-    return not looks and _is_empty_body(query.body)
+    return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
 
 
 def has_no_row(query: PublicQuery) -> bool:

@@ -1,7 +1,12 @@
 """Outputs of private queries that meet in one expression of the SELECT around them, in DuckDB's syntax tree.
 
-As in `meeting_outputs.py`. A column is known by its name: what a subquery calls n is taken for every output that is
-called n somewhere in the statement, so that measures are rather in one set than apart where both may be meant.
+    SELECT x.s / x.n FROM (SELECT SUM(price) AS s, COUNT(*) AS n FROM reads PRIVATE) AS x        s and n meet
+
+Values meet in arithmetic, in functions and in comparisons. They do not in AND, OR and NOT, nor in the condition and the
+result of CASE: what only decides whether a value is shown is not computed with it.
+
+A column is known by its name: what a subquery calls n is taken for every output that is called n somewhere in the
+statement, so that measures are rather in one set than apart where both may be meant.
 """
 
 from __future__ import annotations
@@ -13,15 +18,27 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from dpsql.sql.analysis.coupled_measures import couple_measures
-from dpsql.sql.analysis.meeting_outputs import APART, is_share
+from dpsql.sql.analysis.outer_columns import Tree
+from dpsql.sql.ir.measures import Aggregate, Measure, is_present
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["clip_evaluated", "couple_evaluated", "is_product", "list_arguments", "unwrap", "write_call"]
+__all__ = [
+    "clip_evaluated",
+    "counts_all_rows",
+    "couple_evaluated",
+    "is_product",
+    "is_share",
+    "list_arguments",
+    "unwrap",
+    "write_call",
+]
 
-Tree = dict[str, object]
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
 _NONE: _Outputs = frozenset()
+_APART = frozenset(["and", "or", "not", "||", "concat", "concat_ws", "coalesce"])  # these compute no number of two
 _TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
 _MAX_PASSES = 10  # aliases of aliases
 
@@ -115,7 +132,7 @@ class _Walk:
         return _NONE if "select_list" in node or "from_table" in node or "sample" in node else found
 
     def _meet(self, found: _Outputs, function: str) -> _Outputs:
-        if len(found) > 1 and ascii_lower(function) not in APART:
+        if len(found) > 1 and ascii_lower(function) not in _APART:
             self.meetings.add(found)
         return found
 
@@ -208,3 +225,30 @@ def is_product(node: Tree) -> bool:
     if kind == "FUNCTION" and node.get("function_name") == "*":
         return all(is_product(unwrap(each)) for each in list_arguments(node))
     return kind in {"COLUMN_REF", "CONSTANT"}
+
+
+def is_share(query: PrivateQuery, part: int, *, of: int) -> bool:
+    """Say whether an output counts some of the rows that another one counts."""
+    outputs = query.outputs[part], query.outputs[of]
+    if any(each.key is not None or each.divisor is not None or each.end is not None for each in outputs):
+        return False
+    first, second = (query.measures[each.measure] for each in outputs)
+    counts = first.aggregate is second.aggregate is Aggregate.ROWS and first.weight == second.weight
+    return counts and set(split_conjuncts(second.condition)) <= set(split_conjuncts(first.condition))
+
+
+def counts_all_rows(query: PrivateQuery, at: int) -> bool:
+    """Say whether an output counts every row that the measures of its set read: then each unit counts 1 or more."""
+    output = query.outputs[at]
+    rows = query.measures[output.measure]
+    if output.divisor is not None or rows.aggregate is not Aggregate.ROWS or rows.weight is None:
+        return False
+    wanted = set(split_conjuncts(rows.condition))
+    others = [each for each in query.measures if each.weight == rows.weight and each != rows]
+    return all(wanted <= set(_list_conditions(each)) for each in others)
+
+
+def _list_conditions(measure: Measure) -> list[Expression]:
+    """Return the conditions of the rows that a measure reads: a sum reads those that have a value."""
+    present = () if measure.argument is None else is_present(measure.argument)
+    return [*split_conjuncts(measure.condition), *present]

@@ -19,7 +19,7 @@ from dpsql.sql.analysis.subqueries import check_shape, is_plain, read_alias, rea
 from dpsql.sql.analysis.unnest import read_unnest
 from dpsql.sql.ir.catalog import HOME, Catalog, RowKey, Table
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
-from dpsql.sql.ir.tree import Column, Derived, Expression, FromWhere, Literal, Numbered, Relation, Scan, stored_column
+from dpsql.sql.ir.tree import Derived, Expression, FromWhere, Literal, Numbered, Relation, Scan, stored_column
 from dpsql.sql.ir.types import INTEGER
 from dpsql.sql.ir.unit_equality import add_ties, extract_unit_equalities, find_linked_units, is_connected
 from dpsql.sql.lexer import ascii_lower
@@ -40,13 +40,11 @@ _FILTERS = frozenset(["SEMI", "ANTI"])
 class Sources:
     """Reads FROM clauses of one statement: numbers the tables, knows the catalog and puts CTEs in place.
 
-    `released` is the answer of a private query that the statement wraps, whose columns the engine knows by number.
     `protected` are the private tables read so far, each with its privacy unit.
     """
 
     catalog: Catalog
     reader: Reader
-    released: Table | None = None
     count: int = 0
     tables: int = 0
     linked: int = 0
@@ -220,8 +218,6 @@ class Sources:
 
     def _scan(self, node: Node, path: Sequence[str]) -> tuple[Relation, Scope]:
         name = path[-1]
-        if self.released is not None and name == self.released.name:
-            return self._answer(node, self.released)
         table = self.catalog.find_path(path)
         if table is None:
             hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=name)
@@ -258,15 +254,6 @@ class Sources:
             column, row = ascii_lower(table.link.column), (table.link.path, ascii_lower(table.link.key))
             found[column] = found.get(column, frozenset()) | {row}
         return found
-
-    def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:
-        """Return the answer of the wrapped query, which is public once it is released."""
-        number = self._table(node)
-        columns = tuple(
-            ScopeColumn(name, Column(number, f"c{at}", type_), is_unit=False)
-            for at, (name, type_) in enumerate(released.columns, start=1)
-        )
-        return Scan(number, released.path), Scope((ScopeTable("", columns),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""

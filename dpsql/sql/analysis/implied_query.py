@@ -14,7 +14,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.list_notes import ListReading, describe_cut, describe_released, has_all_groups
 from dpsql.sql.analysis.ranked_statements import refuse_computation
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.lexer import Statement
 from dpsql.sql.syntax.computed_measures import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
@@ -26,11 +26,11 @@ __all__ = ["ImpliedReading", "check_implied", "read_implied"]
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 
 
-_Check = Callable[[PrivateQuery | WrappedQuery], object]
+_Check = Callable[[PrivateQuery], object]
 
 
 class _Read(Protocol):
-    def __call__(self, *, all_groups: bool) -> PrivateQuery | WrappedQuery:
+    def __call__(self, *, all_groups: bool) -> PrivateQuery:
         """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
 
 
@@ -48,8 +48,8 @@ class ImpliedReading:
     check: _Check | None = None
 
 
-def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | WrappedQuery:
-    """Return the private query that a statement implies, with the SELECT around it.
+def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:
+    """Return the private query that a statement implies.
 
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
@@ -59,7 +59,7 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
         return _mark(read(all_groups=False))
     if groups == "public":
         found = read(all_groups=True)
-        if _inner(found).domain is None and not _inner(found).clause.options.get("domain"):
+        if found.domain is None and not found.clause.options.get("domain"):
             hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
@@ -76,7 +76,7 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
         if every is None:
             raise
         return every
-    return _replace_inner(found, _note_groups(clause, _inner(found), by=by))
+    return _note_groups(clause, found, by=by)
 
 
 def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReading) -> PrivateQuery:
@@ -93,7 +93,7 @@ def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReadi
     return replace(query, list_note=describe_released(query) if clause.computes and not clause.is_largest else "")
 
 
-def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
+def _read_all(read: _Read) -> PrivateQuery | None:
     """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
     try:
         found = read(all_groups=True)
@@ -101,24 +101,21 @@ def _read_all(read: _Read) -> PrivateQuery | WrappedQuery | None:
         if error.code == "domain":  # a calendar without bounds, or of too many buckets
             raise
         return None
-    return None if _inner(found).domain is None else _mark(found)
+    return None if found.domain is None else _mark(found)
 
 
-def check_implied(
-    found: PrivateQuery | WrappedQuery, computed: ComputedSelect | None = None
-) -> PrivateQuery | WrappedQuery:
+def check_implied(query: PrivateQuery, computed: ComputedSelect | None = None) -> PrivateQuery:
     """Return a statement; refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
 
     HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
     `computed`, that has the order and HAVING of the query.
     """
-    inner = _inner(found)
-    if inner.clause.implied and inner.clause.shape == "top":
-        _check_order(inner)
-        _check_having(inner)
+    if query.clause.implied and query.clause.shape == "top":
+        _check_order(query)
+        _check_having(query)
         if computed is not None:
-            _check_computed(inner, computed)
-    return found
+            _check_computed(query, computed)
+    return query
 
 
 def _check_computed(query: PrivateQuery, computed: ComputedSelect) -> None:
@@ -130,18 +127,9 @@ def _check_computed(query: PrivateQuery, computed: ComputedSelect) -> None:
         raise _refuse_having(query)
 
 
-def _inner(found: PrivateQuery | WrappedQuery) -> PrivateQuery:
-    return found.inner if isinstance(found, WrappedQuery) else found
-
-
-def _mark(found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
+def _mark(query: PrivateQuery) -> PrivateQuery:
     """Return the query with a clause that says that it was not written."""
-    inner = _inner(found)
-    return _replace_inner(found, replace(inner, clause=replace(inner.clause, implied=True)))
-
-
-def _replace_inner(found: PrivateQuery | WrappedQuery, inner: PrivateQuery) -> PrivateQuery | WrappedQuery:
-    return replace(found, inner=inner) if isinstance(found, WrappedQuery) else inner
+    return replace(query, clause=replace(query.clause, implied=True))
 
 
 def _check_order(query: PrivateQuery) -> None:

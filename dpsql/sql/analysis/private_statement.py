@@ -1,11 +1,10 @@
-"""Private query of a statement, with the SELECT around it, where its clause is written or implied."""
+"""Private query of a statement, where its clause is written or implied."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
+from dpsql.errors import Refusal
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.group_domains import check_groups_known
@@ -14,20 +13,14 @@ from dpsql.sql.analysis.list_notes import describe_released, has_all_groups
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
 )
-from dpsql.sql.analysis.meeting_outputs import clip_shares, couple_outputs
-from dpsql.sql.analysis.outer_select import answer_table, wrap_query
-from dpsql.sql.analysis.postgres_reading import find_numeric_sums
 from dpsql.sql.analysis.private_select import read_private_select
-from dpsql.sql.analysis.public_query import read_public
 from dpsql.sql.analysis.ranked_statements import computes_around
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.wrapped_ratios import add_wrapped_ratios
-from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import (
     PrivateQuery,
-    WrappedQuery,
 )
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower
@@ -45,9 +38,6 @@ from dpsql.sql.syntax.standard_sql import (
     StandardSQL,
     find_implied_clauses,
 )
-
-if TYPE_CHECKING:
-    from sqlglot import Token
 
 __all__ = [
     "AnalysisRequest",
@@ -110,13 +100,13 @@ def _list_private_names(catalog: Catalog) -> PrivateNames:
 
 
 def check_explicit(
-    asked: AnalysisRequest, found: PrivateQuery | WrappedQuery, *, computed: ComputedSelect | None = None
-) -> PrivateQuery | WrappedQuery:
+    asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None
+) -> PrivateQuery:
     """Return a query whose clause is written; refuse an order that it cannot have, and groups that are not known."""
-    check_implied(found, computed)
+    check_implied(query, computed)
     if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
-        check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
-    return found
+        check_groups_known(query, catalog=asked.catalog)
+    return query
 
 
 def note_released(asked: AnalysisRequest, query: PrivateQuery) -> PrivateQuery:
@@ -141,27 +131,8 @@ def set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStat
     return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
 
 
-def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:
-    """Return the private query of a statement that has a clause, with the SELECT around it."""
+def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
+    """Return the private query of a SELECT that has a clause."""
     statement = sources.reader.statement
     select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
-    private = read_private_select(select, sources, lifted=lifted)
-    return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
-
-
-def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
-    """Return the private query with the SELECT around it, whose tokens are `tokens` and which reads its answer."""
-    inside = sources.reader
-    statement, catalog = inside.statement, sources.catalog
-    if statement.postgres and find_numeric_sums(private) and any(each.token_type.name == "SLASH" for each in tokens):
-        hint, where = "Write CAST(n AS DOUBLE) / 2.", statement.place(tokens[0])
-        raise Unsupported("wrapping", "A sum that is NUMERIC is not divided here.", hint=hint, place=where)
-    clock = None if inside.clock is None else inside.now  # one reading for both
-    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS, clock)
-    outside = Sources(catalog, reader, answer_table(private))
-    select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
-    query = read_public(outside, select, tokens=tokens)
-    wrapped = couple_outputs(wrap_query(private, query, catalog=catalog, place=private.clause.place))
-    if not statement.postgres:  # whose clients show no table of ours
-        wrapped = add_wrapped_ratios(wrapped)
-    return replace(wrapped, outer=clip_shares(wrapped.outer, wrapped.inner))
+    return read_private_select(select, sources, lifted=lifted)

@@ -11,7 +11,6 @@ from functools import partial
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.evaluated_select import SelectParser, find_ungrouped, read_evaluated
-from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import ImpliedReading, check_implied, read_implied
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_statement import (
@@ -29,7 +28,6 @@ from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
     EvaluatedQuery,
     PrivateQuery,
-    WrappedQuery,
 )
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
@@ -37,7 +35,6 @@ from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.array_comparisons import find_array_values
 from dpsql.sql.syntax.clause import (
-    SplitStatement,
     find_clauses,
     list_select_tokens,
     several_queries,
@@ -94,9 +91,6 @@ def read_surrounded(
     computed = {
         at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
     }
-
-    arrays = find_array_values(statement, tokens)
-
     spans = [each.span for each in found]
     arrays = find_array_values(statement, tokens)
     around = cut_private_queries(
@@ -188,7 +182,7 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statemen
     try:
         if asked.is_lenient:
             check_tokens(asked.scanned, span.tokens)
-        return _Found(span, _read_plain(asked.sources(statement), lifted))
+        return _Found(span, read_private(asked.sources(statement), lifted))
     except (Refusal, Unsupported) as error:
         refused = error
     computed = None
@@ -201,14 +195,8 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statemen
         raise refused
     if asked.is_lenient:
         check_tokens(asked.scanned, computed.copied)
-    query = _read_plain(asked.sources(statement), replace(lifted, tokens=computed.tokens))
+    query = read_private(asked.sources(statement), replace(lifted, tokens=computed.tokens))
     return _Found(span, query, computed, refused)
-
-
-def _read_plain(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
-    found = read_private(sources, lifted)
-    assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
-    return found
 
 
 def _read_implied_span(
@@ -236,7 +224,7 @@ def _read_implied_span(
             raise refused from None
         return read_spans[0].query
 
-    def check(found: PrivateQuery | WrappedQuery) -> object:
+    def check(found: PrivateQuery) -> object:
         _check_windows(asked, read_spans[0], clause=clause)
         try:
             return check_implied(found, read_spans[0].computed)
@@ -245,7 +233,6 @@ def _read_implied_span(
 
     reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
     query = read_implied(clause, read, by=reading)
-    assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
     return replace(read_spans[0], query=query)
 
 

@@ -28,7 +28,7 @@ from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.options import read_options, split_options
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
-from dpsql.sql.syntax.split_statement import MAX_DOUBLED, extract_private_query
+from dpsql.sql.syntax.split_statement import MAX_DOUBLED
 from dpsql.sql.syntax.typed_literals import type_date_calls
 
 if TYPE_CHECKING:
@@ -63,32 +63,28 @@ _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 class SplitStatement:
     """Statement split into the tokens of a plain SELECT, its clause, and whether it begins with EXPLAIN.
 
-    Without a clause it may still read public tables. If the clause is inside another SELECT, `outer` is that SELECT,
-    with a table in place of the private query.
+    Without a clause it may still read public tables.
     """
 
     tokens: list[Token]
     clause: Clause | None
     explained: bool
-    outer: list[Token] | None = None
 
 
-def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement:
-    """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
+def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement | None:
+    """Take the one clause off a statement; `parameter` gives the value bound to a parameter.
+
+    None where the clause is inside another SELECT.
+    """
     tokens, explained = list_select_tokens(statement)
     starts = find_clauses(statement, tokens)
     if len(starts) > 1:
         raise several_queries(statement, tokens[starts[1]])
-    start = starts[0] if starts else None
-    if start is None:
+    if not starts:
         return SplitStatement(tokens, None, explained)
-    if _is_inside(tokens, start):
-        outer, inner = extract_private_query(statement, tokens, start=start)
-        _check_select(statement, inner)
-        at = next(at for at, token in enumerate(inner) if token is tokens[start])
-        found = split_clause(statement, inner, start=at, parameter=parameter)
-        return replace(found, explained=explained, outer=outer)
-    return replace(split_clause(statement, tokens, start=start, parameter=parameter), explained=explained)
+    if _is_inside(tokens, starts[0]):
+        return None
+    return replace(split_clause(statement, tokens, start=starts[0], parameter=parameter), explained=explained)
 
 
 def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:
