@@ -103,11 +103,6 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     _drop_unused_ctes(node)
     _visit(walk, node)
     values = tuple(each.value for each in parameters)
-    divides = False
-    if postgres:
-        divides = read_as_postgres(
-            partial(_iterate, node), values, write=partial(_write, parser=parser, place=place), place=place
-        )
     read = sorted({number for number, _ in walk.released})
     for number, table in walk.released:
         _set_path(table, released_path(read.index(number) + 1))
@@ -115,6 +110,11 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
     columns = OuterColumns(inners, {_public_path(name)[-1]: table for name, table in walk.public.items()}, _find_inner)
     type_parameters(node, parameters, columns, postgres=postgres)
+    divides = False
+    if postgres:
+        divides = read_as_postgres(
+            partial(_iterate, node), values, write=partial(_write, parser=parser, place=place), place=place
+        )
     measures = tuple(columns.find_measures(node))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
@@ -284,7 +284,8 @@ def _visit(walk: _Walk, node: Tree) -> None:
         parts = list(value.values())
         if kind.endswith("_NODE"):
             ctes = _enter_ctes(walk, value, pending=pending, ctes=ctes)
-            parts = [below for part, below in value.items() if part != "cte_map"]
+            hidden = {"cte_map", "select_list"} if _is_released(value) else {"cte_map"}
+            parts = [below for part, below in value.items() if part not in hidden]
         elif "class" in value:
             _visit_expression(walk, value, kind=kind)
         elif "sample" in value:
@@ -295,6 +296,13 @@ def _visit(walk: _Walk, node: Tree) -> None:
 def _check_query(walk: _Walk, node: Tree) -> None:
     if _kind(node) not in _NODES:
         raise _refuse_node(walk)
+
+
+def _is_released(node: Tree) -> bool:
+    """Say whether a query is what stands for a private one, FROM "dpsql released 1", whose star names no public column."""
+    table = cast("Tree", node.get("from_table") or {})
+    is_star = [_kind(each) for each in cast("list[Tree]", node.get("select_list") or [])] == ["STAR"]
+    return is_star and not table.get("schema_name") and str(table.get("table_name")).startswith(name_released(1)[:-1])
 
 
 def _enter_ctes(

@@ -76,6 +76,8 @@ def _find_types(node: Tree, columns: Sequence[OuterColumn], *, postgres: bool) -
         parts = [each["expression"] for each in cast("list[Tree]", node["arguments"])]
         if _name(node) in _OF_TEXTS:
             yield from ((cast("Tree", each), TEXT) for each in parts)
+        elif _name(node) == "round":
+            yield from ((cast("Tree", each), BIGINT) for each in parts[1:])
         parts = parts if _name(node) in _OF_ARGUMENT else []
     elif kind == "COMPARISON":
         parts = [node["left"], node["right"]]
