@@ -6,13 +6,12 @@ from dpsql.plan.cache.earlier_answers import list_earlier_plans
 from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.cache.stored_release import PackedRelease, is_of_0_11, is_same_release, pack_release, unpack
-from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
 from dpsql.plan.measure_intervals import describe_noise
 from dpsql.plan.measure_values import divide_steps, find_place
-from dpsql.plan.outer_select import Prepared, ResultView, result_view
+from dpsql.plan.outer_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, draw_places, name_measure, release
@@ -23,6 +22,7 @@ from dpsql.plan.report.shortfall import check_together, explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
 from dpsql.plan.report.tables import free_plan_table, history_table, plan_columns, plan_table
 from dpsql.plan.report.wasted_charge import find_waste
+from dpsql.plan.result_view import Prepared, ResultView, result_view
 from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = [

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.public_pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.evaluated_select import Columns, EvaluatedView
-from dpsql.plan.outer_select import ResultView, result_view
+from dpsql.plan.outer_select import Columns, EvaluatedView
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.plan.report.balance import read_balances
@@ -21,6 +20,7 @@ from dpsql.plan.report.tables import (
     plan_columns,
     tables_table,
 )
+from dpsql.plan.result_view import ResultView, result_view
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.assumption import find_guess_query, set_guess
 from dpsql.sql.analysis.empty_results import remove_rows

@@ -9,11 +9,12 @@ from functools import cache
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
-from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import ImpliedReading, read_implied
 from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, name_unit, not_private
+from dpsql.sql.analysis.outer_select import read_surrounded
+from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     check_explicit,
@@ -24,7 +25,6 @@ from dpsql.sql.analysis.private_statement import (
 )
 from dpsql.sql.analysis.public_query import read_public, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.surrounding_select import read_surrounded
 from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock

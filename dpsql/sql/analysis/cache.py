@@ -12,7 +12,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.evaluated_select import SelectParser
+from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.evaluated_select import SelectParser, find_ungrouped, read_evaluated
 from dpsql.sql.analysis.implied_query import ImpliedReading, check_implied, read_implied
+from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_evaluated
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,

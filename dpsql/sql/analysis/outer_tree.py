@@ -17,12 +17,12 @@ from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.deterministic import is_deterministic
-from dpsql.sql.analysis.evaluated_intervals import add_interval_ends, add_ratio_ends
-from dpsql.sql.analysis.evaluated_meetings import clip_evaluated, couple_evaluated
 from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes
 from dpsql.sql.analysis.outer_columns import read_kind as _kind
+from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
+from dpsql.sql.analysis.outer_measures import clip_evaluated, couple_evaluated
 from dpsql.sql.analysis.outer_parameters import type_parameters
-from dpsql.sql.analysis.postgres_select import read_as_postgres, read_sums_as_numeric
+from dpsql.sql.analysis.outer_postgres import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
@@ -299,7 +299,7 @@ def _check_query(walk: _Walk, node: Tree) -> None:
 
 
 def _is_released(node: Tree) -> bool:
-    """Say whether a query is what stands for a private one, FROM "dpsql released 1", whose star names no public column."""
+    """Say whether a query stands for a private one, as FROM "dpsql released 1" does: its star is of no public table."""
     table = cast("Tree", node.get("from_table") or {})
     is_star = [_kind(each) for each in cast("list[Tree]", node.get("select_list") or [])] == ["STAR"]
     return is_star and not table.get("schema_name") and str(table.get("table_name")).startswith(name_released(1)[:-1])

@@ -14,14 +14,6 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.evaluated_meetings import (
-    counts_all_rows,
-    is_product,
-    is_share,
-    list_arguments,
-    unwrap,
-    write_call,
-)
 from dpsql.sql.analysis.outer_columns import (
     CTEs,
     OuterColumn,
@@ -33,6 +25,14 @@ from dpsql.sql.analysis.outer_columns import (
     is_row_for_row,
     read_kind,
     walk_selects,
+)
+from dpsql.sql.analysis.outer_measures import (
+    counts_all_rows,
+    is_product,
+    is_share,
+    list_arguments,
+    unwrap,
+    write_call,
 )
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
