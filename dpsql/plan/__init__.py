@@ -11,7 +11,7 @@ from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
 from dpsql.plan.measure_intervals import describe_noise
 from dpsql.plan.measure_values import divide_steps, find_place
-from dpsql.plan.outer_select import EvaluatedView, EvaluatorParser
+from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, draw_places, name_measure, release
@@ -31,12 +31,12 @@ __all__ = [
     "AnswerCache",
     "Balance",
     "Draw",
-    "EvaluatedView",
     "EvaluatorParser",
     "ExternalRelease",
     "Forecast",
     "FreeAnswers",
     "NamesOfAccount",
+    "OuterSelectView",
     "PackedRelease",
     "Plan",
     "Prepared",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.public_pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.outer_select import Columns, EvaluatedView
+from dpsql.plan.outer_select import Columns, OuterSelectView
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.plan.report.balance import read_balances
@@ -29,7 +29,7 @@ from dpsql.sql.analysis.partitions import find_partition_query, set_partition_va
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
     Describe,
-    EvaluatedQuery,
+    OuterSelect,
     PrivateQuery,
     PublicQuery,
     ShowBudget,
@@ -106,7 +106,7 @@ class FreeAnswers:
         guessed = find_guess_query(query) if query.explained else None
         return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
 
-    def view(self, statement: PrivateQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
+    def view(self, statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
         """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.
 
         Raises `Refusal` and `Unsupported` for an outer SELECT that cannot be computed.
@@ -123,9 +123,9 @@ class FreeAnswers:
                 return plan_columns()
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
-            case PrivateQuery() | EvaluatedQuery():
+            case PrivateQuery() | OuterSelect():
                 view = self.view(statement)
-                is_plan = isinstance(statement, EvaluatedQuery) and statement.explained
+                is_plan = isinstance(statement, OuterSelect) and statement.explained
                 if is_plan or any(inner.explained for inner in view.inners):
                     return plan_columns()
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema

@@ -20,7 +20,7 @@ from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.empty_results import is_empty_by_text
 from dpsql.sql.analysis.outer_tree import released_path
-from dpsql.sql.ir.statements import EvaluatedQuery, Output, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Columns", "EvaluatedView", "EvaluatorParser", "RatioEnds"]
+__all__ = ["Columns", "EvaluatorParser", "OuterSelectView", "RatioEnds"]
 
 Path = tuple[str, str, str]
 Columns = tuple[tuple[str, str], ...]  # names and types, as DuckDB names them
@@ -85,10 +85,10 @@ class EvaluatorParser:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluatedView:
+class OuterSelectView:
     """View of the releases of a statement: the table that its SELECT computes from them, once it is bound."""
 
-    query: EvaluatedQuery
+    query: OuterSelect
     columns: Columns | None = None
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
@@ -99,7 +99,7 @@ class EvaluatedView:
         return self.query.inners
 
     @property
-    def is_wrapped(self) -> bool:
+    def has_outer_select(self) -> bool:
         """Whether a SELECT is around the private queries."""
         return True
 
@@ -135,7 +135,7 @@ class EvaluatedView:
         outputs = planned.outputs
         return [(each.column, outputs[each.output]) for each in self.query.measures if each.inner == inner]
 
-    def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> EvaluatedView:
+    def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> OuterSelectView:
         """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""
         return replace(self, tables={path: fetch(query) for path, query in self.query.beside})
 
@@ -145,7 +145,7 @@ class EvaluatedView:
         evaluator: ResultEvaluator,
         *,
         known: dict[object, Columns] | None = None,
-    ) -> EvaluatedView:
+    ) -> OuterSelectView:
         """Return the view with the columns of its answer; raise `Refusal` where DuckDB cannot bind the SELECT.
 
         `columns` returns an empty table with the columns of a query over a public table. Columns that were found are

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import ResultEvaluator
 from dpsql.errors import UsageError
-from dpsql.plan.outer_select import EvaluatedView, RatioEnds
+from dpsql.plan.outer_select import OuterSelectView, RatioEnds
 from dpsql.plan.release import empty_result
 from dpsql.sql.analysis.empty_results import is_empty_by_text
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ class ResultView:
         return (self.inner,)
 
     @property
-    def is_wrapped(self) -> bool:
+    def has_outer_select(self) -> bool:
         """Whether a SELECT is around the private query."""
         return False
 
@@ -108,6 +108,6 @@ class ResultView:
         return tables[0], {}
 
 
-def result_view(statement: PrivateQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
+def result_view(statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
     """Return the view of a statement's release."""
-    return EvaluatedView(statement) if isinstance(statement, EvaluatedQuery) else ResultView(statement)
+    return OuterSelectView(statement) if isinstance(statement, OuterSelect) else ResultView(statement)

@@ -21,7 +21,7 @@ from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.clock import Clock
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, Statement
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 from dpsql.testing.queries import NOON, accepts_pattern
@@ -222,10 +222,10 @@ def select_parser() -> EvaluatorParser:
     return EvaluatorParser(DuckDBEvaluator())
 
 
-def outer_select(text: str, catalog: Catalog) -> EvaluatedQuery:
+def outer_select(text: str, catalog: Catalog) -> OuterSelect:
     """Return what a text around private queries means."""
     found = analyze(text, catalog, accepts_pattern=accepts_pattern, parser=select_parser())
-    assert isinstance(found, EvaluatedQuery)
+    assert isinstance(found, OuterSelect)
     return found
 
 
@@ -345,7 +345,7 @@ def _unbounded_terms() -> Terms:
 def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None) -> Statement:
     """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here."""
     found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock, parser=select_parser())
-    for query in found.inners if isinstance(found, EvaluatedQuery) else [found]:
+    for query in found.inners if isinstance(found, OuterSelect) else [found]:
         if isinstance(query, PrivateQuery):
             bound_measures(query, _unbounded_terms())
     return found

@@ -13,7 +13,7 @@ from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import ImpliedReading, read_implied
 from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, name_unit, not_private
-from dpsql.sql.analysis.outer_select import read_surrounded
+from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
@@ -112,7 +112,7 @@ def _read_statement(
                 return found
             hint = "Let a session run it: its evaluator has a DuckDB."
             refused = Unsupported("wrapping", "A SELECT around a private query is read by DuckDB.", hint=hint)
-    found = None if parser is None else read_surrounded(asked, standard, parser=parser, refused=refused)
+    found = None if parser is None else read_outer_select(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
     return found

@@ -16,7 +16,7 @@ from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
 from dpsql.sql.syntax.standard_sql import StandardSQL
@@ -115,7 +115,7 @@ def _mark_seconds(statement: Asked) -> Asked:
     match statement:
         case PrivateQuery():
             return replace(statement, reads_seconds=True)
-        case EvaluatedQuery(inners=inners):
+        case OuterSelect(inners=inners):
             return replace(statement, inners=tuple(replace(inner, reads_seconds=True) for inner in inners))
     return statement
 

@@ -26,9 +26,9 @@ from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = [
-    "clip_evaluated",
+    "clip_shares",
     "counts_all_rows",
-    "couple_evaluated",
+    "couple_outputs",
     "is_product",
     "is_share",
     "list_arguments",
@@ -43,7 +43,7 @@ _TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
 _MAX_PASSES = 10  # aliases of aliases
 
 
-def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
+def couple_outputs(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
     """Return the private queries with the sets of the outputs that meet in the SELECT.
 
     `tables` are the names under which it reads the answers.
@@ -56,11 +56,11 @@ def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequ
     return tuple(found)
 
 
-def clip_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
+def clip_shares(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
     """Let the count of a part be at least 0 and at most that of the whole that divides it, in every quotient."""
     walk = _walk(node, inners, tables=tables)
     if walk.meetings:
-        _clip_shares(walk, node, inners=inners)
+        _clip_quotients(walk, node, inners=inners)
 
 
 def _walk(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> _Walk:
@@ -167,15 +167,15 @@ def list_arguments(node: Tree) -> list[object]:
     return cast("list[object]", node.get("arguments") or node.get("children") or [])
 
 
-def _clip_shares(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery]) -> None:
+def _clip_quotients(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery]) -> None:
     """Clip the quotients in a part of the tree."""
     if isinstance(value, list):
         for each in value:
-            _clip_shares(walk, each, inners=inners)
+            _clip_quotients(walk, each, inners=inners)
     if not isinstance(value, dict):
         return
     for each in value.values():
-        _clip_shares(walk, each, inners=inners)
+        _clip_quotients(walk, each, inners=inners)
     sides = [unwrap(each) for each in list_arguments(value)] if value.get("function_name") == "/" else []
     counts = [_list_released(walk, each) for each in sides]
     if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):

@@ -1,4 +1,4 @@
-"""Private queries anywhere in a SELECT of DuckDB's SQL: each is read by itself, and the text around them is DuckDB's.
+"""Outer SELECT: private queries anywhere in it are each read alone, and the text around them is DuckDB's SQL.
 
 A private SELECT that computes with its measures is split into one that releases them and a SELECT around it.
 """
@@ -11,7 +11,7 @@ from functools import partial
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.implied_query import ImpliedReading, check_implied, read_implied
-from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_evaluated
+from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
@@ -26,7 +26,7 @@ from dpsql.sql.analysis.ranked_statements import RankedSelect
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
-    EvaluatedQuery,
+    OuterSelect,
     PrivateQuery,
 )
 from dpsql.sql.ir.tree import Literal
@@ -57,14 +57,14 @@ from dpsql.sql.syntax.standard_sql import (
 )
 from dpsql.sql.syntax.token_scan import split_at
 
-__all__ = ["read_surrounded"]
+__all__ = ["read_outer_select"]
 
 _OF_ORDER = frozenset(["nulls", "first", "last"])
 
 
-def read_surrounded(
+def read_outer_select(
     asked: AnalysisRequest, standard: StandardSQL, *, parser: SelectParser, refused: Refusal | Unsupported
-) -> EvaluatedQuery | None:
+) -> OuterSelect | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
     tokens, explained = list_select_tokens(statement, of_duckdb=True)
@@ -103,7 +103,7 @@ def read_surrounded(
     )
     _check_apart(statement, found, text=around.text)
     try:
-        query = read_evaluated(
+        query = read_outer_tree(
             around.text,
             tuple(replace(each.released, explained=explained) for each in found),
             parameters=around.literals,

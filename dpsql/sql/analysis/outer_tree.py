@@ -20,19 +20,19 @@ from dpsql.sql.analysis.deterministic import is_deterministic
 from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes
 from dpsql.sql.analysis.outer_columns import read_kind as _kind
 from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
-from dpsql.sql.analysis.outer_measures import clip_evaluated, couple_evaluated
+from dpsql.sql.analysis.outer_measures import clip_shares, couple_outputs
 from dpsql.sql.analysis.outer_parameters import type_parameters
 from dpsql.sql.analysis.outer_postgres import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.analysis.to_char import rewrite_to_char
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.private_spans import name_released
 
-__all__ = ["SelectParser", "find_ungrouped", "read_evaluated", "released_path"]
+__all__ = ["SelectParser", "find_ungrouped", "read_outer_tree", "released_path"]
 
 _HOME = ("memory", "dpsql evaluator")  # where the evaluator has the released and the public tables
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])
@@ -79,7 +79,7 @@ class _Walk:
     takes_all: bool = False
 
 
-def read_evaluated(  # noqa: PLR0913 - the parts of a statement
+def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     text: str,
     inners: tuple[PrivateQuery, ...],
     *,
@@ -89,7 +89,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     place: Place | None,
     explained: bool = False,
     postgres: bool = False,
-) -> EvaluatedQuery:
+) -> OuterSelect:
     """Return a SELECT that reads the answers of private queries by `name_released`; raise `Refusal` or `Unsupported`.
 
     `parameters` are the values of $1, $2 and so on. A private query in a CTE that nothing reads is left out. With
@@ -121,7 +121,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     columns = replace(columns, inners=_couple(node, inners, place=place))
     ratios = () if postgres else add_ratio_ends(node, columns)  # PostgreSQL's clients show no table of ours
     inners = add_interval_ends(node, columns, path=lambda at: released_path(at + 1, with_ends=True), place=place)
-    clip_evaluated(node, inners, tables=_name_tables(inners))
+    clip_shares(node, inners, tables=_name_tables(inners))
     if divides:
         paths = {
             released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
@@ -130,7 +130,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             path = cast("tuple[str, str, str]", tuple(table[part] for part in _PATH))
             if path in paths:
                 read_sums_as_numeric(table, paths[path])
-    return EvaluatedQuery(
+    return OuterSelect(
         inners=inners,
         sql=_write(node, parser, place=place),
         parameters=values,
@@ -155,7 +155,7 @@ def _couple(node: Tree, inners: tuple[PrivateQuery, ...], *, place: Place | None
     """Return the private queries with their sets of measures; refuse a SELECT that nests too deeply."""
     found: tuple[PrivateQuery, ...] | None = None
     with suppress(RecursionError):
-        found = couple_evaluated(node, inners, tables=_name_tables(inners))
+        found = couple_outputs(node, inners, tables=_name_tables(inners))
     if found is None:
         raise _refuse_depth(place)
     return found

@@ -26,7 +26,6 @@ __all__ = [
     "Clause",
     "Describe",
     "Domain",
-    "EvaluatedQuery",
     "HavingTerm",
     "IntervalEnd",
     "KeyDomain",
@@ -35,6 +34,7 @@ __all__ = [
     "Name",
     "Option",
     "Order",
+    "OuterSelect",
     "Output",
     "OutputMeasure",
     "Partitions",
@@ -405,10 +405,10 @@ class OutputMeasure:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluatedQuery:
+class OuterSelect:
     """A SELECT in DuckDB's own SQL over the answers of private queries and over public tables; post-processing.
 
-    `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
+    `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `outer_tree.released_path`, in the
     order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
     Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
     that the text alone selects no row, and `is_deterministic` that the same rows always have the same result. Without
@@ -454,4 +454,4 @@ class Describe:
     table: str
 
 
-Statement = PrivateQuery | EvaluatedQuery | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
+Statement = PrivateQuery | OuterSelect | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe

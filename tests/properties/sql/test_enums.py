@@ -21,7 +21,7 @@ from dpsql.errors import Error
 from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import (
     Bound,
     CountingQuery,
@@ -208,7 +208,7 @@ class Data:
             match query:
                 case PublicQuery():
                     written = [rewrite_public(query, 1_000)]
-                case EvaluatedQuery():
+                case OuterSelect():
                     written = [rewrite_public(table, 1_000) for _, table in query.beside]
                 case PrivateQuery():
                     bounds = [Bound(groups, (3, 5)) for groups in (1, 2, 20)]
