@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +43,7 @@ _FORBIDDEN_FUNCTIONS = frozenset(
     "pg_sleep json_serialize_plan json_serialize_sql json_deserialize_sql".split()
 )
 _PATH = ("catalog_name", "schema_name", "table_name")
-_COMPARED = {
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "COMPARE_EQUAL": operator.eq,
     "COMPARE_NOTEQUAL": operator.ne,
     "COMPARE_LESSTHAN": operator.lt,

@@ -408,8 +408,8 @@ class OutputMeasure:
 class OuterSelect:
     """A SELECT in DuckDB's own SQL over the answers of private queries and over public tables; post-processing.
 
-    `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `outer_tree.released_path`, in the
-    order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
+    `sql` is what the evaluator runs with `parameters`. It finds the answers at `released_path`, in the order of
+    `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
     Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
     that the text alone selects no row, and `is_deterministic` that the same rows always have the same result. Without
     private queries it is free. `otherwise` is what to say if it cannot be bound, where dpsql knows better than DuckDB.
