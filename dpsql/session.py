@@ -26,8 +26,7 @@ from dpsql.ledger.charges import SETTLING, ChargeLog, mark_charge
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.receipt import Receipt, Total
-from dpsql.sql.analysis.cache import AnalysisCache, find_key
-from dpsql.sql.analysis.prepare import prepare_statement
+from dpsql.sql.analysis.cache import AnalysisCache, find_key, prepare_statement
 from dpsql.sql.ir import clock as clocks
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog

@@ -22,10 +22,15 @@ from dpsql.plan.report.tables import (
 )
 from dpsql.plan.result_view import ResultView, result_view
 from dpsql.plan.terms import Terms
-from dpsql.sql.analysis.assumption import find_guess_query, set_guess
-from dpsql.sql.analysis.empty_results import remove_rows
-from dpsql.sql.analysis.known_groups import find_group_query, set_known_groups
-from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
+from dpsql.sql.analysis.domains import (
+    find_group_query,
+    find_guess_query,
+    find_partition_query,
+    set_guess,
+    set_known_groups,
+    set_partition_values,
+)
+from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
     Describe,

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
-from dpsql.sql.analysis.empty_results import is_empty_by_text
 from dpsql.sql.analysis.outer_tree import released_path
+from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
 

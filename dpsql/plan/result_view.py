@@ -10,7 +10,7 @@ from dpsql.engines import ResultEvaluator
 from dpsql.errors import UsageError
 from dpsql.plan.outer_select import OuterSelectView, RatioEnds
 from dpsql.plan.release import empty_result
-from dpsql.sql.analysis.empty_results import is_empty_by_text
+from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed."""
+"""Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed.
+
+The statements that are no SELECT: SHOW BUDGET, SHOW TABLES, SHOW FUNCTIONS and DESCRIBE of a table.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,34 @@ from dataclasses import replace
 from functools import cache
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.commands import read_command
-from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.implied_query import ImpliedReading, read_implied
 from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, name_unit, not_private
 from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
+    ImpliedReading,
     check_explicit,
     check_header,
     find_implied,
+    read_implied,
     read_private,
     set_terms,
 )
-from dpsql.sql.analysis.public_query import read_public, seeks_no_row
+from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (
+    Describe,
     PrivateQuery,
     PublicQuery,
+    ShowBudget,
+    ShowFunctions,
+    ShowTables,
 )
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.lexer import Statement, ascii_lower, scan
@@ -52,10 +59,12 @@ from dpsql.sql.syntax.standard_sql import (
     find_ending,
 )
 
-__all__ = ["analyze"]
+__all__ = ["analyze", "read_command"]
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
+_Show = ShowBudget | ShowTables | ShowFunctions
+_SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
 
 
 def analyze(  # noqa: PLR0913 - what a session has
@@ -237,3 +246,29 @@ def _names_public(lifted: SplitStatement, catalog: Catalog) -> bool:
     """Say whether a word of the statement is the name of a public table: without one it can only ask private ones."""
     public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
     return any(ascii_lower(token.text) in public for token in lifted.tokens)
+
+
+def read_command(statement: Statement, catalog: Catalog) -> _Show | Describe | None:
+    """Return the command that the statement is, or None when it does not begin like one."""
+    tokens = list(statement.tokens)
+    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+        tokens.pop()
+    words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
+    if words[:1] == ["show"]:
+        if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
+            return show
+        hint = "Write SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
+        raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
+    if words[:1] not in (["describe"], ["desc"]):
+        return None
+    kinds = [token.token_type.name for token in tokens[1:]]
+    names = [token.text for token in tokens[1::2]]
+    if len(names) not in {1, 2, 3} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
+        hint = "Write SHOW TABLES for their names; EXPLAIN shows what a query would do."
+        raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
+    table = catalog.find_path(names)
+    if table is None:
+        hint = list_names("The policy exposes", [known.name for known in catalog.tables], wanted=names[-1])
+        where = statement.place(tokens[1], tokens[-1])
+        raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
+    return Describe(table.name)

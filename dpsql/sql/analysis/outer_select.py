@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.implied_query import ImpliedReading, check_implied, read_implied
 from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
+    ImpliedReading,
     check_explicit,
     check_header,
+    check_implied,
     find_implied,
     note_released,
+    read_implied,
     read_private,
     set_terms,
 )

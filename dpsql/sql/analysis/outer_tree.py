@@ -16,14 +16,12 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.deterministic import is_deterministic
-from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes
+from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes, type_parameters
 from dpsql.sql.analysis.outer_columns import read_kind as _kind
+from dpsql.sql.analysis.outer_functions import is_deterministic, rewrite_to_char
 from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
 from dpsql.sql.analysis.outer_measures import clip_shares, couple_outputs
-from dpsql.sql.analysis.outer_parameters import type_parameters
-from dpsql.sql.analysis.outer_postgres import read_as_postgres, read_sums_as_numeric
-from dpsql.sql.analysis.to_char import rewrite_to_char
+from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery

@@ -20,7 +20,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
 from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
+from dpsql.sql.analysis.domains import find_partition_query, set_partition_values
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import (
     Bound,
