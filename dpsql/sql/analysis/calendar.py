@@ -44,17 +44,6 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = [
-    "Calendar",
-    "break_ties",
-    "find_bounds",
-    "find_period",
-    "has_windows",
-    "is_time_bucket",
-    "missing_bounds",
-    "read_calendar",
-    "read_window",
-]
 
 _OF_SUBQUERY = re.compile(r"c[0-9]+")  # how columns of subqueries are called
 _TICK, _DAY = timedelta(microseconds=1), timedelta(days=1)

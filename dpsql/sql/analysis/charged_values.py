@@ -44,7 +44,6 @@ from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["MAX_VALUES", "find_charged_values", "find_private_columns", "find_sole_column", "find_stored_column"]
 
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value

@@ -45,26 +45,6 @@ from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.options import MAX_LISTED
 
-__all__ = [
-    "MAX_ASSUMED",
-    "MAX_UNITS",
-    "MOST_GROUPS",
-    "check_number_of_groups",
-    "convert_values",
-    "find_group_query",
-    "find_guess_query",
-    "find_partition_query",
-    "find_public_column",
-    "find_values",
-    "is_released",
-    "read_assumption",
-    "read_domain",
-    "read_partitions",
-    "read_values",
-    "set_guess",
-    "set_known_groups",
-    "set_partition_values",
-]
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."

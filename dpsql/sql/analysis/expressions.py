@@ -51,7 +51,6 @@ from dpsql.sql.syntax.stated_bounds import STATED
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["READERS"]
 
 LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}

@@ -80,7 +80,6 @@ from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Side", "Sources", "find_owned_rows", "propose_tie", "read_join"]
 
 MAX_TABLES = 16
 MAX_RELATIONS = 64  # tables and subqueries; with more than 99 their numbers would run into those of subqueries.py

@@ -46,7 +46,6 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, DOUBLE, TEXT, Family, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
-__all__ = ["check_groups_known", "find_year_column", "list_known_values", "needs_bounds", "read_group_domain"]
 
 _RANGES = {
     "month": (1, 12),

@@ -69,29 +69,6 @@ from dpsql.sql.syntax.stated_bounds import STATED, find_aggregate_call
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = [
-    "EXACT",
-    "LARGEST_STATED",
-    "LOCAL",
-    "ONE_ROW",
-    "RELEASED_AGGREGATES",
-    "ReadMeasure",
-    "cast_sum",
-    "check_holds_zero",
-    "find_words",
-    "has_aggregate",
-    "is_grouped",
-    "is_interval_end",
-    "is_measure",
-    "list_measures",
-    "means_high_end",
-    "read_argument",
-    "read_bounds_of_rows",
-    "read_end_argument",
-    "read_measure",
-    "set_columns",
-    "split_stated_bounds",
-]
 
 _LONGEST_QUOTED = 60  # characters of a condition in a hint
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT

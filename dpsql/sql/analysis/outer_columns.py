@@ -27,20 +27,6 @@ from dpsql.sql.ir.types import BIGINT, DOUBLE, NULL, TEXT, Family, Type, parse_t
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = [
-    "CTEs",
-    "OuterColumn",
-    "OuterColumns",
-    "Tree",
-    "enter_ctes",
-    "find_column",
-    "is_plain_star",
-    "is_row_for_row",
-    "list_ctes",
-    "read_kind",
-    "type_parameters",
-    "walk_selects",
-]
 
 Tree = dict[str, object]
 CTEs = Mapping[str, "tuple[Tree, CTEs] | None"]  # in scope, by name in lower case, each with those that it sees

@@ -38,7 +38,6 @@ from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["add_interval_ends", "add_ratio_ends"]
 
 _LEVEL = 0.95
 _HIDDEN = " in its interval"  # ends the names of these columns

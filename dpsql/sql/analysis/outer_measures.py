@@ -30,18 +30,6 @@ from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = [
-    "clip_shares",
-    "counts_all_rows",
-    "couple_measures",
-    "couple_outputs",
-    "is_product",
-    "is_share",
-    "list_arguments",
-    "merge_meetings",
-    "unwrap",
-    "write_call",
-]
 
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
 _NONE: _Outputs = frozenset()

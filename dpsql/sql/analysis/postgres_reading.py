@@ -30,18 +30,6 @@ from dpsql.sql.ir.types import BIGINT, TEXT, Family
 from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
 from dpsql.sql.lexer import Statement, ascii_lower
 
-__all__ = [
-    "BACKSLASH",
-    "adapt_arguments",
-    "divide_whole",
-    "escape_by_backslash",
-    "find_numeric_sums",
-    "flag_pattern",
-    "is_unsure",
-    "move_start",
-    "read_as_postgres",
-    "read_sums_as_numeric",
-]
 
 BACKSLASH = Literal("\\", TEXT, 1)
 _NUMERIC = frozenset(["date_part", "round", "trunc", "sign"])  # these return no integer there

@@ -36,7 +36,6 @@ from dpsql.sql.syntax.text_values import parse_text_array
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["READERS", "read_array", "read_exists", "read_in_query"]
 
 _ESCAPES = frozenset("!#$&*+-./:;<=>?@[\\]^`{|}~")  # one byte, and no letter: ILIKE folds the pattern, not the escape
 _SOME_ESCAPE = Literal("!", TEXT, 1)

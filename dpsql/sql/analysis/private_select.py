@@ -46,7 +46,6 @@ from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, place
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["MAX_KEYS", "read_private_select"]
 
 MAX_KEYS = 16
 _KEY_FAMILIES = frozenset(

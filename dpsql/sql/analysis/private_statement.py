@@ -53,18 +53,6 @@ from dpsql.sql.syntax.standard_sql import (
     find_implied_clauses,
 )
 
-__all__ = [
-    "AnalysisRequest",
-    "ImpliedReading",
-    "check_explicit",
-    "check_header",
-    "check_implied",
-    "find_implied",
-    "note_released",
-    "read_implied",
-    "read_private",
-    "set_terms",
-]
 
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 _Check = Callable[[PrivateQuery], object]

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["has_no_row", "is_empty_by_text", "is_false", "read_public", "remove_rows", "seeks_no_row"]
 
 _PARTS = "with_ expressions from_ joins where group having order limit offset distinct".split()
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {

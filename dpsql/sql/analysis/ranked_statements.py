@@ -48,16 +48,6 @@ from dpsql.sql.syntax.token_scan import find_calls, kind_of, spell
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = [
-    "ListReading",
-    "RankedSelect",
-    "computes_around",
-    "describe_cut",
-    "describe_released",
-    "find_public_column",
-    "has_all_groups",
-    "refuse_computation",
-]
 
 _REASON = (
     "SQL computes this from all groups before it takes the first ones, and others than the first are not released."

@@ -32,7 +32,6 @@ from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_directi
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Item", "Released", "complete_ends", "list_named", "read_position", "read_row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}

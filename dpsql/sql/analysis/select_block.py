@@ -22,8 +22,6 @@ from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_directi
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Block", "Grouping", "Selected", "make_sort_term", "read_output", "strip_parentheses"]
-
 
 @dataclass(frozen=True, slots=True)
 class Selected:

@@ -56,19 +56,6 @@ from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = [
-    "SET_OPERATIONS",
-    "Branch",
-    "Lists",
-    "check_alias",
-    "check_shape",
-    "combine_branches",
-    "is_plain",
-    "read_alias",
-    "read_subquery",
-    "read_unnest",
-    "split_branches",
-]
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
