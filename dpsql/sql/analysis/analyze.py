@@ -59,7 +59,6 @@ from dpsql.sql.syntax.standard_sql import (
     find_ending,
 )
 
-
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
 _Show = ShowBudget | ShowTables | ShowFunctions

@@ -28,7 +28,6 @@ from dpsql.sql.lexer import scan
 from dpsql.sql.syntax.parameters import ParameterValues
 from dpsql.sql.syntax.standard_sql import StandardSQL
 
-
 MAX_STATEMENTS = 64
 MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters
 _VALUES = frozenset([type(None), bool, int, float, Decimal, str, bytes, date, time, datetime])

@@ -44,7 +44,6 @@ from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
-
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value
 _SUBQUERY, _UNITS, _TABLE = 2_001, 2_002, 2_003  # numbers that no other relation has, see `from_clause.py`

@@ -45,7 +45,6 @@ from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.options import MAX_LISTED
 
-
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
 _NUMBER = 0  # tables of the query itself are numbered from 1

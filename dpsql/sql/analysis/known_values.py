@@ -46,7 +46,6 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, DOUBLE, TEXT, Family, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
-
 _RANGES = {
     "month": (1, 12),
     "quarter": (1, 4),

@@ -27,7 +27,6 @@ from dpsql.sql.ir.types import BIGINT, DOUBLE, NULL, TEXT, Family, Type, parse_t
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import ascii_lower
 
-
 Tree = dict[str, object]
 CTEs = Mapping[str, "tuple[Tree, CTEs] | None"]  # in scope, by name in lower case, each with those that it sees
 _CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")

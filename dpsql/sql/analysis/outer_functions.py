@@ -17,7 +17,6 @@ from typing import cast
 from dpsql.errors import Place, Unsupported
 from dpsql.sql.lexer import ascii_lower
 
-
 DETERMINISTIC = frozenset(
     """
     + - * / // % ** ^ || ~~ !~~ ~~* !~~* & | << >> ~ !

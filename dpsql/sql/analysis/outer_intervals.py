@@ -38,7 +38,6 @@ from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 
-
 _LEVEL = 0.95
 _HIDDEN = " in its interval"  # ends the names of these columns
 _ADDED = "added_level"  # a key of calls that no one wrote: the level of their interval

@@ -30,7 +30,6 @@ from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
-
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
 _NONE: _Outputs = frozenset()
 _APART = frozenset(["and", "or", "not", "||", "concat", "concat_ws", "coalesce"])  # these compute no number of two

@@ -59,7 +59,6 @@ from dpsql.sql.syntax.standard_sql import (
 )
 from dpsql.sql.syntax.token_scan import split_at
 
-
 _OF_ORDER = frozenset(["nulls", "first", "last"])
 
 

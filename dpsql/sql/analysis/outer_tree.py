@@ -30,7 +30,6 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.private_spans import name_released
 
-
 _HOME = ("memory", "dpsql evaluator")  # where the evaluator has the released and the public tables
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])
 _RELATIONS = frozenset(["BASE_TABLE", "SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST", "TABLE_FUNCTION", "PIVOT"])

@@ -30,7 +30,6 @@ from dpsql.sql.ir.types import BIGINT, TEXT, Family
 from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
 from dpsql.sql.lexer import Statement, ascii_lower
 
-
 BACKSLASH = Literal("\\", TEXT, 1)
 _NUMERIC = frozenset(["date_part", "round", "trunc", "sign"])  # these return no integer there
 _NUMERIC_WORDS = frozenset(["sum", "extract", *_NUMERIC])

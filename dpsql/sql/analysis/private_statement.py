@@ -53,7 +53,6 @@ from dpsql.sql.syntax.standard_sql import (
     find_implied_clauses,
 )
 
-
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 _Check = Callable[[PrivateQuery], object]
 
