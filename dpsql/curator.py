@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from dpsql.engines import Engine
     from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Verified
-    from dpsql.plan.report.policy_report import Check
-    from dpsql.plan.report.spending import Spending
     from dpsql.policy.starter import FoundTable
     from dpsql.policy.starter_toml import Starter
+    from dpsql.report.balance import Spending
+    from dpsql.report.policy_check import Check
 
 __all__ = [
     "back_up",
@@ -114,8 +114,8 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
-    from dpsql.plan.report.policy_report import Finding
     from dpsql.policy.owners import find_path
+    from dpsql.report.policy_check import Finding
 
     sweep()
     known = load_policy(policy)
@@ -165,8 +165,8 @@ def _find_outdated(
 def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
     """Return what a policy means, checked against the tables that an engine has open; raises as `check_policy`."""
     from dpsql.intervals import LEVEL, ValueNoise
-    from dpsql.plan.registration import build_catalog
-    from dpsql.plan.report.policy_check import report_policy
+    from dpsql.registration import build_catalog
+    from dpsql.report.policy_check import report_policy
 
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if engine is not None:
@@ -225,8 +225,9 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.plan import Terms, read_balances
-    from dpsql.plan.report.spending import report_spending
+    from dpsql.plan import Terms
+    from dpsql.report import read_balances
+    from dpsql.report.balance import report_spending
 
     known = load_policy(policy)
 
@@ -311,7 +312,7 @@ def materialize(
     from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.open_engine import find_source, list_sources
-    from dpsql.plan.registration import build_catalog
+    from dpsql.registration import build_catalog
 
     known = load_policy(policy)
     if database is None and known.needs_database:

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines
+from dpsql import engines, report, time_grid
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
@@ -85,7 +85,7 @@ class Session:
             max_k=own.terms.limits.max_k,
             parser=planning.EvaluatorParser(own.evaluator),
         )
-        self._free_answers = planning.FreeAnswers(
+        self._free_answers = report.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
         self._names = planning.NamesOfAccount(own.ledger, self._account, by_default=own.terms.uses_known_names)
@@ -231,10 +231,10 @@ class Session:
         if earlier is not None and any(stored is None for _, stored in parts):
             parts = self._mark_reread(parts, earlier())
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
-            return self._free(planning.free_plan_table())
+            return self._free(report.free_plan_table())
         if parts and parts[0][0].query.explained:
             plans = [plan for plan, _ in parts]
-            return self._free(planning.plan_table(plans, self.budget, wrapped=view.has_outer_select))
+            return self._free(report.plan_table(plans, self.budget, wrapped=view.has_outer_select))
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
         kept = [(plan, stored, True) for plan, stored in found if stored is not None]
@@ -249,7 +249,7 @@ class Session:
     ) -> list[tuple[planning.Plan, bytes, bool]]:
         """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
         if len(parts) > 1:
-            planning.check_together(
+            report.check_together(
                 [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
             )
         settled = list[tuple[planning.Plan, bytes, bool]]()
@@ -286,7 +286,7 @@ class Session:
         except ledgers.Shortfall as error:
             short = error
         if short is not None:
-            raise planning.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
+            raise report.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         return settled.answer, settled.repeats
 
     def _release(
@@ -313,7 +313,7 @@ class Session:
         # an engine that cannot run is found out before anything is reserved
         with (
             mark_charge(SETTLING) as begun,
-            planning.hold_failure_to_grid(grid_ms) as begin,
+            time_grid.hold_failure_to_grid(grid_ms) as begin,
             engines.take_turn(own.engine, stop),
         ):
             if stop is not None and stop():
@@ -328,7 +328,7 @@ class Session:
             failure: BaseException = EngineError("engine-failed", reason, hint=hint)
             try:
                 begin()
-                with planning.hold_to_grid(grid_ms):
+                with time_grid.hold_to_grid(grid_ms):
                     exact = own.engine.execute(statement)
                     reason = "The answer could not be drawn; the query is charged in full."
                     failure = EngineError("release-failed", reason, hint=hint)
@@ -379,7 +379,7 @@ class Session:
 
     def forecast(
         self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None
-    ) -> planning.Forecast:
+    ) -> report.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
@@ -389,7 +389,7 @@ class Session:
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
-        return planning.forecast(plan, self._read_balance(plan.charged_values).remaining, times=times)
+        return report.forecast(plan, self._read_balance(plan.charged_values).remaining, times=times)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -430,18 +430,18 @@ class Session:
         return self._dependencies.terms
 
     @property
-    def budget(self) -> planning.Balance:
+    def budget(self) -> report.Balance:
         """Granted, spent, reserved and remaining amounts in rho and delta; never a running epsilon.
 
         For an analyst with a limit of their own it is the balance of that limit; the remaining amount is never more
         than what is left of the total.
         """
         self._check_open()
-        return planning.read_balances(self._dependencies.ledger, self._dependencies.terms)
+        return report.read_balances(self._dependencies.ledger, self._dependencies.terms)
 
-    def _read_balance(self, values: tuple[str, ...] = ()) -> planning.Balance:
+    def _read_balance(self, values: tuple[str, ...] = ()) -> report.Balance:
         """Return the balance of a query that is charged to these values or, without them, to all units."""
-        return planning.read_balance(self._dependencies.ledger, self._dependencies.terms, values=values)
+        return report.read_balance(self._dependencies.ledger, self._dependencies.terms, values=values)
 
     @property
     def progress(self) -> float | None:
@@ -449,7 +449,7 @@ class Session:
 
         It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
         """
-        return planning.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
+        return time_grid.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:
@@ -457,7 +457,7 @@ class Session:
         self._check_open()
         own = self._dependencies
         entries = (entry for entry in own.ledger.entries() if entry.account == self._account)
-        return planning.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
+        return report.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
@@ -517,13 +517,13 @@ class Session:
                 found = own.ledger.stored(plan.earlier_key, self._account)
                 is_reread = found is not None and planning.is_of_0_11(found)
         if query.explained:
-            plan = planning.simulate_recall(plan, noise=own.noise)
+            plan = report.simulate_recall(plan, noise=own.noise)
         return replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=planning.find_waste(plan),
-            needs=planning.describe_need(plan),
+            warnings=report.find_waste(plan),
+            needs=report.describe_need(plan) if query.explained else "",
         ), stored
 
     def _read_as_0_11(
@@ -613,7 +613,7 @@ class Session:
         query = replace(plans[0].query, protected=protected)
         periods = None if balance.calendar is None else balance.calendar.periods
         explanations = [
-            planning.explain_short_answer(plan, each, terms=own.terms, remaining=known.remaining, salts=self._salts)
+            report.explain_short_answer(plan, each, terms=own.terms, remaining=known.remaining, salts=self._salts)
             for plan, each, known in zip(plans, released, balances, strict=True)
             if each.stopped_at_bottom
         ]
@@ -629,7 +629,7 @@ class Session:
         return show_ratio_ends(answer, ratio_ends)
 
     def _receipt(
-        self, plan: planning.Plan, released: planning.Release, *, balance: planning.Balance, replayed: bool
+        self, plan: planning.Plan, released: planning.Release, *, balance: report.Balance, replayed: bool
     ) -> Receipt:
         own, drawn = self._dependencies, released.terms
         answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
@@ -657,7 +657,7 @@ class Session:
             wanted=wanted,
             read_as=str(plan.query.clause) if plan.query.clause.implied else "",
             bounded_by=drawn.bounded_by,
-            bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
+            bounds=report.describe_bounds(plan.query, drawn.bounded_by),
             cut=plan.query.cut,
             list_note=plan.query.list_note,
             legs=released.legs,
@@ -668,7 +668,7 @@ class Session:
             reread=plan.reread and not replayed,
             total=None if (total := drawn.total) is None else Total(total.value, total.variance, plan.query.unit_name),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
-            more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
+            more=None if replayed else report.count_more(plan, balance.remaining, loss=released.loss),
         )
 
     def _describe_charged(self, plan: planning.Plan) -> str:

@@ -13,13 +13,13 @@ import click
 from dpsql.answer import replace_unprintable
 from dpsql.answer_json import encode_spending
 from dpsql.cli.show import write_json, write_pairs
-from dpsql.plan.report.tables import describe_outcome
 from dpsql.receipt import format_share
+from dpsql.report.tables import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.accounting import BudgetVector
     from dpsql.ledger import Entry
-    from dpsql.plan.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 __all__ = ["write_spending"]
 

@@ -12,14 +12,15 @@ import click
 
 from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.errors import UsageError
-from dpsql.plan.report.tables import describe_plans
+from dpsql.report.tables import describe_plans
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
     from dpsql.answer import Answer
-    from dpsql.plan import Balance, Plan
+    from dpsql.plan import Plan
+    from dpsql.report import Balance
 
 __all__ = ["check_output", "open_console", "write_answer", "write_json", "write_pairs", "write_plans"]
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 __all__ = ["NUMBERS"]
 
 _WIDE = "CAST({0} AS DECIMAL(65, 0))"
-_GREATEST = math.nextafter(math.inf, 0)
 
 
 def _fitting(value: str) -> str:

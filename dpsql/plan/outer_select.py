@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Columns", "EvaluatorParser", "OuterSelectView", "RatioEnds"]
 
 Path = tuple[str, str, str]
 Columns = tuple[tuple[str, str], ...]  # names and types, as DuckDB names them

@@ -22,11 +22,9 @@ from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
 from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.plan.report.policy_report import Check
+    from dpsql.report.policy_check import Check
     from dpsql.session import Session
     from dpsql.sql.ir.catalog import Catalog
     from dpsql.sql.syntax.parameters import ParameterValues
@@ -139,13 +137,6 @@ class Service:
                 raise
         raise _service_stopping()
 
-    def describe(
-        self, analyst: str, text: str, *, parameters: ParameterValues = (), implicit: bool | None = None
-    ) -> pa.Schema:
-        """Return the columns of a statement's answer; free, and it reads no row."""
-        with self.looking(analyst) as session:
-            return session.describe(text, parameters, implicit=implicit)
-
     @contextmanager
     def looking(self, analyst: str) -> Iterator[Session]:
         """Wait for an analyst's turn at descriptions, and yield the session."""
@@ -242,7 +233,7 @@ class _Resources:
         self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: EngineQueue
     ) -> None:
         """Open the data of a policy, and check that tables and ledger fit it."""
-        from dpsql.plan.registration import build_catalog
+        from dpsql.registration import build_catalog
 
         refuse_adapter_debug()
         if policy.ledger is None:

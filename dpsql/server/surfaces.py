@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import UsageError
-from dpsql.policy import DatabaseUrl, Table
+from dpsql.policy import Table
 from dpsql.server.gateway import Gateway
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
-    from dpsql.server.catalog.query_result import Hold
+    from dpsql.server.catalog.protocol import Hold
 
 __all__ = ["STARTERS", "Listening", "start"]
 
@@ -88,14 +88,6 @@ async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSL
     return Listening(f"{scheme}://{_format_place(address, http.port)}", http.close)
 
 
-async def _start_flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    from dpsql.server.flight import serve_flight
-
-    flight = await serve_flight(gateway, address, tls=tls)
-    scheme = "grpc" if tls is None else "grpc+tls"
-    return Listening(f"{scheme}://{_format_place(address, flight.port)}", flight.close)
-
-
 async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.mcp import serve_mcp
 
@@ -104,12 +96,7 @@ async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSL
     return Listening(f"{scheme}://{_format_place(address, mcp.port)}/mcp", mcp.close)
 
 
-STARTERS: dict[str, Starter] = {
-    "postgres": _start_postgres,
-    "web": _start_web,
-    "flight": _start_flight,
-    "mcp": _start_mcp,
-}
+STARTERS: dict[str, Starter] = {"postgres": _start_postgres, "web": _start_web, "mcp": _start_mcp}
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
@@ -120,8 +107,7 @@ class _RenewableCatalog:
         from dpsql.server.catalog import open_available_catalog
 
         self._gateway = gateway
-        kind = gateway.service.policy.server.catalog
-        self._kind = kind.target if isinstance(kind, DatabaseUrl) else kind  # only a restart changes it
+        self._kind = gateway.service.policy.server.catalog  # only a restart changes it
         self._contents = self._read_contents()
         self._catalog: Catalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
 

@@ -23,10 +23,10 @@ import pyarrow as pa
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error
-from dpsql.plan.measures import bound_measures
-from dpsql.plan.registration import build_catalog
+from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery

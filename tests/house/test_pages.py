@@ -32,7 +32,6 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/how-to/dbapi.md", "ipython"): "tests/server/notebook/test_notebooks.py",
     ("docs/how-to/write-an-adapter.md", "console"): "tests/engines/test_write_an_adapter.py",
     ("docs/how-to/write-an-adapter.md", "python"): "tests/engines/test_write_an_adapter.py",
-    ("docs/how-to/flight.md", "python"): "tests/server/flight/test_docs.py",
     ("docs/how-to/notebook.md", "ipython"): "tests/unit/notebook/test_docs.py",
     ("docs/how-to/pate.md", "python"): "tests/unit/pate/test_pate_label.py",
     ("docs/how-to/postgres.md", "python"): "tests/server/wire/test_docs.py",
@@ -170,7 +169,6 @@ def test_every_fence_is_read() -> None:
 
 def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
-        "how-to/harlequin.md": "not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
         "how-to/materialize.md": "it needs a database; tests/engines/postgres/test_materialized.py runs this command",
         "how-to/notebook.md": "installs",
         "how-to/server.md": "waits for a signal; tests/server/test_serve.py runs it",

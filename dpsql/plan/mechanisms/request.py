@@ -1,44 +1,50 @@
-"""Parameters of a mechanism: the options of the query within the limits of the policy, the price and the bound."""
+"""Parameters of a mechanism: the options of the query within the limits of the policy, the price and the bound.
+
+Certificates other than `zcdp` cover few mechanisms, options and noises of counts; what they do not cover is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
+from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Loss, Steps
 from dpsql.errors import Place, Refusal, UsageError
-from dpsql.plan.mechanisms.base import ItemLoss
-from dpsql.plan.mechanisms.certificate_rules import check_delta, check_epsilon
+from dpsql.mechanisms import CountRelease, LaplaceCounts, NoisyCounts
+from dpsql.plan.mechanisms.base import Contribution, ItemLoss, sqrt_rounded_down
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.statements import Option, PrivateQuery, ReleasedDomain, count_groups
-
-__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups", "read_whole_number"]
+from dpsql.sql.ir.measures import Measure
+from dpsql.sql.ir.statements import Clause, Option, Partitions, PrivateQuery, ReleasedDomain, count_groups
 
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000
-MOST_PENALTY = 10**9
 OWN_CAP = 100  # groups of each unit that are weighed: more raise the threshold, fewer lose what heavy units add
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
 
 @dataclass(frozen=True, slots=True)
 class MechanismRequest:
-    """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one.
+    """A query, the session's terms, the price of items, and the bound on the groups of each unit, None without one.
 
-    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one. The query's
-    delta is spread over `runs` runs of the mechanism, whose losses add up.
+    The policy wants at least `min_units` units in a group, the most of any table in the query, 1 without any.
+    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one; it limits
+    weights alone, and the price is without it. The query's delta is spread over `runs` runs of the mechanism, and the
+    losses of the `charged` of them that cost most add up. Terms and query are public, and no row is read for any of it.
     """
 
     query: PrivateQuery
     terms: Terms
     price: ItemLoss
     groups: int | None
-    own_cap: bool
+    min_units: int
+    own_cap: bool = False
     runs: int = 1
+    charged: int = 1
 
     @property
     def k(self) -> int:
@@ -95,20 +101,13 @@ class MechanismRequest:
 
     @property
     def penalty(self) -> Fraction:
-        """Penalty in units of a gap for each rank away from the preferred k: 1 / epsilon unless the query sets it."""
-        option = self.query.clause.options.get("penalty")
-        default = 1 / self.price.epsilon.value
-        return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
+        """Penalty, in units of a gap, for each rank away from the preferred k: `most` / epsilon."""
+        return self.most / self.price.epsilon.value
 
     @property
     def most(self) -> int:
         """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ."""
         return self.query.measures[0].width
-
-    @property
-    def min_units(self) -> int:
-        """Number of units that a group must have: the largest min_units of the tables in the query, 1 without any."""
-        return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)
 
     def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
         """Refuse the first of the options that was given; `reason` speaks of it as {name}."""
@@ -129,10 +128,8 @@ class MechanismRequest:
     def candidates(self) -> int:
         """Return how many candidates the known domain has at most, k where only the database knows; refuse the rest.
 
-        What speaks of an unknown domain has no meaning with a known one, and no threshold sees to min_units.
+        No threshold sees to min_units there.
         """
-        hint = "Leave it out: every candidate of the domain is read, and no delta is spent."
-        self.refuse(("delta", "k_bar"), reason="{name} has no meaning with a domain.", hint=hint)
         if self.min_units > 1:
             hint = "Leave the domain out: then a threshold sees to it."
             reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
@@ -186,6 +183,11 @@ class MechanismRequest:
         return clause.place if option is None else option.place
 
 
+def find_min_units(query: PrivateQuery, terms: Terms) -> int:
+    """Return how many units the policy wants in a group."""
+    return max(terms.tables[name].min_units or 1 for name in query.tables)
+
+
 def read_epsilon(option: Option | None, terms: Terms) -> Epsilon:
     """Return the epsilon of one item: that of the query, or the default of the session."""
     if option is None:
@@ -225,3 +227,89 @@ def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, in
         return int(option.value)
     reason = f"{name} must be a whole number from {low} to {high}."
     raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPrice(ItemLoss):
+    """The price in items under a certificate that counts no rho."""
+
+    certificate: Certificate = field(kw_only=True)
+
+    def loss(self, items: int, delta: Delta) -> Loss:
+        """Return the loss of a query of so many items."""
+        steps = Steps(items, BoundedRange(self.epsilon), delta)
+        return steps.pure if self.certificate is Certificate.pure else steps
+
+
+def price_items(
+    epsilon: Epsilon, groups: int | None, *, measures: Sequence[Measure], certificate: Certificate
+) -> ItemLoss:
+    """Return what keys cost, with these measures: Laplace noise, and no shared total, where no rho is counted."""
+    share = 1 if certificate is Certificate.pure else 2
+    releases: list[CountRelease] = [
+        NoisyCounts(epsilon, groups, each.sensitivity)
+        if certificate is Certificate.zcdp
+        else LaplaceCounts(epsilon, share, groups, each.sensitivity)
+        for each in measures
+    ]
+    first, others = (releases[0], tuple(releases[1:])) if releases else (None, ())
+    if certificate is Certificate.zcdp:
+        return ItemLoss(epsilon, first, others=others, contributions=tuple(map(_describe_contribution, measures)))
+    return CertifiedPrice(epsilon, first, others=others, certificate=certificate)
+
+
+def _describe_contribution(measure: Measure) -> Contribution:
+    """Return what one unit adds to one group; a unit that is in none of its rows adds 0."""
+    bounds = measure.bounds
+    return Contribution() if bounds is None else Contribution(min(bounds.low, 0), max(bounds.high, 0), units=False)
+
+
+def find_epsilon_within(left: BudgetVector, items: int) -> Fraction:
+    """Return an epsilon at which all items fit into what is left; 0 where an item's price does not depend on it."""
+    match left.certificate:
+        case Certificate.zcdp:
+            return sqrt_rounded_down(8 * left.refundable / items)
+        case Certificate.pure:
+            return left.refundable / items
+        case Certificate.theorem2 | Certificate.optimal:
+            return Fraction(0)
+
+
+def refuse_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> Refusal:
+    """Return the refusal of a mechanism whose loss is not known under the certificate."""
+    option, asked, hint = clause.options.get("mechanism"), name, "Leave the mechanism out."
+    if clause.is_adaptive:
+        asked, hint = "TOP ADAPTIVE PRIVATE", "Give a number, and leave the mechanism out: TOP 10 PRIVATE."
+    reason = (
+        f"{asked} has no loss under the certificate {certificate.value}, which is for items of bounded range alone."
+    )
+    place = clause.place if option is None or clause.is_adaptive else option.place
+    return Refusal("certificate", reason, hint=hint, place=place)
+
+
+def check_partitions(partitions: Partitions | None, *, certificate: Certificate) -> None:
+    """Refuse PER, whose runs are added up in rho."""
+    if certificate is not Certificate.zcdp and partitions is not None:
+        reason = f"PER has no loss under the certificate {certificate.value}."
+        raise Refusal("certificate", reason, hint="Ask once for each.", place=partitions.place)
+
+
+def check_epsilon(value: Fraction, option: Option, *, terms: Terms) -> None:
+    """Refuse an epsilon of an item that the certificate does not cover."""
+    each = terms.certified.epsilon
+    if each is None or value == each.value:
+        return
+    if terms.certificate is Certificate.theorem2:
+        reason = f"Under the certificate theorem2 every item has the epsilon {each}."
+        raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
+    if value > each.value:
+        reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {each}."
+        raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
+
+
+def check_delta(value: Fraction, option: Option, *, terms: Terms) -> None:
+    """Refuse a delta of a query that the certificate does not cover."""
+    delta = terms.certified.delta
+    if delta is not None and value != delta.value:
+        reason = f"Under the certificate {terms.certificate.value} every query of an unknown domain has delta {delta}."
+        raise Refusal("certificate", reason, hint="Leave delta out.", place=option.place)

@@ -13,11 +13,11 @@ from dpsql.display import remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost
 from dpsql.server.web.render import answered_html
-from dpsql.server.web.visitor_request import VisitorRequest
+from dpsql.server.web.requests import VisitorRequest
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.plan import Balance
+    from dpsql.report import Balance
     from dpsql.session import Session
 
 __all__ = ["ask", "complete", "describe_language", "download", "history", "home", "preview", "replay", "stored"]

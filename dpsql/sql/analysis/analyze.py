@@ -50,14 +50,14 @@ from dpsql.sql.syntax.clause import (
 )
 from dpsql.sql.syntax.differential_privacy import extract_header
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.parameters import ParameterValues, bind
-from dpsql.sql.syntax.sqlglot_nodes import parse
-from dpsql.sql.syntax.standard_sql import (
+from dpsql.sql.syntax.implied import (
     EXPLICIT,
     StandardSQL,
     add_clause,
     find_ending,
 )
+from dpsql.sql.syntax.parameters import ParameterValues, bind
+from dpsql.sql.syntax.sqlglot_nodes import parse
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing

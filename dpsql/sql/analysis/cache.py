@@ -25,8 +25,8 @@ from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.types import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import scan
+from dpsql.sql.syntax.implied import StandardSQL
 from dpsql.sql.syntax.parameters import ParameterValues
-from dpsql.sql.syntax.standard_sql import StandardSQL
 
 MAX_STATEMENTS = 64
 MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters

@@ -63,8 +63,8 @@ from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.unit_equality import join_conjuncts
 from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.syntax.forms import STATED, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import only
-from dpsql.sql.syntax.stated_bounds import STATED, find_aggregate_call
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

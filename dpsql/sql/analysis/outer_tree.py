@@ -28,7 +28,7 @@ from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.private_spans import name_released
+from dpsql.sql.syntax.spans import name_released
 
 _HOME = ("memory", "dpsql evaluator")  # where the evaluator has the released and the public tables
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])

@@ -41,17 +41,17 @@ from dpsql.sql.syntax.clause import (
     SplitStatement,
     list_select_tokens,
 )
-from dpsql.sql.syntax.computed_measures import ComputedSelect
+from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.sqlglot_nodes import parse
-from dpsql.sql.syntax.standard_sql import (
+from dpsql.sql.syntax.implied import (
     ImpliedClause,
     PrivateNames,
     StandardSQL,
     describe_end,
     find_implied_clauses,
 )
+from dpsql.sql.syntax.sqlglot_nodes import parse
 
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 _Check = Callable[[PrivateQuery], object]

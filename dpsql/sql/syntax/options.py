@@ -1,4 +1,4 @@
-"""Options of a private query: name = value in WITH (...), or name => value in PRIVATE_TOP(...)."""
+"""Options of a private query: name = value in WITH (...)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["OPTIONS", "read_options", "read_value", "split_options"]
 
 _NAMES = (
     "assume delta domain epsilon fresh intervals k_bar known max_groups_contributed max_rows_contributed mechanism "
-    "monotone partitions penalty prefer"
+    "monotone partitions prefer"
 )
 OPTIONS = frozenset(_NAMES.split())
 _DECIDES_COLUMNS = "intervals"  # the option that is no parameter, as columns are known before values are bound
 MAX_LISTED = 1_000
 _TYPES = {
-    **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
+    **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "known", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
@@ -47,13 +47,11 @@ _EXAMPLES = {
     "mechanism": "auto",
     "monotone": "true",
     "partitions": "['DE', 'FR']",
-    "penalty": "10",
     "prefer": "5",
 }
 _SOME_TEXT = Literal("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
-_SIGNS = {"EQ": "=", "FARROW": "=>"}
 
 
 def split_options(statement: Statement, inside: list[Token], *, start: Token, hint: str) -> list[list[Token]]:
@@ -73,16 +71,13 @@ def split_options(statement: Statement, inside: list[Token], *, start: Token, hi
 
 
 def read_options(
-    statement: Statement, items: list[list[Token]], *, sign: str, parameter: Parameter
+    statement: Statement, items: list[list[Token]], *, parameter: Parameter
 ) -> MappingProxyType[str, Option]:
-    """Return the options by name.
-
-    `sign` is the token between name and value. `parameter` returns the value bound to a parameter.
-    """
+    """Return the options by name; `parameter` returns the value bound to a parameter."""
     options: dict[str, Option] = {}
     unbound: set[str] = set()  # options whose value is not known yet
     for item in items:
-        name, option = _read_option(statement, item, sign=sign, parameter=parameter)
+        name, option = _read_option(statement, item, parameter=parameter)
         if name in options or name in unbound:
             raise Refusal(
                 "option", f"The option {name} is set twice.", hint="Set it once.", place=statement.place(item[0])
@@ -94,19 +89,20 @@ def read_options(
     return MappingProxyType(options)
 
 
-def _read_option(
-    statement: Statement, item: list[Token], *, sign: str, parameter: Parameter
-) -> tuple[str, Option | None]:
+def _read_option(statement: Statement, item: list[Token], *, parameter: Parameter) -> tuple[str, Option | None]:
     """Return the name and the value of one option, None for a value that is not known yet."""
     name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
+    if name == "penalty":
+        hint = "Leave it out: 1 / epsilon is used. dpsql.mechanisms.FixedStableTopK takes any."
+        raise Refusal("option", "The option penalty was removed in version 0.12.0.", hint=hint, place=place)
     if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
         hint = f"{propose_name(name, OPTIONS)}The options are {', '.join(sorted(OPTIONS))}."
         raise Refusal("option", "There is no such option.", hint=hint, place=place)
-    if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
-        hint = f"For example epsilon {_SIGNS[sign]} 0.05."
-        raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    if len(item) < 3 or item[1].token_type.name != "EQ":  # noqa: PLR2004 - a name, a sign and a value
+        hint = "For example epsilon = 0.05."
+        raise Refusal("option", f"Write {name} = value.", hint=hint, place=place)
     if name == _DECIDES_COLUMNS and any(statement.value(token.text) is not None for token in item[2:]):
-        hint = f"Write {name} {_SIGNS[sign]} true, or a level such as 0.9."
+        hint = f"Write {name} = true, or a level such as 0.9."
         reason = f"The value of {name} decides which columns there are, so it is written in the statement."
         raise Refusal("option", reason, hint=hint, place=place)
     is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
@@ -114,7 +110,7 @@ def _read_option(
         return name, None
     value, word = read_value(statement, item[2:], parameter=parameter)
     if value is None:
-        hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
+        hint = f"Write it as in {name} = {_EXAMPLES.get(name, 'NAME')}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
     return name, Option(value, place, word=word)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ ALL = """\
 users = "people/users.toml"
 postgres = "0.0.0.0:5432"
 web = "off"
-flight = "[::1]:31337"
+mcp = "[::1]:31337"
 certificate = "cert.pem"
 key = "/etc/key.pem"
 catalog = "none"
@@ -53,7 +54,7 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
     assert settings.users == tmp_path / "people/users.toml"
     assert settings.certificate == tmp_path / "cert.pem"
     assert settings.key == Path("/etc/key.pem")
-    assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "flight": ("::1", 31337)}
+    assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "mcp": ("::1", 31337)}
     assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("none", 60, 8)
     assert (settings.connections_per_user, settings.require_tls) == (3, True)
 
@@ -64,11 +65,14 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
         ('postgres = "5432"', "policy-address", "postgres"),
         ('postgres = "localhost:99999"', "policy-address", "postgres"),
         ('web = "::1:8080"', "policy-address", "web"),
-        ('flight = ""', "policy-address", "flight"),
+        ('mcp = ""', "policy-address", "mcp"),
+        ('flight = ""', "policy-flight", "flight"),
+        ("flight = 8815", "policy-type", "flight"),
         ("web = 8080", "policy-type", "web"),
         ('users = ""', "policy-path", "users"),
         ('catalog = "everything"', "policy-catalog", "catalog"),
-        ('catalog = "postgresql://a:secret@b@c/d"', "policy-url", "catalog"),
+        ('catalog = "foreign"', "policy-catalog", "catalog"),
+        ('catalog = "postgresql://a:secret@b@c/d"', "policy-catalog", "catalog"),
         ('certificate = "cert.pem"', "policy-tls", "certificate"),
         ('key = "key.pem"', "policy-tls", "key"),
         ("statements_per_minute = 0", "policy-range", "statements_per_minute"),
@@ -101,21 +105,32 @@ def test_this_machine_is_served_without_a_certificate(host: str) -> None:
     assert "postgres" in ServerSettings(postgres=f"{host}:5432").listens()
 
 
-def test_the_former_catalog_is_refused_with_the_new_word() -> None:
+@pytest.mark.parametrize("former", ["minimal", "foreign", "postgresql://shadow:secret@localhost/empty"])
+def test_a_former_catalog_is_refused_with_the_line_to_write(former: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as caught:
-        ServerSettings(catalog="minimal")
-    assert caught.value.code == "policy-catalog"
-    assert caught.value.hint == 'Write catalog = "none", or leave it out for "auto".'
-    assert (ServerSettings().catalog, ServerSettings(catalog="none").catalog) == ("auto", "none")
+        read(tmp_path, f'catalog = "{former}"')
+    assert (caught.value.code, caught.value.reason) == ("policy-catalog", "This catalog was removed.")
+    assert "secret" not in str(caught.value)
+    lines = re.findall(r'catalog = "\w+"', str(caught.value.hint))
+    assert [read(tmp_path, line).catalog for line in lines] == ["auto", "none"]
 
 
-def test_the_password_of_a_catalog_is_not_told() -> None:
-    settings = ServerSettings(catalog="postgresql://shadow:secret@localhost/empty")
-    assert "secret" not in repr(settings)
+def test_a_line_that_turned_flight_sql_off_is_read_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match=r'Delete the line flight = "off": server.flight \(policy.toml, line 7\)'):
+        assert read(tmp_path, 'flight = "off"') == ServerSettings()
+
+
+def test_a_line_that_turned_flight_sql_on_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError) as caught:
+        read(tmp_path, 'flight = "127.0.0.1:8815"')
+    assert (caught.value.code, caught.value.place) == ("policy-flight", "server.flight (policy.toml, line 7)")
+    assert caught.value.hint is not None
+    assert 'Delete the line flight = "127.0.0.1:8815".' in caught.value.hint
+    assert "Accept: application/vnd.apache.arrow.stream" in caught.value.hint
 
 
 def test_copies_keep_the_settings() -> None:
-    policy = Policy(Budget(1, "1e-6"), TABLES, server=ServerSettings(users="users.toml", flight="127.0.0.1:0"))
+    policy = Policy(Budget(1, "1e-6"), TABLES, server=ServerSettings(users="users.toml", mcp="127.0.0.1:0"))
     for made in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
         assert made.server == policy.server
 

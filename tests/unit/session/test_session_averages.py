@@ -17,9 +17,8 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.engines import Statement, open_exact
 from dpsql.intervals import widen_quotients
-from dpsql.plan.coupled_bounds import refine_coupled
-from dpsql.plan.measure_intervals import describe_noise
-from dpsql.plan.measure_values import find_place
+from dpsql.plan.measures.bounds import refine_coupled
+from dpsql.plan.measures.values import describe_noise, find_place
 from dpsql.plan.mechanisms import CountNoise
 from dpsql.session import Session
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, Weight

@@ -20,14 +20,15 @@ from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
 from dpsql.plan import Plan, compute_replay_key, release
-from dpsql.plan import planner as choose
+from dpsql.plan.mechanisms import records
 from dpsql.plan.mechanisms.per_partition import EachPartitionPlan
+from dpsql.plan.mechanisms.record import Auto
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, article VARCHAR)"
 PLACES = "CREATE TABLE places AS SELECT * FROM (VALUES ('FR', 2), (NULL, 9), ('DE', 1), ('FR', 2)) v(country, n)"
 CALLED = """SELECT article AS a, country AS c FROM reads GROUP BY ALL
-    HAVING PRIVATE_TOP(2, per => C, epsilon => 1, delta => 0.1, partitions => ['FR', 'DE'])"""
+    TOP 2 PRIVATE PER C WITH (epsilon = 1, delta = 0.1, partitions = ['FR', 'DE'])"""
 SINGLE = dpsql.PrivateTable("user_id", one_value_per_unit=["country"])
 NAMES = (
     "SELECT country, article FROM reads GROUP BY country, article TOP 2 PRIVATE PER country "
@@ -44,8 +45,8 @@ Counted = dict[str, dict[str, int]]
 @pytest.fixture(autouse=True)
 def _limited_domain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a limited domain answer where no mechanism is named; which one does by itself is tested with the planner."""
-    for names in ("CHOSEN", "_COMPARED"):
-        monkeypatch.setattr(choose, names, frozenset(["limited_domain"]))
+    alone = (each if each.name == "limited_domain" else replace(each, auto=Auto.NEVER) for each in records.RECORDS)
+    monkeypatch.setattr(records, "RECORDS", tuple(alone))
 
 
 def session_over(*statements: str, table: dpsql.PrivateTable | None = None, epsilon: float = 40) -> Session:
@@ -165,6 +166,7 @@ def test_no_neighbour_exceeds_the_claim(more: str, table: dpsql.PrivateTable | N
     assert 0.4 < worst_excess(pairs, plan) <= 1 + ROUNDING
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 def test_trusting_that_units_have_one_value_would_break_the_claim() -> None:
     """The mutant: the price of one partition, and the rows of all of them."""

@@ -1,0 +1,228 @@
+"""A policy's words held against the tables of an engine: what exists for the analyst, and whose rows it is.
+
+Of private rows one thing is asked here, before any analyst's question: whether the keys that links lead to are as
+unique as the policy declares. The answer is for the curator, who has declared it: a session opens or it does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from dpsql.dialects import DUCKDB
+from dpsql.engines import Column, Engine, find_data_version
+from dpsql.errors import PolicyError
+from dpsql.ledger.record import Division
+from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.bounds import ColumnBounds
+from dpsql.policy.links import Link as Declared
+from dpsql.policy.owners import find_owner, find_target, shadowed
+from dpsql.sql.ir.catalog import Catalog, Link, Table
+from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
+from dpsql.sql.lexer import ascii_lower
+
+_UNIT_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
+    "DATE TIMESTAMP ENUM".split()
+)
+_BUDGET_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER VARCHAR DATE ENUM".split()
+)
+TableColumns = Mapping[str, Column]
+
+
+def build_catalog(engine: Engine, policy: Policy) -> Catalog:
+    """Return the tables of `policy` as the engine has them.
+
+    Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
+    """
+    tables = (_known_table(engine, policy, name=name) for name in policy.tables)
+    return Catalog(tuple(_add_bounds(each, policy.tables[each.name]) for each in tables), engine.dialect)
+
+
+def _add_bounds(found: Table, table: object) -> Table:
+    if not isinstance(table, PrivateTable):
+        return found
+    rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
+    for column, bounds in table.bounds.columns:
+        if (ends := bounds.bound_sum(rows)) is not None:
+            sums.append((column, *ends))
+    return replace(found, rows=rows, bounds=tuple(sums))
+
+
+def may_be_unit(type_: str) -> bool:
+    """Say whether equal values of a type always print alike, so that they name one unit."""
+    return type_ in _UNIT_TYPES or type_.startswith("DECIMAL(")
+
+
+def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
+    """Return what the analyst may see of a table, having checked the policy's words against its columns."""
+    table, place = policy.tables[name], f"tables.{name}"
+    stored = _read_columns(engine, name)
+    _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
+    exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
+    columns = tuple((column.name, parse_type(column.type, column.collation)) for column in exposed)
+    if not isinstance(table, PrivateTable):
+        return Table(name, engine.relation(name), columns, None)
+    _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    for column, bounds in table.bounds.columns:
+        _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
+    for days in table.calendar:
+        _check_calendar(policy, f"{place}.calendar.{days.column}", name=days.column, stored=stored)
+    calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
+    for names in table.materialized:
+        _check_materialized(policy, f"{place}.materialized", names=[*names, table.privacy_unit or ""], stored=stored)
+    owner = find_owner(policy.tables, name)
+    if table.link is None:
+        _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
+        found = Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
+        if table.budget_by is None:
+            return found
+        return replace(found, budget_by=_find_budget_by(engine, policy, name=name, column=table.budget_by))
+    link = _link(engine, policy, declared=table.link, name=name)
+    if not owner.links:  # the column that holds the key is the unit
+        return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
+    if ascii_lower(owner.column) in {ascii_lower(column) for column, _ in columns}:
+        raise shadowed(owner, place=policy.where(f"{place}.link"))
+    return Table(
+        name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link, calendar=calendar
+    )
+
+
+def _find_budget_by(engine: Engine, policy: Policy, *, name: str, column: str) -> str:
+    """Return the column whose values have a budget each; refuse one whose values may change or are not plain."""
+    place, stored = f"tables.{name}.budget_by", _read_columns(engine, name)
+    _check_columns(policy, place, names=(column,), stored=stored)
+    found = stored[ascii_lower(column)]
+    if found.collation or found.type not in _BUDGET_TYPES:
+        what = "text with a collation" if found.collation else f"of type {found.type}"
+        reason = f'The column "{found.name}" is {what}, whose equal values may look different.'
+        hint = "Whole numbers, text without a collation, dates and BOOLEAN can have budgets."
+        raise PolicyError("policy-budget-by", reason, hint=hint, place=policy.where(place))
+    if engine.dialect.name != DUCKDB.name or find_data_version(engine, name) is None:
+        raise PolicyError(
+            "policy-budget-by",
+            "The rows of this table may change while the data version stays the same, and with them the value of a "
+            "unit.",
+            hint="Keep it as a table, and no view, of a DuckDB file that dpsql opens by its path, or as a CSV file.",
+            place=policy.where(place),
+        )
+    return found.name
+
+
+def find_division(engine: Engine, policy: Policy, *, catalog: Catalog) -> Division | None:
+    """Return what gives each unit its value, where a table of the catalog has budget_by."""
+    table = next((each for each in catalog.tables if each.budget_by is not None), None)
+    if table is None:
+        return None
+    kinds = {name: type_.name for name, type_ in table.columns}
+    owners = {
+        name: str(find_owner(policy.tables, name))
+        for name, each in policy.tables.items()
+        if isinstance(each, PrivateTable)
+    }
+    declared = [table.name, table.privacy_unit, table.budget_by, kinds[table.budget_by or ""], sorted(owners.items())]
+    rule = hashlib.sha256(json.dumps(declared).encode()).hexdigest()
+    return Division(rule, find_data_version(engine, table.name) or "")
+
+
+def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> Link:
+    """Return how the rows of a linked table find their unit, having checked the columns on both sides."""
+    place, target = f"tables.{name}.link", find_target(policy.tables, declared) or ""
+    own, others = _read_columns(engine, name), _read_columns(engine, target)
+    _check_unit(policy, place, name=declared.column, stored=own)
+    _check_unit(policy, place, name=declared.key, stored=others)
+    column, key = own[ascii_lower(declared.column)], others[ascii_lower(declared.key)]
+    if column.type != key.type:
+        reason = f"The link compares {column.type} with {key.type}."
+        hint = "Store both columns in one type, or link a view that casts one of them."
+        raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
+    if find_owner(policy.tables, name).links and not engine.unique(target, key.name):
+        reason = "Two rows have the same key where the link leads, so a row could belong to two units."
+        hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."
+        raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
+    unit, type_, beyond = _unit(engine, policy, name=target)
+    compared = frozenset([column.collation, key.collation]) - {""}
+    type_of_key = set_collations(parse_type(key.type), compared)
+    return Link(column.name, key.name, type_of_key, engine.relation(target), unit, type_, beyond)
+
+
+def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link | None]:
+    """Return the unit of a private table, with its type, and the link that leads to it if it is not a column there."""
+    table, owner = policy.tables[name], find_owner(policy.tables, name)
+    if owner.links and isinstance(table, PrivateTable) and table.link is not None:
+        link = _link(engine, policy, declared=table.link, name=name)
+        return link.unit, link.unit_type, link
+    stored = _read_columns(engine, name)
+    _check_unit(policy, f"tables.{name}.privacy_unit", name=owner.column, stored=stored)
+    found = stored[ascii_lower(owner.column)]
+    return found.name, parse_type(found.type, found.collation), None
+
+
+def _read_columns(engine: Engine, name: str) -> TableColumns:
+    """Return the columns by their names in lower case; a name that means two of them means none."""
+    columns = engine.columns(name)
+    spelled = Counter(ascii_lower(column.name) for column in columns)
+    return {key: column for column in columns if spelled[key := ascii_lower(column.name)] == 1}
+
+
+def _check_unit(policy: Policy, key_path: str, *, name: str, stored: TableColumns) -> None:
+    """Refuse a column that is not there, or whose type does not name each unit, or key, in one way."""
+    _check_columns(policy, key_path, names=(name,), stored=stored)
+    found = stored[ascii_lower(name)].type
+    if not may_be_unit(found):
+        hint = "Use a column of whole numbers such as BIGINT, text or UUIDs, or a view that casts it to one of these."
+        raise PolicyError(
+            "policy-unit-type",
+            f"A privacy unit may not be a column of type {found}.",
+            hint=hint,
+            place=policy.where(key_path),
+        )
+
+
+def _check_materialized(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:
+    """Refuse columns in which equal values could be told apart, or whose names are dpsql's own."""
+    _check_columns(policy, key_path, names=names, stored=stored)
+    for name in names:
+        kind = stored[ascii_lower(name)].type
+        if not may_be_unit(kind) or ascii_lower(name).startswith("dpsql_"):
+            reason = f'The column "{name}", of the type {kind}, cannot be materialized.'
+            hint = "Whole numbers, DECIMAL, text, dates, timestamps and UUIDs can be; no name may begin with dpsql_."
+            raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(key_path))
+
+
+def _check_bounds(policy: Policy, key_path: str, *, name: str, bounds: ColumnBounds, stored: TableColumns) -> None:
+    """Refuse bounds of a column that holds no numbers, or that are finer than its numbers."""
+    _check_columns(policy, key_path, names=(name,), stored=stored)
+    type_ = find_read_type(parse_type(stored[ascii_lower(name)].type))
+    if not type_.is_number:
+        reason = f'The column "{name}" has no numbers to add up, but the type {type_}.'
+        raise PolicyError("policy-bounds", reason, hint="Leave its bounds out.", place=policy.where(key_path))
+    finest = 10 ** type_.precision[1]
+    ends = [end for end in (bounds.min, bounds.max, *(bounds.each or ())) if end is not None]
+    if type_.family is not Family.DOUBLE and any((end * finest).denominator > 1 for end in ends):
+        digits = f"{type_.precision[1]} digits after the point" if finest > 1 else "whole numbers"
+        reason = f'The column "{name}" has {digits}, and its bounds have more.'
+        hint = "Round the bounds up to the digits of the column."
+        raise PolicyError("policy-bounds", reason, hint=hint, place=policy.where(key_path))
+
+
+def _check_calendar(policy: Policy, key_path: str, *, name: str, stored: TableColumns) -> None:
+    """Refuse the calendar of a column that holds no times."""
+    _check_columns(policy, key_path, names=(name,), stored=stored)
+    type_ = parse_type(stored[ascii_lower(name)].type)
+    if type_ not in {DATE, TIMESTAMP}:
+        reason = f'The column "{name}" has no DATE or TIMESTAMP, but the type {type_}.'
+        raise PolicyError("policy-calendar", reason, hint="Leave its calendar out.", place=policy.where(key_path))
+
+
+def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:
+    for name in names:
+        if ascii_lower(name) not in stored:
+            reason = f'The table has no column "{name}".'
+            hint = "Names are compared without regard to ASCII case; columns that differ only in case are left out."
+            raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))

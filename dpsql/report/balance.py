@@ -1,0 +1,289 @@
+"""The balance of a budget, as the analyst may see it: rho and delta, or the currencies of another certificate.
+
+What was spent so far is no guarantee, and no running epsilon; the guarantee is the total (`maths.md` 2.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
+from dpsql.display import Meter, NotebookRepr, Part, budget_html
+from dpsql.errors import UsageError
+from dpsql.ledger.base import Entry, Ledger, compute_remaining
+from dpsql.ledger.base import sum_entries as state_of
+from dpsql.ledger.calendar import Calendar
+from dpsql.plan.terms import Terms, compute_limit
+from dpsql.policy import Policy
+from dpsql.policy.analysts import UNLISTED
+from dpsql.quantities import Epsilon
+from dpsql.receipt import format_share
+
+_DIGITS = 6
+_USUAL_K = 10
+_MOST_SHOWN = 8  # values in words
+_UNNAMED = "\0"  # no query can name this value
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Exact amounts of one currency of a budget; `remaining` is what further queries may use.
+
+    It is granted - spent - reserved, or less for an analyst where others have left less of the total.
+    """
+
+    granted: Fraction
+    spent: Fraction
+    reserved: Fraction
+    remaining: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Balance(NotebookRepr):
+    """Balance: the total guarantee, and what is left in both currencies and in items of the default epsilon.
+
+    The currencies are those of the certificate: `refunded` is the one whose unused part is returned, and `gone` the one
+    that is spent once a query is admitted. `queries` is how many times TOP 10 without counts still fits at its worst,
+    with the default epsilon and delta. `rho` and `delta` give them by name.
+    If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
+    are those of the current period, and are granted again in the next. Where each value of a column has a budget, the
+    amounts are those of a query that counts units of all values, `by` is the column, and `values` has the balance of
+    each value that a query has named; `of` returns that of a query of some values.
+
+    >>> print(session.budget)
+    95 % of the budget is left: about 9 more queries such as TOP 10 without counts
+    guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries
+    """
+
+    granted: ApproximateDP
+    refunded: Account
+    gone: Account
+    epsilon: Epsilon
+    items: int
+    queries: int
+    analyst: str | None = None
+    calendar: Calendar | None = None
+    certificate: Certificate = Certificate.zcdp
+    by: str | None = None
+    values: Mapping[str, Balance] = field(default_factory=dict)
+    unnamed: Balance | None = None
+
+    def of(self, values: Iterable[str]) -> Balance:
+        """Return the balance of a query of these values: of each currency that of the value with the least left."""
+        balances = [self.values.get(value, self.unnamed or self) for value in values]
+        if not balances:
+            return self
+        return replace(
+            min(balances, key=lambda each: each.refunded.remaining),
+            gone=min((each.gone for each in balances), key=lambda each: each.remaining),
+            queries=min(each.queries for each in balances),
+        )
+
+    @property
+    def rho(self) -> Account:
+        """The rho, which only the certificate zcdp counts."""
+        return self._counted("rho")
+
+    @property
+    def delta(self) -> Account:
+        """The delta, which the certificate theorem2 does not count."""
+        return self._counted("delta")
+
+    def _counted(self, name: str) -> Account:
+        for currency, account in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
+            if currency == name:
+                return account
+        reason = f"The certificate {self.certificate.value} counts no {name}."
+        raise UsageError("wrong-certificate", reason, hint="Read balance.refunded and balance.gone.")
+
+    @property
+    def remaining(self) -> BudgetVector:
+        """Amounts that further queries may use."""
+        return BudgetVector(self.refunded.remaining, self.gone.remaining, certificate=self.certificate)
+
+    @property
+    def limit(self) -> BudgetVector:
+        """Amounts granted to this account, in the current period if there are periods."""
+        return BudgetVector(self.refunded.granted, self.gone.granted, certificate=self.certificate)
+
+    @property
+    def left(self) -> Fraction:
+        """Share of the grant that further queries may use: of the currency of which less is left."""
+        return self.remaining.least_share_of(self.limit)
+
+    def rows(self) -> list[tuple[str, float, float, float, float]]:
+        """Return one row for each currency and for items: name, granted, spent, reserved, remaining, in 6 digits.
+
+        The remaining amount is rounded down, the others to the nearest.
+        """
+        first, second = self.certificate.currencies
+        measures = [
+            (first, self.refunded, Fraction(1)),
+            (second, self.gone, Fraction(1)),
+        ]
+        if first != "items":
+            item = item_price(self.certificate, self.epsilon)
+            measures.append((f"items of epsilon {self.epsilon}", self.refunded, item))
+        return [
+            (
+                name,
+                _round(part.granted / unit),
+                _round(part.spent / unit),
+                _round(part.reserved / unit),
+                _round(part.remaining / unit, down=True),
+            )
+            for name, part, unit in measures
+        ]
+
+    def __str__(self) -> str:
+        """Return what is left in words: lines of the budget, its period, its account, and its guarantee."""
+        periods = None if self.calendar is None else self.calendar.periods
+        left = format_share(self.left, down=True)
+        more = "not enough for a query such as"
+        if self.queries:
+            more = f"about {self.queries:,} more {'query' if self.queries == 1 else 'queries'} such as"
+        lines = [f"{left} of the budget is left: {more} TOP 10 without counts"]
+        lines += [] if self.calendar is None else [str(self.calendar)]
+        lines += [] if self.analyst is None else [f"this is the budget of the account {self.analyst}"]
+        over = self.calendar is not None and self.calendar.is_over
+        if not over and any(
+            part.remaining < part.granted - part.spent - part.reserved for part in (self.refunded, self.gone)
+        ):
+            lines.append("less remains than the account's own limit leaves: others drew on the total")
+        if self.values:
+            lines.append(f"of each value that queries named: {self._describe_values()}")
+        span = ", over all queries" if periods is None else f" per {periods}, over all queries of these"
+        return "\n".join([*lines, f"guarantee: {self.granted} for every privacy unit{span}"])
+
+    def _describe_values(self) -> str:
+        """Return the share that is left of the first values by name, and how many more there are."""
+        first = [f"{value} {format_share(each.left, down=True)}" for value, each in sorted(self.values.items())]
+        more = [f"{len(first) - _MOST_SHOWN:,} more"] if len(first) > _MOST_SHOWN else []
+        return ", ".join([*first[:_MOST_SHOWN], *more])
+
+    def details(self) -> list[str]:
+        """Return the amounts of each currency, and the number of items of the default epsilon, as lines."""
+        lines = [
+            f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
+            for name, granted, spent, reserved, remaining in self.rows()[:2]
+        ]
+        return [*lines, f"about {self.items} more items at epsilon {self.epsilon}"]
+
+    def _repr_html_(self) -> str:
+        """Return the budget for a notebook: a bar for each currency, and the words of the balance."""
+        names = self.certificate.currencies
+        meters = [
+            Meter(
+                name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining
+            )
+            for name, part in zip(names, (self.refunded, self.gone), strict=True)
+        ]
+        first, *notes = str(self).splitlines()
+        return budget_html(first, meters, notes=[*notes, *self.details()])
+
+
+def compute_balance(
+    terms: Terms, total: BudgetState, *, own: BudgetState | None = None, calendar: Calendar | None = None
+) -> Balance:
+    """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
+    limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
+    of_total, of_own = compute_remaining(terms.budget, total), compute_remaining(limit, state)
+    refundable = min(of_total.refundable, of_own.refundable)
+    item = item_price(terms.certificate, terms.epsilon)
+    permanent = min(of_total.permanent, of_own.permanent)
+    each = Fraction(1) if terms.certificate.currencies[1] == "queries" else terms.delta.value
+    queries = math.floor(refundable / (item * min(_USUAL_K, terms.limits.max_k)))
+    return Balance(
+        granted=terms.total,
+        refunded=Account(limit.refundable, state.spent, state.reserved, refundable),
+        gone=Account(limit.permanent, state.permanent, Fraction(0), permanent),
+        epsilon=terms.epsilon,
+        items=math.floor(refundable / item),
+        queries=min(queries, math.floor(permanent / each)) if each else queries,
+        analyst=None if terms.account is None else terms.account.name,
+        calendar=calendar,
+        certificate=terms.certificate,
+    )
+
+
+def _round(amount: Fraction, *, down: bool = False) -> float:
+    """Return an amount in six digits."""
+    if not amount:
+        return 0.0
+    unit = Fraction(10) ** (
+        math.floor(math.log10(abs(amount.numerator)) - math.log10(amount.denominator)) - _DIGITS + 1
+    )
+    return float((math.floor(amount / unit) if down else round(amount / unit)) * unit)
+
+
+def read_balance(ledger: Ledger, terms: Terms, *, values: Iterable[str] = ()) -> Balance:
+    """Return the present balance of a ledger, or that of the account that the terms name.
+
+    It is the balance of a query of these values or, without them, of a query of all.
+    """
+    named, name = tuple(values), None if terms.account is None else terms.account.name
+    own, total = None if name is None else ledger.state(name, values=named), ledger.state(values=named)
+    # after the states: a grant only ever adds, and a session that is open speaks of it too
+    terms = replace(terms, budget=ledger.budget, total=ledger.total)
+    return compute_balance(terms, total, own=own, calendar=ledger.calendar)
+
+
+def read_balances(ledger: Ledger, terms: Terms) -> Balance:
+    """Return the present balance of a ledger with that of each value that its queries, or the account's, have named."""
+    balance, name = read_balance(ledger, terms), None if terms.account is None else terms.account.name
+    if terms.budget_by is None:
+        return balance
+    known = {value: read_balance(ledger, terms, values=(value,)) for value in ledger.states(name)}
+    unnamed = read_balance(ledger, terms, values=(_UNNAMED,))
+    return replace(balance, by=terms.budget_by, values=known, unnamed=unnamed)
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Spent and reserved amounts of an account, None for unnamed analysts; `limit` is None if it may run no query."""
+
+    name: str | None
+    limit: BudgetVector | None
+    state: BudgetState
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The balance, the accounts that make it up, and all queries, oldest first."""
+
+    balance: Balance
+    spenders: tuple[Spender, ...]
+    entries: tuple[Entry, ...]
+
+
+def report_spending(
+    policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar: Calendar | None = None
+) -> Spending:
+    """Return what the entries of a ledger add up to: for an analyst their own, on the terms of the total all of it.
+
+    With a `calendar` the sums are those of its present period; the entries are those of all.
+    """
+    present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
+    over = calendar is not None and calendar.is_over
+    total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else state_of(present)
+    if terms.account is None:
+        balance = compute_balance(terms, total, calendar=calendar)
+        return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))
+    name, limit = terms.account.name, terms.account.budget
+    state = state_of(present, name)
+    balance = compute_balance(terms, total, own=state, calendar=calendar)
+    return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
+
+
+def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iterator[Spender]:
+    """Yield the accounts that may spend, and those that have spent."""
+    asked = dict.fromkeys(entry.account for entry in entries)
+    may = [name for name, analyst in policy.analysts.items() if analyst.enabled and name != UNLISTED]
+    for name in dict.fromkeys([*may, *asked]):
+        state = state_of(entry for entry in entries if entry.account == name)
+        own = None if name is None else policy.analysts.get(name, policy.analysts.get(UNLISTED))
+        limit = terms.budget if own is None else compute_limit(own, policy.budget)
+        yield Spender(name, limit if own is None or own.enabled else None, state)
