@@ -26,7 +26,6 @@ from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
 from dpsql.sql.syntax.options import read_options, split_options
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.split_statement import MAX_DOUBLED
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -42,6 +41,7 @@ __all__ = [
     "split_clause",
 ]
 
+MAX_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _WITH_HINT = "Write WITH (epsilon = 0.05), or leave WITH out."
