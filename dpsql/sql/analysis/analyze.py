@@ -117,8 +117,11 @@ def _read_statement(
         else:
             if found is not None:
                 return found
-            hint = "Let a session run it: its evaluator has a DuckDB."
-            refused = Unsupported("wrapping", "A SELECT around a private query is read by DuckDB.", hint=hint)
+            hint = (
+                "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
+            )
+            reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
+            refused = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
     found = None if parser is None else read_outer_select(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused

@@ -223,7 +223,7 @@ def _rename(columns: Sequence[OuterColumn], names: Sequence[str]) -> list[OuterC
     return [*renamed, *columns[len(renamed) :]]
 
 
-def type_parameters(node: Tree, literals: Sequence[Literal], columns: OuterColumns, *, postgres: bool) -> None:
+def type_parameters(node: Tree, literals: Sequence[Literal], *, columns: OuterColumns, postgres: bool) -> None:
     """Fill the parameters without a value, which are open `literals` of $1, $2, ..., with what their places say.
 
     With `postgres`, the quotient of whole numbers is one.

@@ -71,7 +71,7 @@ def add_interval_ends(
             call for part, value in select.items() if part not in {"from_table", "cte_map"} for call in _calls(value)
         ]
         if calls:
-            inners, used = _replace_calls(select, calls, columns, ctes=enter_ctes(select, ctes), place=place)
+            inners, used = _replace_calls(select, calls, columns=columns, ctes=enter_ctes(select, ctes), place=place)
             columns = replace(columns, inners=inners)
             read += [(select, source) for source in used]
     for select, source in read:
@@ -81,12 +81,12 @@ def add_interval_ends(
 
 
 def _replace_calls(
-    node: Tree, calls: Sequence[Tree], columns: OuterColumns, *, ctes: CTEs, place: Place | None
+    node: Tree, calls: Sequence[Tree], *, columns: OuterColumns, ctes: CTEs, place: Place | None
 ) -> tuple[tuple[PrivateQuery, ...], list[_Source]]:
     """Replace the calls in one SELECT; return the private queries with their ends, and what is read with them."""
     found = tuple(columns.inners)
     levels = [_find_level(inner) for inner in found]
-    sources = list(_list_sources(node, "from_table", columns, ctes=ctes))
+    sources = list(_list_sources(node, "from_table", columns=columns, ctes=ctes))
     used = dict[str, _Source]()
     for call in calls:
         quotient = _find_quotient(node, call, sources=sources, inners=found)
@@ -128,7 +128,7 @@ def add_ratio_ends(node: Tree, columns: OuterColumns) -> tuple[int, ...]:
     bare = [(at, _strip_rounding(item)) for at, item in enumerate(items)]
     quotients = [(at, item) for at, item in bare if item.get("function_name") == "/"]
     stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
-    sources = list(_list_sources(node, "from_table", columns, ctes=enter_ctes(node, {}))) if quotients else []
+    sources = list(_list_sources(node, "from_table", columns=columns, ctes=enter_ctes(node, {}))) if quotients else []
     found, added = list[int](), list[Tree]()
     for at, item in quotients:
         ends = [{**write_call(item, name, _copy(item)), _ADDED: _LEVEL} for name in ("value_low", "value_high")]
@@ -341,12 +341,12 @@ def _calls(value: object) -> Iterator[Tree]:
         pending += reversed(below)
 
 
-def _list_sources(slot: Tree, key: str, columns: OuterColumns, *, ctes: CTEs) -> Iterator[_Source]:
+def _list_sources(slot: Tree, key: str, *, columns: OuterColumns, ctes: CTEs) -> Iterator[_Source]:
     """Yield what FROM reads that has the rows of one private query each, with the name that it has there."""
     relation = cast("Tree", slot[key])
     if read_kind(relation) == "JOIN":
-        yield from _list_sources(relation, "left", columns, ctes=ctes)
-        yield from _list_sources(relation, "right", columns, ctes=ctes)
+        yield from _list_sources(relation, "left", columns=columns, ctes=ctes)
+        yield from _list_sources(relation, "right", columns=columns, ctes=ctes)
         return
     inner = _find_inner(relation, columns, ctes=ctes)
     found = None if inner is None else columns.list_relation(relation, ctes)

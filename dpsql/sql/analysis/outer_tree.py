@@ -105,7 +105,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     inners = tuple(inners[number - 1] for number in read)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
     columns = OuterColumns(inners, {_public_path(name)[-1]: table for name, table in walk.public.items()}, _find_inner)
-    type_parameters(node, parameters, columns, postgres=postgres)
+    type_parameters(node, parameters, columns=columns, postgres=postgres)
     divides = False
     if postgres:
         divides = read_as_postgres(

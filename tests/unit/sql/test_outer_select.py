@@ -82,9 +82,9 @@ def test_what_reads_more_than_released_and_public_rows_is_refused(text: str) -> 
 
 
 def test_without_a_parser_it_is_refused() -> None:
-    with pytest.raises(Unsupported) as refused:
+    with pytest.raises(Refusal) as refused:
         analyze(f"SELECT * FROM ({TOP}) AS x", CATALOG, accepts_pattern=accepts_pattern)
-    assert refused.value.code == "wrapping"
+    assert refused.value.code == "clause"
 
 
 def test_public_tables_are_fetched_by_the_columns_that_are_named() -> None:
