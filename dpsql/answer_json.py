@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
 from dpsql.answer import Answer
-from dpsql.engines.arrow_values import read_values
+from dpsql.engines.arrow_types import read_values
 from dpsql.intervals import LEVEL
 from dpsql.receipt import Receipt, Total
 from dpsql.report.tables import describe_outcome

@@ -374,7 +374,7 @@ def _materialize_in_schema(
     policy: Policy, names: Collection[str], *, engine: Engine, url: str | None, again: bool
 ) -> dict[str, str]:
     """Materialize tables in the database of an engine, and check that sessions can read them."""
-    from dpsql.engines.schema_reader import SchemaReader
+    from dpsql.engines.base import SchemaReader
     from dpsql.materialized.lookup import find_build
     from dpsql.materialized.remote_build import RemoteData, materialize_in_schema
     from dpsql.mechanisms import OperatingSystemNoise

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dpsql.display.element import replace_controls
-from dpsql.engines.arrow_values import spell_beyond_calendar
+from dpsql.engines.arrow_types import spell_beyond_calendar
 
 if TYPE_CHECKING:
     import pyarrow as pa

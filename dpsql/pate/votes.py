@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.dialects import DUCKDB
+from dpsql.dialects import DUCKDB, quote_path
 from dpsql.engines import Statement
 from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.sql.ir.canonical_keys import canonicalize
@@ -16,7 +16,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.tree import Column
 from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.render.duckdb import Writer, identifier
+from dpsql.sql.render.duckdb import Writer
 
 __all__ = ["Value", "VotesTable", "check_values", "find_votes_table", "leading_votes", "weighted_votes"]
 
@@ -134,7 +134,7 @@ def _select_votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value
     condition = f"{example} IN ({_unnest(writer, table.example, values=examples)})"
     return (
         f"SELECT {example} AS dpsql_example, {label} AS dpsql_label, {teacher} AS dpsql_teacher "  # noqa: S608 - nothing in it is the analyst's text
-        f"FROM {'.'.join(map(identifier, table.path))} AS t1 "
+        f"FROM {quote_path(table.path)} AS t1 "
         f"WHERE {condition} AND {label} IS NOT NULL AND {teacher} IS NOT NULL"
     )
 

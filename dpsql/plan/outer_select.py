@@ -21,7 +21,7 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.outer_tree import released_path
 from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
-from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
+from dpsql.sql.render.template import compose
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,13 +239,14 @@ def _remember(known: dict[Key, Value], key: Key, *, value: Value) -> None:
 
 def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     """Return a SELECT of columns of a query, which are c1, c2 and so on."""
-    names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
-    return order_by(select(columns, alias(subquery(sql), f"t{subquery(names)}")), "", limit=limit)
+    names = [f"c{at}" for at in range(1, len(columns) + 1)]
+    template = "SELECT {columns} FROM ({sql}) AS t({names}) LIMIT {limit}"
+    return compose(template, columns=columns, sql=sql, names=names, limit=limit)
 
 
 def _describe(sql: str) -> str:
     """Return a SELECT of the names and types of the columns of a query."""
-    return select(["column_name", "column_type"], subquery(f"DESCRIBE {sql}"))
+    return compose("SELECT column_name, column_type FROM (DESCRIBE {sql})", sql=sql)
 
 
 def _write_values(sql: str, values: Sequence[object]) -> str:

@@ -54,8 +54,8 @@ from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, QueryTerms, ReleasedDomain, count_groups
-from dpsql.sql.rewrite.charged_values import confine_to_values
 from dpsql.sql.rewrite.engine_query import Bound
+from dpsql.sql.rewrite.passes import confine_to_values
 
 _OF_SOME = ("prefer",)  # options of a mechanism that is named where another is asked for them
 _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
-from dpsql.engines.public_pool import within
+from dpsql.engines.pool import within
 from dpsql.ledger.base import Ledger
 from dpsql.plan.outer_select import Columns, OuterSelectView
 from dpsql.plan.plan import build_statement

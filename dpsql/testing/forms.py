@@ -17,7 +17,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.rewrite.passes import make_total
 from dpsql.testing.queries import NOON, OpenEngine, accepts_pattern, describe_error, run_statement
 from dpsql.testing.shapes import expand_shape
 from dpsql.testing.tables import LEFTS, VALUES

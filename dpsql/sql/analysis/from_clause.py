@@ -1,14 +1,14 @@
 """FROM: tables, subqueries, CTEs and joins, read into relations and into the names they bring.
 
 Every subquery in FROM over a private table must pass its privacy unit on; several private tables meet only where their
-units are equal (`ties.py`).
+units are equal (`unit_equality.py`).
 
 Joins of two sides of FROM, and the names that both sides have.
 
-Two private sides must be joined on their units (`ties.py`): in ON or USING for an outer, SEMI or ANTI join, or in WHERE
-for an inner join. A private and a public side may be joined on anything. A row of the public side without a partner has
-no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the same, because
-a group without units is not in it.
+Two private sides must be joined on their units (`unit_equality.py`): in ON or USING for an outer, SEMI or ANTI join, or
+in WHERE for an inner join. A private and a public side may be joined on anything. A row of the public side without a
+partner has no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the
+same, because a group without units is not in it.
 
 Join of a linked table with the privacy unit of its rows, by the declared key.
 

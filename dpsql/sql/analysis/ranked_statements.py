@@ -20,7 +20,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import write_name
+from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.measures import LARGEST_STATED
@@ -373,13 +373,9 @@ def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
     if known:
         bare = [strip_casts(each) for each in known]
         texts = [str(each.value) for each in bare if isinstance(each, Literal) and each.value is not None]
-        return f"[{', '.join(_quote(text) for text in texts)}]"
+        return f"[{', '.join(quote_text(text) for text in texts)}]"
     public = find_public_column(query, key, catalog=catalog)
-    return _quote(public) if public else ""
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return quote_text(public) if public else ""
 
 
 def _write_limit(statement: Statement, clause: ImpliedClause) -> str:

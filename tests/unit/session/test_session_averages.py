@@ -416,7 +416,7 @@ def test_an_end_is_null_where_the_divisor_may_be_0() -> None:
 )
 def test_a_centred_average_may_stand_beside_the_count_that_it_shares(sql: str) -> None:
     rows = "CREATE TABLE ratings AS SELECT u % 900 AS id, 1 + u % 10 AS q, 'k' || u % 3 AS k FROM range(4500) t(u)"
-    with dpsql.connect(shared(rows), policy=rating_policy(), ledger=":memory:") as session:
+    with session_on(shared(rows), rating_policy()) as session:
         answer = session.sql(sql)
         assert answer.receipt.items_charged > 0
         position = answer.columns.index("a")
@@ -438,7 +438,7 @@ def test_a_centred_average_may_stand_beside_the_count_that_it_shares(sql: str) -
 )
 def test_an_average_that_a_select_shows_unchanged_has_its_interval(sql: str) -> None:
     rows = "CREATE TABLE ratings AS SELECT u % 900 AS id, 1 + u % 10 AS q, 'k' || u % 3 AS k FROM range(4500) t(u)"
-    with dpsql.connect(shared(rows), policy=rating_policy(), ledger=":memory:", implicit=True) as session:
+    with session_on(shared(rows), rating_policy(), implicit=True) as session:
         answer = session.sql(sql)
         position = answer.columns.index("a")
         low, high = answer.column_intervals()[position]

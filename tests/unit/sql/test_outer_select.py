@@ -56,8 +56,8 @@ def test_a_cte_of_the_private_query_keeps_its_condition() -> None:
 
 
 REFUSED = {
-    f"SELECT * FROM ({TOP}": "clause",
-    f"SELECT article FROM ({TOP}) AS x GROUP BY article TOP 3 PRIVATE": "clause",
+    f"SELECT * FROM ({TOP}": "syntax",
+    f"SELECT article FROM ({TOP}) AS x GROUP BY article TOP 3 PRIVATE": "syntax",
     f"SELECT * FROM ({TOP}) AS x UNION SELECT article, 1 FROM reads": "wrapping",
     f"SELECT * FROM (DELETE FROM reads; {TOP}) AS x": None,
     f"SELECT * FROM duckdb_tables(({TOP}))": "function",
