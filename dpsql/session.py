@@ -26,8 +26,7 @@ from dpsql.ledger.charges import SETTLING, ChargeLog, mark_charge
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.receipt import Receipt, Total
-from dpsql.sql.analysis.cache import AnalysisCache, find_key
-from dpsql.sql.analysis.prepare import prepare_statement
+from dpsql.sql.analysis.cache import AnalysisCache, find_key, prepare_statement
 from dpsql.sql.ir import clock as clocks
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Session", "SessionDependencies", "hurry", "release_external"]
 
 _LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
-_View = planning.ResultView | planning.EvaluatedView
-_WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
+_View = planning.ResultView | planning.OuterSelectView
+_WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +230,11 @@ class Session:
         parts = [self._plan(query, stop) for query in view.inners]
         if earlier is not None and any(stored is None for _, stored in parts):
             parts = self._mark_reread(parts, earlier())
-        if not parts and isinstance(statement, statements.EvaluatedQuery) and statement.explained:
+        if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
             return self._free(report.free_plan_table())
         if parts and parts[0][0].query.explained:
             plans = [plan for plan, _ in parts]
-            return self._free(report.plan_table(plans, self.budget, wrapped=view.is_wrapped))
+            return self._free(report.plan_table(plans, self.budget, wrapped=view.has_outer_select))
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
         kept = [(plan, stored, True) for plan, stored in found if stored is not None]
@@ -723,7 +722,7 @@ def _describe_measures(
     for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
         counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
         shown = view.find_averages(at, plan.query)
-        averages += _describe_averages(plan, shown, released=released, table=table if view.is_wrapped else None)
+        averages += _describe_averages(plan, shown, released=released, table=table if view.has_outer_select else None)
         computed += view.find_computed(at)
     taken = {position for each in averages for position in each.columns}
     rest = tuple(position for position in computed if position not in taken)

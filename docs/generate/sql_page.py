@@ -12,7 +12,7 @@ from dpsql.plan.mechanisms.record import Auto, Domain
 from dpsql.plan.mechanisms.records import list_records
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
-from dpsql.sql.analysis import from_clause, private_select, reader, unnest
+from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
 from dpsql.sql.functions import signatures as calls
 from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
@@ -35,7 +35,7 @@ _LIMITS = [
     ("tables and subqueries of a statement", from_clause.MAX_RELATIONS),
     ("keys of a private query", private_select.MAX_KEYS),
     ("values in a list of candidates or partitions", options.MAX_LISTED),
-    ("items of a list in `unnest`", unnest.MAX_ITEMS),
+    ("items of a list in `unnest`", subqueries.MAX_ITEMS),
     ("rows that all lists in `unnest` make of one row", reader.MAX_UNNESTED),
     ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),
     ("characters of a text that is computed", calls.MAX_VALUE_LENGTH),

@@ -11,9 +11,8 @@ from dpsql.plan.cache.stored_release import (
     pack_release,
     unpack,
 )
-from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.measures.values import describe_noise, divide_steps, find_place
-from dpsql.plan.outer_select import Prepared, ResultView, result_view
+from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import (
@@ -27,16 +26,17 @@ from dpsql.plan.release import (
     name_measure,
     release,
 )
+from dpsql.plan.result_view import Prepared, ResultView, result_view
 from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = [
     "MOST_PUBLIC_ROWS",
     "AnswerCache",
     "Draw",
-    "EvaluatedView",
     "EvaluatorParser",
     "ExternalRelease",
     "NamesOfAccount",
+    "OuterSelectView",
     "PackedRelease",
     "Plan",
     "Prepared",

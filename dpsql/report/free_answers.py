@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.evaluated_select import Columns, EvaluatedView
-from dpsql.plan.outer_select import ResultView, result_view
+from dpsql.plan.outer_select import Columns, OuterSelectView
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
+from dpsql.plan.result_view import ResultView, result_view
 from dpsql.plan.terms import Terms
 from dpsql.report.balance import read_balances
 from dpsql.report.tables import (
@@ -22,21 +22,25 @@ from dpsql.report.tables import (
     plan_columns,
     tables_table,
 )
-from dpsql.sql.analysis.assumption import find_guess_query, set_guess
-from dpsql.sql.analysis.empty_results import remove_rows
-from dpsql.sql.analysis.known_groups import find_group_query, set_known_groups
-from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
+from dpsql.sql.analysis.domains import (
+    find_group_query,
+    find_guess_query,
+    find_partition_query,
+    set_guess,
+    set_known_groups,
+    set_partition_values,
+)
+from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
     Describe,
-    EvaluatedQuery,
+    OuterSelect,
     PrivateQuery,
     PublicQuery,
     ShowBudget,
     ShowFunctions,
     ShowTables,
     Statement,
-    WrappedQuery,
 )
 from dpsql.sql.ir.tree import has_scan
 from dpsql.sql.rewrite.public_query import rewrite_public
@@ -106,7 +110,7 @@ class FreeAnswers:
         guessed = find_guess_query(query) if query.explained else None
         return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
 
-    def view(self, statement: PrivateQuery | WrappedQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
+    def view(self, statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
         """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.
 
         Raises `Refusal` and `Unsupported` for an outer SELECT that cannot be computed.
@@ -123,9 +127,9 @@ class FreeAnswers:
                 return plan_columns()
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
-            case PrivateQuery() | WrappedQuery() | EvaluatedQuery():
+            case PrivateQuery() | OuterSelect():
                 view = self.view(statement)
-                is_plan = isinstance(statement, EvaluatedQuery) and statement.explained
+                is_plan = isinstance(statement, OuterSelect) and statement.explained
                 if is_plan or any(inner.explained for inner in view.inners):
                     return plan_columns()
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema

@@ -51,7 +51,7 @@ def test_functions_take_at_most_6_parameters() -> None:
         "dpsql/cli/ledger.py grant"
     ]  # and one for each option of a command
     # what a session has, and the parts of a statement
-    analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/evaluated_select.py read_evaluated"]
+    analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/outer_tree.py read_outer_tree"]
     assert wide == [*commands, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses]
 
 

@@ -13,13 +13,15 @@ from functools import cache
 
 import duckdb
 
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
+from dpsql.plan import EvaluatorParser
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.clock import Clock
-from dpsql.sql.ir.statements import PrivateQuery, Statement, WrappedQuery
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 from dpsql.testing.queries import NOON, accepts_pattern
@@ -36,13 +38,14 @@ __all__ = [
     "corpus_tables",
     "counts",
     "nasty_tables",
+    "outer_select",
     "private",
     "reference_counts",
     "reference_sql",
     "same",
+    "select_parser",
     "strip_clause",
     "with_enums_as_text",
-    "wrapped_query",
 ]
 
 Row = tuple[object, ...]
@@ -213,11 +216,17 @@ def private(text: str, catalog: Catalog, parameters: object = ()) -> PrivateQuer
     return query
 
 
-def wrapped_query(text: str, catalog: Catalog) -> WrappedQuery:
-    """Return what a text around a private query asks."""
-    question = analyze(text, catalog, accepts_pattern=accepts_pattern)
-    assert isinstance(question, WrappedQuery)
-    return question
+@cache
+def select_parser() -> EvaluatorParser:
+    """Return DuckDB's parser of the SELECT around private queries."""
+    return EvaluatorParser(DuckDBEvaluator())
+
+
+def outer_select(text: str, catalog: Catalog) -> OuterSelect:
+    """Return what a text around private queries means."""
+    found = analyze(text, catalog, accepts_pattern=accepts_pattern, parser=select_parser())
+    assert isinstance(found, OuterSelect)
+    return found
 
 
 def counts(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:
@@ -330,8 +339,8 @@ def _unbounded_terms() -> Terms:
 
 def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None) -> Statement:
     """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here."""
-    found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock)
-    query = found.inner if isinstance(found, WrappedQuery) else found
-    if isinstance(query, PrivateQuery):
-        bound_measures(query, _unbounded_terms())
+    found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock, parser=select_parser())
+    for query in found.inners if isinstance(found, OuterSelect) else [found]:
+        if isinstance(query, PrivateQuery):
+            bound_measures(query, _unbounded_terms())
     return found

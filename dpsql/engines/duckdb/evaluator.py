@@ -71,7 +71,7 @@ class DuckDBEvaluator:
 
     def _instance(self, statement: Statement) -> duckdb.DuckDBPyConnection:
         """Return an instance with nothing in it."""
-        from dpsql.engines.duckdb.catalog import connect_bare  # start-up: most statements are not wrapped
+        from dpsql.engines.duckdb.catalog import connect_bare  # start-up: most statements have no outer SELECT
 
         if _uses_state(statement):
             return connect_bare(self._memory_limit)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from dpsql.ledger.base import Ledger
-from dpsql.sql.analysis.known_groups import find_group_query
-from dpsql.sql.analysis.partitions import find_partition_query
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery, Statement, WrappedQuery
+from dpsql.sql.analysis.domains import find_group_query, find_partition_query
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery, Statement
 from dpsql.sql.ir.tree import has_scan
 
 Value = TypeVar("Value")
@@ -62,10 +61,8 @@ def is_repeatable(statement: Statement) -> bool:
     match statement:
         case PublicQuery():
             return not has_scan(statement)
-        case WrappedQuery(inner=inner, beside=beside):
-            return not beside and is_repeatable(inner)
         case PrivateQuery(explained=explained):
             return not explained and find_partition_query(statement) is None and find_group_query(statement) is None
-        case EvaluatedQuery(inners=inners, beside=beside, is_deterministic=is_deterministic):
+        case OuterSelect(inners=inners, beside=beside, is_deterministic=is_deterministic):
             return is_deterministic and not beside and all(map(is_repeatable, inners))
     return True

@@ -1,4 +1,7 @@
-"""Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed."""
+"""Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed.
+
+The statements that are no SELECT: SHOW BUDGET, SHOW TABLES, SHOW FUNCTIONS and DESCRIBE of a table.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,34 @@ from dataclasses import replace
 from functools import cache
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.commands import read_command
-from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
-from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.implied_query import ImpliedReading, read_implied
 from dpsql.sql.analysis.not_private import add_clause_hint, find_misspelt, find_private_table, name_unit, not_private
+from dpsql.sql.analysis.outer_select import read_outer_select
+from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
+    ImpliedReading,
     check_explicit,
     check_header,
     find_implied,
-    note_released,
+    read_implied,
     read_private,
     set_terms,
 )
-from dpsql.sql.analysis.public_query import read_public, seeks_no_row
+from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.surrounding_select import read_surrounded
 from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (
+    Describe,
     PrivateQuery,
     PublicQuery,
-    WrappedQuery,
+    ShowBudget,
+    ShowFunctions,
+    ShowTables,
 )
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.lexer import Statement, ascii_lower, scan
@@ -54,10 +59,10 @@ from dpsql.sql.syntax.implied import (
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import parse
 
-__all__ = ["analyze"]
-
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
+_Show = ShowBudget | ShowTables | ShowFunctions
+_SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
 
 
 def analyze(  # noqa: PLR0913 - what a session has
@@ -106,10 +111,18 @@ def _read_statement(
     """Return what a statement means; `refused` says why dpsql cannot cut it into words, if it cannot."""
     if refused is None:
         try:
-            return _read_alone(asked, standard)
+            found = _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
             refused = error.with_traceback(None)  # whose frames would keep the answer of the session
-    found = None if parser is None else read_surrounded(asked, standard, parser=parser, refused=refused)
+        else:
+            if found is not None:
+                return found
+            hint = (
+                "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
+            )
+            reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
+            refused = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
+    found = None if parser is None else read_outer_select(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
     return found
@@ -164,15 +177,14 @@ def _scan(text: str, *, is_lenient: bool, postgres: bool) -> tuple[Statement, Re
     raise refused
 
 
-def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
-    """Return a statement with one private query or none, whose outer SELECT is in the closed language of dpsql."""
+def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked | None:
+    """Return a statement with one private query or none; None where an outer SELECT is around its private query."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
+    if lifted is None:
+        return None
     if lifted.clause is not None:
         check_header(asked)
-        found = check_explicit(asked, read_private(asked.sources(asked.statement), lifted))
-        if isinstance(found, WrappedQuery):
-            return replace(found, inner=note_released(asked, found.inner))
-        return found
+        return check_explicit(asked, read_private(asked.sources(asked.statement), lifted))
     try:
         return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
@@ -183,10 +195,10 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked:
     if len(implied) > 1:
         raise several_queries(asked.statement, asked.statement.tokens[0])
 
-    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
+    def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, implied[0], all_groups=all_groups)
         lifted = extract_clause(explicit, asked.bound.__getitem__)
-        if lifted.clause is None:  # what it would end is no query
+        if lifted is None or lifted.clause is None:  # a SELECT is around it, or what it would end is no query
             raise refused
         try:
             return read_private(asked.sources(explicit), set_terms(lifted, asked.header))
@@ -235,3 +247,29 @@ def _names_public(lifted: SplitStatement, catalog: Catalog) -> bool:
     """Say whether a word of the statement is the name of a public table: without one it can only ask private ones."""
     public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
     return any(ascii_lower(token.text) in public for token in lifted.tokens)
+
+
+def read_command(statement: Statement, catalog: Catalog) -> _Show | Describe | None:
+    """Return the command that the statement is, or None when it does not begin like one."""
+    tokens = list(statement.tokens)
+    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+        tokens.pop()
+    words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
+    if words[:1] == ["show"]:
+        if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
+            return show
+        hint = "Write SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
+        raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
+    if words[:1] not in (["describe"], ["desc"]):
+        return None
+    kinds = [token.token_type.name for token in tokens[1:]]
+    names = [token.text for token in tokens[1::2]]
+    if len(names) not in {1, 2, 3} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
+        hint = "Write SHOW TABLES for their names; EXPLAIN shows what a query would do."
+        raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
+    table = catalog.find_path(names)
+    if table is None:
+        hint = list_names("The policy exposes", [known.name for known in catalog.tables], wanted=names[-1])
+        where = statement.place(tokens[1], tokens[-1])
+        raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
+    return Describe(table.name)

@@ -5,6 +5,8 @@ values if every row that it counts comes from a row of the table whose column is
 a conjunct at its top, `column = constant` or `column IN (constants)` or several of these joined by OR; of a UNION in
 every branch. Only units of these values are then counted, and only they are charged. What is not certain to say so
 names no values: such a query counts and charges all units, which is always right.
+
+Lineage: the stored columns that an expression is worked out from, through subqueries in FROM.
 """
 
 from __future__ import annotations
@@ -20,30 +22,34 @@ from dpsql.sql.ir.tree import (
     Cast,
     Column,
     Combined,
+    Cut,
     Derived,
+    Exists,
     Expression,
     FromWhere,
     In,
     InQuery,
     Joined,
     Literal,
+    Numbered,
     Relation,
+    Scalar,
     Scan,
     is_column,
     output_column,
     stored_column,
+    walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, Family, Type
+from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
-
-__all__ = ["MAX_VALUES", "find_charged_values"]
 
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value
 _SUBQUERY, _UNITS, _TABLE = 2_001, 2_002, 2_003  # numbers that no other relation has, see `from_clause.py`
 _FAMILIES = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN, Family.DATE])
 _Values = Mapping[str, Literal]  # by their names in a ledger
+_Relations = dict[int, Scan | tuple[Derived, ...]]
 
 
 def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) -> ChargedValues | None:
@@ -182,3 +188,84 @@ def _unite(found: Iterable[_Values | None]) -> _Values | None:
             return None
         united |= each
     return united
+
+
+def find_sole_column(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[str, str] | None:
+    """Return the one stored column that an expression is worked out from, with its private table, or None."""
+    columns = _stored_columns(expression, _relations(source))
+    if len(columns) != 1:
+        return None
+    ((_, path, name),) = columns
+    private = _find_private(path, catalog)
+    return (private[0].name, name) if len(private) == 1 and name else None
+
+
+def find_private_columns(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    """Return the stored columns of numbers of private tables that an expression reads, as (table, column), sorted."""
+    columns = _stored_columns(expression, _relations(source))
+    found = {(table, name) for _, path, name in columns for table in _find_private(path, catalog) if name}
+    return tuple(sorted((table.name, name) for table, name in found if _has_numbers(table, name)))
+
+
+def find_stored_column(column: Column, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
+    """Return the stored column of a private table that a column is, unchanged through subqueries; None for another."""
+    relation = _relations(source)[column.relation]
+    if isinstance(relation, Scan):
+        private = _find_private(relation.path, catalog)
+        return (private[0], column.name) if len(private) == 1 else None
+    if len(relation) != 1:
+        return None
+    output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]
+    return find_stored_column(output, relation[0].body.source, catalog=catalog) if isinstance(output, Column) else None
+
+
+def _find_private(path: tuple[str, ...], catalog: Catalog) -> list[Table]:
+    return [table for table in catalog.tables if table.path == path and table.privacy_unit is not None]
+
+
+def _has_numbers(table: Table, column: str) -> bool:
+    return any(name == column and find_read_type(type_).is_number for name, type_ in table.columns)
+
+
+def _stored_columns(
+    expression: Expression, relations: _Relations, *, seen: set[tuple[int, int]] | None = None
+) -> set[tuple[int, tuple[str, ...], str]]:
+    """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
+
+    Outputs of subqueries that were `seen` are passed over: each may be named many times, in each of many subqueries.
+    What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
+    what UNION puts together: they make several values of one.
+    """
+    found, seen = set[tuple[int, tuple[str, ...], str]](), set() if seen is None else seen
+    for part in walk(expression):
+        if isinstance(part, InQuery | Exists | Scalar):
+            found.add((part.source.number, (), ""))
+        if not isinstance(part, Column):
+            continue
+        relation = relations[part.relation]
+        if isinstance(relation, Scan):
+            found.add((part.relation, relation.path, part.name))
+            continue
+        if not relation:
+            found.add((part.relation, (), ""))
+        for subquery in relation:
+            at = int(part.name.removeprefix("c")) - 1
+            if (id(subquery), at) not in seen:
+                seen.add((id(subquery), at))
+                found |= _stored_columns(subquery.outputs[at], _relations(subquery.body.source), seen=seen)
+    return found
+
+
+def _relations(relation: Relation) -> _Relations:
+    """Return the tables and subqueries of one FROM, by their numbers: for each the SELECTs that its rows come of."""
+    match relation:
+        case Joined():
+            return _relations(relation.left) | _relations(relation.right)
+        case Scan():
+            return {relation.number: relation}
+        case Derived():
+            return {relation.number: (relation,)}
+        case Numbered() | Combined():  # no one SELECT
+            return {relation.number: ()}
+        case Cut():
+            return {relation.number: (relation.source,)}

@@ -2,6 +2,13 @@
 
 Operators whose precedence sqlglot and DuckDB see differently are never next to each other here: a comparison, IS, IN,
 BETWEEN or LIKE may hold another only in parentheses.
+
+Signs of whole numbers: ~, & and |, and @, which is abs; a shift is refused, since few of them are in range.
+
+DuckDB gives the signs between two operands one precedence, below arithmetic and above comparisons, and so does sqlglot,
+but for ||, which needs parentheses beside them. ~ and @ take in DuckDB all the arithmetic that follows, which sqlglot
+leaves outside: so nothing may follow their operand but what both put outside. An operator before ~ binds in DuckDB
+weaker than any before that, so it is the only one, as in flags & ~4.
 """
 
 from __future__ import annotations
@@ -11,11 +18,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis import bitwise, predicates
+from dpsql.sql.analysis import predicates
 from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS, REFUSED, TAKES_INTERVAL, call, date_part
-from dpsql.sql.functions.arithmetic import arithmetic, shift_date
+from dpsql.sql.functions.arithmetic import arithmetic, combine_integers, shift_date
 from dpsql.sql.functions.coercion import convert, convert_to_text, negate, number, unify_for_comparison, unify_types
 from dpsql.sql.functions.signatures import cap_length, find_max_length, type_longer_text
 from dpsql.sql.ir.clock import read_clock, truncate_to_date
@@ -44,7 +51,6 @@ from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["READERS"]
 
 LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
@@ -67,6 +73,9 @@ _INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quar
 _PARTS = {"hour": "minute", "minute": "second"}
 _SIZES = frozenset(map(str, range(39)))
 _PLAIN_OPERANDS = frozenset(["Column", "Literal", "Paren", "Cast", "TryCast", "Anonymous"])
+BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|"}
+_PREFIXED = frozenset(["BitwiseNot", "Abs", "Neg"])
+_BINARY = BITWISE.keys() | frozenset("Add Sub Mul Div IntDiv Mod DPipe".split())
 
 
 def _column(reader: Reader, node: Node) -> Expression:
@@ -216,7 +225,7 @@ def _written(reader: Reader, literal: str, *, counts: bool) -> str:
 
 def _joined_text(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression", "safe")
-    if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | bitwise.BITWISE.keys()):
+    if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | BITWISE.keys()):
         hint = "Put the arithmetic in parentheses."
         raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
     left, right = (fill_unbound(reader.operand(side), TEXT) for side in (node.this, node.expression))
@@ -404,6 +413,56 @@ def _collate(reader: Reader, node: Node) -> Expression:
     return Collate(argument, TEXT, argument.longest)
 
 
+def _between(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    if "DPipe" in {type(node.this).__name__, type(node.expression).__name__}:
+        raise _two_ways(reader, node)
+    left, right = _whole(reader, node.this), _whole(reader, node.expression)
+    return combine_integers(left, BITWISE[type(node).__name__], right=right, where=reader.at(node))
+
+
+def _before(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    _check_beside(reader, node)
+    if type(node).__name__ == "BitwiseNot":
+        argument = _whole(reader, node.this)
+        return Call("~", (argument,), argument.type)
+    argument = fill_unbound(reader.read(node.this), DOUBLE)
+    if argument.type.is_number:
+        return Call("abs", (argument,), argument.type)
+    raise Refusal("type", "@ takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
+
+
+def _check_beside(reader: Reader, node: Node) -> None:
+    """Refuse ~ or @ where DuckDB reads the operators around it otherwise.
+
+    One that follows the operand is inside. One before ~ comes last, so that a - b * ~c is (a - b) * ~c, and so two
+    before it are refused. Before @ there is none, nor ~.
+    """
+    below: object = node
+    above: object = node.parent
+    most, before = (1, _BINARY) if type(node).__name__ == "BitwiseNot" else (0, _BINARY | {"BitwiseNot"})
+    while type(above).__name__ in _PREFIXED | _BINARY:
+        most -= type(above).__name__ in before
+        if most < 0 or (type(above).__name__ in _BINARY and getattr(above, "this", None) is below):
+            raise _two_ways(reader, node)
+        below, above = above, getattr(above, "parent", None)
+
+
+def _whole(reader: Reader, node: Node) -> Expression:
+    """Return an operand, which must be a whole number."""
+    argument = fill_unbound(reader.read(node), BIGINT)
+    if argument.type.family is Family.INTEGER:
+        return argument
+    hint = "Cast it with CAST(x AS BIGINT)."
+    raise Refusal("type", "~, & and | take whole numbers.", hint=hint, place=reader.place(node))
+
+
+def _two_ways(reader: Reader, node: Node) -> Refusal:
+    hint = "Put one of them in parentheses."
+    return Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
+
+
 READERS: Mapping[str, Read] = {
     "Collate": _collate,
     "Column": _column,
@@ -413,7 +472,8 @@ READERS: Mapping[str, Read] = {
     "Paren": _paren,
     "Subquery": _scalar,
     **predicates.READERS,
-    **bitwise.READERS,
+    **dict.fromkeys(BITWISE, _between),
+    **dict.fromkeys(["BitwiseNot", "Abs"], _before),
     "Neg": _negative,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     "DPipe": _joined_text,

@@ -6,17 +6,24 @@
 The list depends on the text and the types alone. It may hold a value that no row can have, which is then released with
 the count 0, and NULL is in it wherever the expression can be NULL. Rows of any other value would be dropped before they
 are counted, so that a list which lacked one would lose rows, and never privacy.
+
+Domains of the keys of ALL PRIVATE: from the statement, or by the option `domain` for one key that it does not tell.
+
+Several keys have all combinations of their values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
 
-from dpsql.sql.analysis.calendar import find_bounds, find_period
-from dpsql.sql.analysis.known_groups import MOST_GROUPS
+from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.calendar import find_bounds, find_period, is_time_bucket, missing_bounds, read_calendar
+from dpsql.sql.analysis.domains import MOST_GROUPS, check_number_of_groups, is_released, read_domain, read_values
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import Domain, KeyDomain, LiteralDomain, Option, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -38,8 +45,6 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import BIGINT, DOUBLE, TEXT, Family, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
-
-__all__ = ["find_year_column", "list_known_values"]
 
 _RANGES = {
     "month": (1, 12),
@@ -63,7 +68,6 @@ _OF_BOTH = frozenset(["and", "or", "not", *_COMPARISONS])  # NULL only where an 
 _PASSES_OVER_NULL = frozenset(["coalesce", "least", "greatest"])
 _EXACT_NUMBERS = frozenset([Family.INTEGER, Family.DECIMAL])
 _OUTER = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}  # the sides of a join that may lack rows
-
 _MOST_LISTED = 4 * MOST_GROUPS  # outcomes, equal ones too, beyond which no list is made
 Values = tuple[Literal, ...]
 
@@ -313,3 +317,62 @@ def _list_sources(relation: Relation, number: int, *, may_lack: bool = False) ->
             return [(source, may_lack)]
         case Scan() | Numbered() | Derived() | Combined() | Cut():
             return []
+
+
+def needs_bounds(key: Expression) -> bool:
+    """Return whether bounds in WHERE decide which values a key has."""
+    return is_time_bucket(key) or find_year_column(key) is not None
+
+
+def read_group_domain(
+    keys: Sequence[Expression], body: FromWhere, *, option: Option | None, catalog: Catalog, place: Place
+) -> tuple[Domain | None, str]:
+    """Return the domain of the keys, None where one has none, and in words which time buckets WHERE cuts.
+
+    Raises `Refusal` for a calendar without bounds, for an option that no key needs, and for too many groups.
+    """
+    if option is not None and (len(keys) == 1 or is_released(option)):
+        return read_domain(option, tuple(keys), catalog=catalog), ""
+    values = [None if is_time_bucket(key) else list_known_values(key, body, catalog=catalog) for key in keys]
+    open_keys = [key for key, found in zip(keys, values, strict=True) if found is None and not is_time_bucket(key)]
+    if option is not None and not open_keys:
+        reason = "The statement determines the values of every key."
+        raise Refusal("domain", reason, hint="Leave the domain out.", place=option.place)
+    if option is not None and len(open_keys) > 1:
+        hint = "Group by one of them, or leave the domain out and write TOP 10 PRIVATE."
+        reason = "The domain is that of one key, and more keys have no known values."
+        raise Refusal("keys", reason, hint=hint, place=option.place)
+    if open_keys and option is None:
+        return None, ""
+    factors, cuts = list[KeyDomain](), list[str]()
+    for key, found in zip(keys, values, strict=True):
+        calendar = read_calendar(key, body, catalog=catalog, place=place)
+        if calendar is not None:
+            factors.append(calendar.domain)
+            cuts += filter(None, [calendar.cut])
+        elif found is not None:
+            factors.append(LiteralDomain(found))
+        elif option is not None:
+            factors.append(read_values("domain", option, key=key, catalog=catalog))
+    domain: Domain = factors[0] if len(factors) == 1 else ProductDomain(tuple(factors))
+    check_number_of_groups(domain, place=place)
+    return domain, "; ".join(cuts)
+
+
+def check_groups_known(query: PrivateQuery, *, catalog: Catalog) -> None:
+    """Refuse ALL PRIVATE with a key whose values are not known, and say what would make them known."""
+    if query.clause.shape != "all" or query.domain is not None:
+        return
+    place = query.clause.place
+    for key in query.keys:
+        column = find_year_column(key)
+        if column is not None:
+            raise missing_bounds(column, query.body, catalog=catalog, place=place)
+        match strip_casts(key):
+            case Call(function="date_part", arguments=(Literal(value=str(part)), _)):
+                hint = "Write date_trunc('day', ts) in its place, with ts >= ... AND ts < ... in WHERE."
+                reason = f"There are too many values of {part} to release each."
+                raise Refusal("domain", reason, hint=hint, place=place)
+    if len(query.keys) > 1:
+        reason = f"ALL PRIVATE needs every key's values: from bounds, CASE or a domain, {MOST_GROUPS:,} groups at most."
+        raise Refusal("keys", reason, hint="Group by one key, or write TOP 10 PRIVATE.", place=place)

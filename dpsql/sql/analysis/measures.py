@@ -4,53 +4,80 @@ value_low and value_high of one of them are the ends of the interval of its rele
 
 Only the privacy unit can be counted DISTINCT: one unit can add any number of other values. What each adds up to is
 bounded for every unit and group when the query is planned.
+
+Aggregates: COUNT, SUM, AVG, MIN and MAX, for public tables at the top of a statement, or inside subqueries.
+
+Inside subqueries they are functions of the set of rows alone, in every order of reading: DOUBLE is summed in the order
+of its values, and equal values that print differently are made equal. A sum that does not fit is NULL.
+
+Bounds that a query states of an aggregate: SUM(x, contribution_bounds_per_group => (0, 500)).
+
+They are constants of the text, or parameters. Any bounds are allowed: what a unit adds is clamped to them, and the
+noise follows from them. The bounds of the policy are defaults, and protect nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal
-from dpsql.sql.analysis.lineage import find_private_columns
-from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.stated_bounds import (
-    ONE_ROW,
-    check_holds_zero,
-    find_words,
-    read_bounds_of_rows,
-    split_stated_bounds,
-)
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.dialects import ENUM
+from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.charged_values import find_private_columns
+from dpsql.sql.analysis.expressions import READERS
+from dpsql.sql.analysis.reader import Read, Reader
+from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, is_present
+from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import BOOLEAN, DOUBLE
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Cast,
+    Collate,
+    Column,
+    Expression,
+    Literal,
+    Scalar,
+    children,
+    is_aggregate,
+    walk,
+)
+from dpsql.sql.ir.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    WIDEST_DECIMAL,
+    Family,
+    decimal,
+    find_read_type,
+    sum_type,
+)
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.unit_equality import join_conjuncts
+from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.syntax.forms import STATED, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = [
-    "RELEASED_AGGREGATES",
-    "ReadMeasure",
-    "is_interval_end",
-    "is_measure",
-    "list_measures",
-    "means_high_end",
-    "read_end_argument",
-    "read_measure",
-    "set_columns",
-]
 
 _LONGEST_QUOTED = 60  # characters of a condition in a hint
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
+_NARROW, _FEW = 12, 10  # digits of a DECIMAL, and of a sum of wider ones before the point, that are too few
+ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
+LARGEST_STATED = 10**15
+_SMALLEST = Fraction(1, LARGEST_STATED)
+_SAMPLES = (Literal(0.0, DOUBLE), Literal(500.0, DOUBLE))  # of parameters without a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +264,204 @@ def set_columns(query: PrivateQuery, *, catalog: Catalog) -> PrivateQuery:
         for measure in query.measures
     )
     return replace(query, measures=measures)
+
+
+def has_aggregate(expression: Expression) -> bool:
+    """Say whether the expression contains an aggregate."""
+    return any(map(is_aggregate, walk(expression)))
+
+
+def is_grouped(expression: Expression, keys: tuple[Expression, ...]) -> bool:
+    """Say whether the expression has one value in each group."""
+    if expression in keys or isinstance(expression, Literal | Scalar) or is_aggregate(expression):
+        return True
+    parts = children(expression)
+    return bool(parts) and all(is_grouped(part, keys) for part in parts)
+
+
+def read_argument(reader: Reader, node: Node) -> Expression:
+    """Return the argument of an aggregate, in which no other may stand."""
+    with reader.reading(READERS):
+        return reader.read(node)
+
+
+def _count(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "big_int")
+    counted = node.this
+    if type(counted).__name__ == "Star":
+        only(reader.statement, counted)
+        return Call("count_star", (), BIGINT)
+    if type(counted).__name__ == "Distinct":
+        only(reader.statement, counted, "expressions")
+        if len(counted.expressions) == 1:
+            return Call("count_distinct", (read_argument(reader, counted.expressions[0]),), BIGINT)
+    elif counted is not None:
+        return Call("count", (read_argument(reader, counted),), BIGINT)
+    hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
+    raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
+
+
+def _local_count(reader: Reader, node: Node) -> Expression:
+    counted = _count(reader, node)
+    if isinstance(counted, Call) and counted.function == "count_distinct":
+        return Call(counted.function, tuple(map(canonicalize, counted.arguments)), BIGINT)
+    return counted
+
+
+def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
+    """Return name and argument of an aggregate other than COUNT; None for any other function."""
+    name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if name not in AGGREGATES:
+        return None
+    only(reader.statement, node, "this", "expressions")
+    arguments = [read_argument(reader, argument) for argument in node.expressions]
+    if name in {"sum", "avg"}:
+        arguments = [fill_unbound(argument, DOUBLE) for argument in arguments]
+    if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
+        hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
+        raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))
+    return name, arguments[0]
+
+
+def _exact(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum" and type_.family is Family.INTEGER and type_ != BIGINT:
+        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
+    if name == "sum":
+        return Call(name, (argument,), sum_type(type_))
+    stored = _find_stored_column(argument)
+    if stored is not None and name != "sum":
+        return Cast(Call(name, (stored,), stored.type), type_)
+    return Call(name, (argument,), type_, argument.longest)
+
+
+def _local(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate inside a subquery, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
+        return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum":
+        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)
+    return Call(name, (canonicalize(argument),), type_, argument.longest)
+
+
+def _filter(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of the rows where a condition holds: elsewhere its argument is NULL, which none counts."""
+    only(reader.statement, node, "this", "expression")
+    only(reader.statement, node.expression, "this")
+    with reader.reading(READERS):
+        condition = reader.condition(node.expression.this)
+    found, called = reader.read(node.this), str(node.this.this).removeprefix(FUNCTION_PREFIX)
+    if type(node.this).__name__ != "Count" and called not in AGGREGATES:
+        reason, hint = "FILTER must follow an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
+        raise Refusal("function-arguments", reason, hint=hint, place=reader.place(node))
+    return _only_where(found, condition)
+
+
+def _only_where(expression: Expression, condition: Expression) -> Expression:
+    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
+    if not isinstance(expression, Call) or not is_aggregate(expression):
+        return rebuild(expression, lambda part: _only_where(part, condition))
+    argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)
+    bytewise = isinstance(argument, Collate)
+    kept: Expression = Case(((condition, argument),), None, argument.type, argument.longest)
+    kept = Collate(kept, kept.type, kept.longest) if bytewise else kept
+    function = "count" if expression.function == "count_star" else expression.function
+    return Call(function, (kept,), expression.type, expression.longest)
+
+
+def cast_sum(total: Expression, argument: Expression) -> Expression:
+    """Return an exact sum in a type that is computed with, and NULL where it does not fit.
+
+    A sum of DECIMAL of many decimals has few digits left before the point, and becomes a DOUBLE.
+    """
+    width, scale = argument.type.precision
+    if argument.type.family is Family.INTEGER:
+        return Cast(total, BIGINT)
+    if width > _NARROW and WIDEST_DECIMAL - scale < _FEW:
+        return Cast(total, DOUBLE)
+    return Cast(total, decimal(WIDEST_DECIMAL, scale))
+
+
+def _find_stored_column(argument: Expression) -> Column | None:
+    """Return the column that is only read as another type, in whose order it is also stored: all but an ENUM."""
+    inner = argument.argument if isinstance(argument, Cast) else None
+    if not isinstance(inner, Column) or inner.type.name == ENUM:
+        return None
+    return inner if find_read_type(inner.type) == argument.type else None
+
+
+def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
+    """Return the arguments of an aggregate without its bounds, and these, None without any."""
+    if not arguments or not _is_stated(arguments[-1]):
+        return list(arguments), None
+    *most, node = arguments
+    only(reader.statement, node, "this", "expressions")
+    low, high = (_read_end(reader, end, at=at) for at, end in enumerate(node.expressions))
+    if not low < high or max(abs(low), abs(high)) > LARGEST_STATED or high - low < _SMALLEST:
+        reason = (
+            f"The first bound must be below the second, and both between -{LARGEST_STATED:,} and {LARGEST_STATED:,}."
+        )
+        raise _refuse(reader, node, reason=reason)
+    return most, StatedBounds(low, high)
+
+
+def _is_stated(node: Node) -> bool:
+    return type(node).__name__ == "Anonymous" and node.this == STATED
+
+
+def _read_end(reader: Reader, node: Node, *, at: int) -> Fraction:
+    found = fill_unbound(reader.read(node), DOUBLE, such_as=_SAMPLES[at])
+    value = found.value if isinstance(found, Literal) else None
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not isfinite(value):
+        raise _refuse(reader, node, reason="Bounds are numbers, written in the statement or bound to parameters.")
+    return Fraction(value)
+
+
+def check_holds_zero(reader: Reader, node: Node, *, stated: StatedBounds | None) -> None:
+    """Refuse bounds of a sum that leave out 0, which is what no row adds."""
+    if stated is not None and not stated.low <= 0 <= stated.high:
+        reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
+        raise _refuse(reader, node, reason=reason)
+
+
+def read_bounds_of_rows(reader: Reader, node: Node, *, stated: StatedBounds | None) -> StatedBounds | None:
+    """Return the bounds of a number of rows: from 0 to a whole number."""
+    if stated is None:
+        return None
+    if not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
+        reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
+        hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
+        raise Refusal("option", reason, hint=hint, place=reader.place(node))
+    return stated
+
+
+def _refuse(reader: Reader, node: Node, *, reason: str) -> Refusal:
+    hint = "Write SUM(x, contribution_bounds_per_group => (0, 500))."
+    return Refusal("option", reason, hint=hint, place=reader.place(node))
+
+
+def find_words(reader: Reader, node: Node) -> Place | None:
+    """Return the place of an aggregate as the analyst wrote it, None where it is not found."""
+    starts = [below.meta["start"] for below in node.walk() if "start" in below.meta]
+    found = find_aggregate_call(list(reader.statement.tokens), min(starts)) if starts else None
+    return reader.place(node) if found is None else reader.statement.place(*found)
+
+
+EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _exact}
+
+
+LOCAL: Mapping[str, Read] = {**READERS, "Count": _local_count, "Filter": _filter, "Anonymous": _local}

@@ -19,7 +19,6 @@ from dpsql.sql.syntax.implied import ImpliedClause, groups_by_any
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["add_clause_hint", "find_misspelt", "find_private_table", "name_unit", "not_private"]
 
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
 _AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])

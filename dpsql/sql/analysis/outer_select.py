@@ -1,189 +1,308 @@
-"""Outer SELECT over the answer of a private query: the tables it may read, and the outputs it passes on.
+"""Outer SELECT: private queries anywhere in it are each read alone, and the text around them is DuckDB's SQL.
 
-It is post-processing of a release, and free. Only released and public rows may reach it: a statement in which it reads
-a private table is always refused. It is computed apart from the data; the columns that it names of public tables are
-fetched for it.
+A private SELECT that computes with its measures is split into one that releases them and a SELECT around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
-from enum import Enum
-from typing import TypeVar, cast
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from dpsql.dialects import ENUM
-from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
-from dpsql.sql.ir.tree import (
-    Column,
-    Derived,
-    Expression,
-    FromWhere,
-    Joined,
-    Literal,
-    Relation,
-    Scan,
-    Sorted,
-    is_aggregate,
-    stored_column,
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_outer_tree
+from dpsql.sql.analysis.predicates import read_array
+from dpsql.sql.analysis.private_statement import (
+    AnalysisRequest,
+    ImpliedReading,
+    check_explicit,
+    check_header,
+    check_implied,
+    find_implied,
+    note_released,
+    read_implied,
+    read_private,
+    set_terms,
 )
-from dpsql.sql.ir.types import BIGINT, Family, Type
-from dpsql.sql.syntax.split_statement import RELEASED
+from dpsql.sql.analysis.ranked_statements import RankedSelect
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.scope import list_names, propose_text
+from dpsql.sql.ir.statements import (
+    OuterSelect,
+    PrivateQuery,
+)
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import BIGINT, NULL
+from dpsql.sql.ir.unbound_parameters import UnboundParameter
+from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
+from dpsql.sql.syntax.block import flatten, nest, split
+from dpsql.sql.syntax.clause import (
+    find_clauses,
+    list_select_tokens,
+    several_queries,
+    split_clause,
+)
+from dpsql.sql.syntax.computed import ComputedSelect, split_measures
+from dpsql.sql.syntax.forms import find_array_values
+from dpsql.sql.syntax.implied import (
+    ImpliedClause,
+    StandardSQL,
+    add_clause,
+)
+from dpsql.sql.syntax.parameters import make_literal
+from dpsql.sql.syntax.spans import (
+    Parts,
+    PrivateSpan,
+    cut_private_queries,
+    find_private_spans,
+    name_released,
+    write_parts,
+)
 
-__all__ = ["HOME", "PATH", "RANK", "answer_table", "find_origin", "find_unchanged_outputs", "order_by_rank"]
-__all__ += ["passes_rows", "wrap_query"]
-
-HOME = ("memory", "dpsql evaluator")
-PATH = (*HOME, "released")  # the table of the answer, with the columns c1, c2, ... and its rank
-RANK = "rank"
-_KEEPS_RIGHT = frozenset(["RIGHT", "FULL"])  # joins that have rows although their left side has none
-Found = TypeVar("Found")
-
-
-def answer_table(query: PrivateQuery) -> Table:
-    """Return the answer of a private query as a table; names and types are those that its text alone decides."""
-    columns = zip((output.name for output in query.outputs), query.output_types, strict=True)
-    return Table(RELEASED, PATH, tuple(columns), privacy_unit=None)
-
-
-def wrap_query(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, place: Place | None) -> WrappedQuery:
-    """Return both as one question; refuse an outer SELECT that reads a private table, or not the answer once."""
-    public = {table.path for table in catalog.tables if table.privacy_unit is None}
-    scans = list(_all(outer, Scan))
-    if any(scan.path not in {PATH, *public} for scan in scans):
-        reason = "A SELECT over the answer of a private query may read no private table besides."
-        hint = "Ask about it in a statement of its own, and write what that answers into this one."
-        raise Refusal("wrapping", reason, hint=hint, place=place)
-    others = [scan for scan in scans if scan.path != PATH]
-    if len(scans) != len(others) + 1:
-        reason = "A SELECT over the answer of a private query reads that answer once."
-        raise Unsupported("wrapping", reason, hint="Name it in FROM, once.", place=place)
-    read = {scan.number: _columns(outer, scan, place=place) for scan in others}
-    beside = tuple(((*HOME, f"public {scan.number}"), _fetching(scan, read[scan.number])) for scan in others)
-    return WrappedQuery(inner, order_by_rank(_moved(outer, read)), beside)
-
-
-def _columns(outer: PublicQuery, scan: Scan, *, place: Place | None) -> tuple[Column, ...]:
-    """Return the columns of a public table that the query names; refuse those that do not travel as they are."""
-    named = tuple(dict.fromkeys(column for column in _all(outer, Column) if column.relation == scan.number))
-    if any(column.type.name not in {"FLOAT", ENUM} and column.type.family is Family.OPAQUE for column in named):
-        reason = "A column of a public table has a type with which nothing is computed around a private query."
-        hint = "Name the columns that you need, or ask for this one in a statement of its own."
-        raise Unsupported("wrapping", reason, hint=hint, place=place)
-    return named
+_OF_ORDER = frozenset(["nulls", "first", "last"])
 
 
-def _fetching(scan: Scan, columns: tuple[Column, ...]) -> PublicQuery:
-    """Return the query for these columns of all rows of a public table; for a constant where none is named."""
-    read = tuple(stored_column(column.relation, column.name, type_=column.type) for column in columns)
-    outputs = read or (Literal(1, BIGINT),)
-    names = tuple(f"c{at}" for at in range(1, len(outputs) + 1))
-    return PublicQuery(
-        names=names,
-        outputs=outputs,
-        distinct=False,
-        body=FromWhere(scan, None),
-        keys=None,
-        by_all=False,
-        having=None,
-        order=(),
-        limit=None,
-        offset=0,
-    )
-
-
-def _moved(query: PublicQuery, read: Mapping[int, tuple[Column, ...]]) -> PublicQuery:
-    """Return the query with its public tables, by their number, where they are put for it, and their columns there."""
-
-    def moved(node: object) -> object:
-        match node:
-            case Scan(number=number) if number in read:
-                return replace(node, path=(*HOME, f"public {number}"))
-            case Column(relation=number) if number in read:
-                return replace(node, name=f"c{read[number].index(node) + 1}")
-            case tuple():
-                return tuple(map(moved, node))
-            case Type() | Enum():
-                return node
-        if not is_dataclass(node) or isinstance(node, type):
-            return node
-        return replace(node, **{field.name: moved(getattr(node, field.name)) for field in fields(node)})
-
-    return cast("PublicQuery", moved(query))
-
-
-def _all(node: object, kind: type[Found]) -> Iterator[Found]:
-    """Yield every node of a kind in a tree."""
-    if isinstance(node, kind):
-        yield node
-    elif isinstance(node, tuple):
-        for part in node:
-            yield from _all(part, kind)
-    elif is_dataclass(node):
-        for field in fields(node):
-            yield from _all(getattr(node, field.name), kind)
-
-
-def order_by_rank(query: PublicQuery) -> PublicQuery:
-    """Return the query with its rows, and those that tie, in the order in which they were released.
-
-    Where rows are grouped, or made distinct, none of them has a rank.
-    """
-    if query.distinct or query.keys is not None:
-        return query
-    source, rank = _ranked(query.body.source)
-    if rank is None:
-        return query
-    term = Sorted(rank, descending=False, nulls_first=False)
-    return replace(query, body=replace(query.body, source=source), order=(*query.order, term))
-
-
-def _ranked(relation: Relation) -> tuple[Relation, Column | None]:
-    """Return the relation with the rank of the answer among its columns; None where it is not in it row by row."""
-    if isinstance(relation, Scan):
-        return relation, Column(relation.number, RANK, BIGINT) if relation.path == PATH else None
-    if isinstance(relation, Joined):
-        left, rank = _ranked(relation.left)
-        right, other = _ranked(relation.right)
-        return replace(relation, left=left, right=right), rank or other
-    if not isinstance(relation, Derived) or not passes_rows(relation):
-        return relation, None
-    source, rank = _ranked(relation.body.source)
-    if rank is None:
-        return relation, None
-    outputs = (*relation.outputs, rank)
-    inside = replace(relation, outputs=outputs, body=replace(relation.body, source=source))
-    return inside, Column(relation.number, f"c{len(outputs)}", BIGINT)
-
-
-def passes_rows(derived: Derived) -> bool:
-    """Say whether a subquery only chooses columns and rows; an aggregate without GROUP BY has a row also for none."""
-    return not derived.grouping and not any(map(is_aggregate, derived.outputs))
-
-
-def find_unchanged_outputs(outer: PublicQuery, column: int) -> tuple[int, ...]:
-    """Return which outputs are column number `column` (from 0) of the answer, unchanged, a row for a row of it."""
-    if outer.distinct or outer.keys is not None:
-        return ()
-    source = outer.body.source
-    return tuple(at for at, output in enumerate(outer.outputs) if find_origin(output, source) == column)
-
-
-def find_origin(expression: Expression, source: Relation) -> int | None:
-    """Return the column of the answer that an expression over `source` is, unchanged; None for any other."""
-    if not isinstance(expression, Column):
+def read_outer_select(
+    asked: AnalysisRequest, standard: StandardSQL, *, parser: SelectParser, refused: Refusal | Unsupported
+) -> OuterSelect | None:
+    """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
+    statement = asked.statement
+    tokens, explained = list_select_tokens(statement, of_duckdb=True)
+    spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
+    written = bool(spans)
+    if spans:
+        check_header(asked)
+        found = [_read_span(asked, span, statement=statement) for span in spans]
+        for at, each in enumerate(found):
+            check_explicit(asked, each.query, computed=each.computed)
+            _check_windows(asked, each)
+            if not each.span.is_main:
+                found[at] = replace(each, query=note_released(asked, each.query))
+    else:
+        implied = find_implied(asked, standard)
+        marks = [clause.head[-1].start for clause in implied]
+        read = partial(_read_implied_span, asked, marks=marks, refused=refused, max_k=standard.max_k)
+        found = [read(clause) for clause in implied]
+    mains = [each for each in found if each.span.is_main]
+    if mains and mains[0].computed is None:
+        if len(found) > 1:
+            raise several_queries(statement, mains[0].span.tokens[mains[0].span.clause])
         return None
-    at = int(expression.name.removeprefix("c")) - 1  # the columns of all released tables are numbered
-    match source:
-        case Joined(left=left, kind=kind, right=right):
-            found = (
-                None if kind in _KEEPS_RIGHT else find_origin(expression, left)
-            )  # what a join may leave NULL is none
-            return find_origin(expression, right) if found is None and kind not in {"LEFT", "FULL"} else found
-        case Scan(number=expression.relation, path=path) if path == PATH:
-            return at
-        case Derived(number=expression.relation) if passes_rows(source):
-            return find_origin(source.outputs[at], source.body.source)
+    computed = {
+        at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
+    }
+    spans = [each.span for each in found]
+    arrays = find_array_values(statement, tokens)
+    around = cut_private_queries(
+        statement,
+        tokens,
+        spans=spans,
+        computed=computed,
+        arrays=arrays,
+        literal=partial(_bind_outer, asked, arrays=arrays),
+    )
+    _check_apart(statement, found, text=around.text)
+    try:
+        query = read_outer_tree(
+            around.text,
+            tuple(replace(each.released, explained=explained) for each in found),
+            parameters=around.literals,
+            parser=parser,
+            catalog=asked.catalog,
+            place=statement.place(tokens[0]),
+            explained=explained,
+            postgres=statement.postgres,
+        )
+    except (Refusal, Unsupported) as error:
+        other = error
+        if error.code == "wrapping" and "where TOP k PRIVATE is" in (error.hint or "") and not written:
+            hint = "Ask about it in a statement of its own, and write what that answers into this one."
+            other = Refusal("wrapping", error.reason, hint=hint, place=error.place)
+    else:  # it may name what is not there, of which dpsql says more than DuckDB
+        return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
+    is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
+    raise refused if is_better or (computed and _explains_more(refused, other)) else other
+
+
+def _bind_outer(asked: AnalysisRequest, value: Value, *, arrays: Collection[Value]) -> Literal | list[Literal]:
+    """Return what is bound to a parameter around private queries, and the items of an array, which may be a text."""
+    bound = asked.bound[value] if value.kind == "parameter" else value.content
+    if isinstance(bound, UnboundParameter):
+        return _make_sample(bound, value, is_array=value in arrays)
+    if value in arrays and isinstance(bound, str):
+        bound = read_array(bound, value.place)
+    if isinstance(bound, list | tuple):
+        return [make_literal(each, value.place) for each in bound]
+    return make_literal(bound, value.place)
+
+
+def _make_sample(unbound: UnboundParameter, value: Value, *, is_array: bool) -> Literal | list[Literal]:
+    """Return what stands for a parameter without a value, small enough for a cast to any type of numbers."""
+    unbound.is_array |= is_array
+    if unbound.value is None and not unbound.is_array:
+        unbound.otherwise = NULL  # DuckDB decides what it may be
+    sample = make_literal(unbound, value.place)
+    if sample.type == BIGINT:
+        sample = Literal(1, BIGINT)
+    return [sample] if unbound.is_array else sample
+
+
+def _check_apart(statement: Statement, found: Sequence[_Found], *, text: str) -> None:
+    """Refuse a private query inside another one: the text around them does not name it."""
+    for number, each in enumerate(found, 1):
+        if f'"{name_released(number)}"' not in text:
+            raise several_queries(statement, each.span.tokens[each.span.clause])
+
+
+def _explains_more(refused: Refusal | Unsupported, other: Refusal | Unsupported) -> bool:
+    """Say whether the refusal of a private query explains more than that of the SELECT around its measures."""
+    is_arithmetic = refused.code in {"aggregate", "syntax"}
+    return other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A private query of a statement; where it computes with measures, with that, and why it was refused as a whole."""
+
+    span: PrivateSpan
+    query: PrivateQuery
+    computed: ComputedSelect | None = None
+    refused: Refusal | Unsupported | None = None
+
+    @property
+    def released(self) -> PrivateQuery:
+        """The private query without the order and limit that are those of the SELECT around it."""
+        return self.query if self.computed is None else replace(self.query, order=(), limit=None)
+
+
+def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statement) -> _Found:
+    """Return one private query of a statement."""
+    lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
+    lifted = set_terms(lifted, asked.header)
+    try:
+        if asked.is_lenient:
+            check_tokens(asked.scanned, span.tokens)
+        return _Found(span, read_private(asked.sources(statement), lifted))
+    except (Refusal, Unsupported) as error:
+        refused = error
+    computed = None
+    try:
+        computed = None if refused.code == "option" else split_measures(statement, lifted.tokens)
+    except Unsupported as error:
+        if refused.code == "aggregate":
+            refused = error
+    if computed is None:
+        raise refused
+    if asked.is_lenient:
+        check_tokens(asked.scanned, computed.copied)
+    query = read_private(asked.sources(statement), replace(lifted, tokens=computed.tokens))
+    return _Found(span, query, computed, refused)
+
+
+def _read_implied_span(
+    asked: AnalysisRequest,
+    clause: ImpliedClause,
+    *,
+    marks: Collection[int],
+    refused: Refusal | Unsupported,
+    max_k: int,
+) -> _Found:
+    """Return the private query of an implied clause; raise `refused` where it is none."""
+    read_spans = list[_Found]()
+
+    def read(*, all_groups: bool) -> PrivateQuery:
+        explicit = add_clause(asked.statement, clause, all_groups=all_groups)
+        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
+        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
+        if not spans:  # what the clause would end is no query
+            raise refused
+        try:
+            read_spans[:] = [_read_span(asked, spans[0], statement=explicit)]
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+            raise refused from None
+        return read_spans[0].query
+
+    def check(found: PrivateQuery) -> object:
+        _check_windows(asked, read_spans[0], clause=clause)
+        try:
+            return check_implied(found, read_spans[0].computed)
+        except (Refusal, Unsupported) as error:
+            raise (_find_unknown(asked, read_spans[0]) or error) from None
+
+    reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
+    query = read_implied(clause, read, by=reading)
+    return replace(read_spans[0], query=query)
+
+
+def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
+    """Return the refusal of a name in ORDER BY or HAVING that is no column and stands nowhere before; None without."""
+    words = [] if found.computed is None else list(found.computed.words)
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = [name for table in tables for name, _ in table.columns]
+    kinds = [token.token_type.name for token in words]
+    first = len(flatten(split(nest(words).nodes, {"HAVING", "ORDER_BY"})[0]))
+    if "OVER" in kinds[first:]:
+        return None
+    known = {ascii_lower(name) for name in columns} | {ascii_lower(token.text) for token in words[:first]}
+    for at in range(first, len(words)):
+        is_name = kinds[at] in {"VAR", "IDENTIFIER"} and asked.statement.value(words[at].text) is None
+        is_alone = kinds[at + 1 : at + 2] != ["L_PAREN"] and kinds[at - 1] not in {"ALIAS", "DCOLON", "R_PAREN"}
+        if is_name and is_alone and ascii_lower(words[at].text) not in known | _OF_ORDER:
+            aliases = [each.name for each in found.query.outputs if each.key is not None]
+            aliases += [name for _, name in found.computed.items if name] if found.computed is not None else []
+            names = list(dict.fromkeys([*aliases, *columns]))
+            hint = list_names("The columns here are", names, wanted=words[at].text)
+            place = asked.statement.place(words[at])
+            return Refusal("unknown-column", "There is no such column here.", hint=hint, place=place)
     return None
+
+
+def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClause | None = None) -> None:
+    """Refuse a window of a private SELECT that needs groups which are not released."""
+    if found.computed is not None and found.computed.windows:
+        RankedSelect(asked.statement, asked.catalog, found.span, found.computed, clause).check(found.query)
+
+
+def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser) -> Parts:
+    """Return the SELECT around a private query that computes with its measures."""
+    computed, statement = found.computed, asked.statement
+    assert computed is not None  # noqa: S101 - of the caller
+    outputs = [output.name for output in found.query.outputs]
+    parts, written = computed.write(outputs, source=name_released(number))
+    names = [ascii_lower(name) for name in written]
+    if len(set(names)) < len(names):
+        hint, where = "Give each output its own alias.", statement.place(computed.words[0])
+        raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
+    text = write_parts(statement, parts)
+    ungrouped = find_ungrouped(text, names, columns=columns, parser=parser)
+    if ungrouped:
+        raise _refuse_ungrouped(statement, found, ungrouped=ungrouped, columns=columns)
+    return parts if found.span.is_main else ["(", *parts, ")"]
+
+
+def _refuse_ungrouped(
+    statement: Statement, found: _Found, *, ungrouped: Collection[str], columns: Collection[str]
+) -> Refusal | Unsupported:
+    """Return the refusal of a column that is neither a key nor in a measure."""
+    refused, computed = found.refused, found.computed
+    assert refused is not None and computed is not None  # noqa: S101, PT018 - of a computed SELECT
+    if "*" in ungrouped:
+        hint, where = "Name the columns to group by.", statement.place(computed.words[0])
+        return Refusal("star", "* would release raw columns.", hint=hint, place=where)
+    named = [token for token in computed.words if ascii_lower(token.text) in ungrouped]
+    quoted = [token for token in named if token.token_type.name == "IDENTIFIER"]
+    if quoted and ascii_lower(quoted[0].text) not in columns:
+        hint, where = propose_text(quoted[0].text).rstrip(), statement.place(quoted[0])
+        return Refusal("unknown-column", "There is no such column here.", hint=hint, place=where)
+    has_ends = any(ascii_lower(token.text) in INTERVAL_ENDS for token in computed.words)
+    if refused.code != "aggregate" or not named or has_ends:
+        return refused
+    hint = "Group by it: GROUP BY ALL groups by all that is selected."
+    if found.query.clause.shape == "total":
+        hint = "Leave it out, or write it in COUNT, SUM or AVG."
+    reason = "This is neither a group key nor in a count or sum."
+    return Refusal("not-a-key", reason, hint=hint, place=statement.place(named[0]))

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.assumption import read_assumption
-from dpsql.sql.analysis.charged_values import find_charged_values
-from dpsql.sql.analysis.coupled_measures import couple_measures
-from dpsql.sql.analysis.domain import read_domain
+from dpsql.sql.analysis.charged_values import find_charged_values, find_sole_column
+from dpsql.sql.analysis.domains import read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.group_domains import needs_bounds, read_group_domain
-from dpsql.sql.analysis.interval_ends import complete_ends
-from dpsql.sql.analysis.lineage import find_sole_column
+from dpsql.sql.analysis.known_values import needs_bounds, read_group_domain
 from dpsql.sql.analysis.measures import (
     ReadMeasure,
     is_interval_end,
@@ -24,9 +20,9 @@ from dpsql.sql.analysis.measures import (
     read_measure,
     set_columns,
 )
-from dpsql.sql.analysis.partitions import read_partitions
+from dpsql.sql.analysis.outer_measures import couple_measures
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import Item, Released, read_position, read_row_count
+from dpsql.sql.analysis.released_clauses import Item, Released, complete_ends, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias, read_alias
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.scope import Scope, ScopeTable
@@ -50,7 +46,6 @@ from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, place
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["MAX_KEYS", "read_private_select"]
 
 MAX_KEYS = 16
 _KEY_FAMILIES = frozenset(

@@ -1,33 +1,39 @@
-"""Private query of a statement, with the SELECT around it, where its clause is written or implied."""
+"""Private query of a statement, where its clause is written or implied.
+
+A private query that a statement of standard SQL implies: all groups of a calendar, or the first k.
+
+A statement that would mean something else in plain SQL is refused: its first keys in alphabetical order, or its least
+frequent ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.group_domains import check_groups_known
-from dpsql.sql.analysis.implied_query import check_implied
-from dpsql.sql.analysis.list_notes import describe_released, has_all_groups
+from dpsql.sql.analysis.known_values import check_groups_known
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
 )
-from dpsql.sql.analysis.meeting_outputs import clip_shares, couple_outputs
-from dpsql.sql.analysis.outer_select import answer_table, wrap_query
-from dpsql.sql.analysis.postgres_reading import find_numeric_sums
 from dpsql.sql.analysis.private_select import read_private_select
-from dpsql.sql.analysis.public_query import read_public
-from dpsql.sql.analysis.ranked_statements import computes_around
+from dpsql.sql.analysis.ranked_statements import (
+    ListReading,
+    computes_around,
+    describe_cut,
+    describe_released,
+    has_all_groups,
+    refuse_computation,
+)
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.wrapped_ratios import add_wrapped_ratios
-from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import (
     PrivateQuery,
-    WrappedQuery,
 )
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower
@@ -42,22 +48,13 @@ from dpsql.sql.syntax.implied import (
     ImpliedClause,
     PrivateNames,
     StandardSQL,
+    describe_end,
     find_implied_clauses,
 )
 from dpsql.sql.syntax.sqlglot_nodes import parse
 
-if TYPE_CHECKING:
-    from sqlglot import Token
-
-__all__ = [
-    "AnalysisRequest",
-    "check_explicit",
-    "check_header",
-    "find_implied",
-    "note_released",
-    "read_private",
-    "set_terms",
-]
+ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
+_Check = Callable[[PrivateQuery], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +107,13 @@ def _list_private_names(catalog: Catalog) -> PrivateNames:
 
 
 def check_explicit(
-    asked: AnalysisRequest, found: PrivateQuery | WrappedQuery, *, computed: ComputedSelect | None = None
-) -> PrivateQuery | WrappedQuery:
+    asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None
+) -> PrivateQuery:
     """Return a query whose clause is written; refuse an order that it cannot have, and groups that are not known."""
-    check_implied(found, computed)
+    check_implied(query, computed)
     if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
-        check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
-    return found
+        check_groups_known(query, catalog=asked.catalog)
+    return query
 
 
 def note_released(asked: AnalysisRequest, query: PrivateQuery) -> PrivateQuery:
@@ -141,27 +138,146 @@ def set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStat
     return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
 
 
-def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:
-    """Return the private query of a statement that has a clause, with the SELECT around it."""
+def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
+    """Return the private query of a SELECT that has a clause."""
     statement = sources.reader.statement
     select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
-    private = read_private_select(select, sources, lifted=lifted)
-    return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
+    return read_private_select(select, sources, lifted=lifted)
 
 
-def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
-    """Return the private query with the SELECT around it, whose tokens are `tokens` and which reads its answer."""
-    inside = sources.reader
-    statement, catalog = inside.statement, sources.catalog
-    if statement.postgres and find_numeric_sums(private) and any(each.token_type.name == "SLASH" for each in tokens):
-        hint, where = "Write CAST(n AS DOUBLE) / 2.", statement.place(tokens[0])
-        raise Unsupported("wrapping", "A sum that is NUMERIC is not divided here.", hint=hint, place=where)
-    clock = None if inside.clock is None else inside.now  # one reading for both
-    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS, clock)
-    outside = Sources(catalog, reader, answer_table(private))
-    select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
-    query = read_public(outside, select, tokens=tokens)
-    wrapped = couple_outputs(wrap_query(private, query, catalog=catalog, place=private.clause.place))
-    if not statement.postgres:  # whose clients show no table of ours
-        wrapped = add_wrapped_ratios(wrapped)
-    return replace(wrapped, outer=clip_shares(wrapped.outer, wrapped.inner))
+class _Read(Protocol):
+    def __call__(self, *, all_groups: bool) -> PrivateQuery:
+        """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedReading:
+    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
+
+    `check` refuses a ranking.
+    """
+
+    statement: Statement
+    catalog: Catalog
+    max_k: int
+    header: PrivacyHeader | None = None
+    check: _Check | None = None
+
+
+def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:
+    """Return the private query that a statement implies.
+
+    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
+    """
+    header = by.header
+    groups = "" if header is None else header.groups
+    if clause.is_total:
+        return _mark(read(all_groups=False))
+    if groups == "public":
+        found = read(all_groups=True)
+        if found.domain is None and not found.clause.options.get("domain"):
+            hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
+            reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
+            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
+        return _mark(found)
+    if clause.may_be_all and groups != "threshold" and (every := _read_all(read)) is not None:
+        return every
+    found = _mark(read(all_groups=False))
+    try:
+        (by.check or check_implied)(found)
+    except Refusal as error:
+        every = None
+        if error.code in {"order", "window"} and groups != "threshold" and not clause.may_be_all:
+            every = _read_all(read)  # the first of all groups, in any order
+        if every is None:
+            raise
+        return every
+    return _note_groups(clause, found, by=by)
+
+
+def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReading) -> PrivateQuery:
+    """Return a ranking that notes which groups SQL promises besides; refuse what a SELECT computes from all of them."""
+    if has_all_groups(query):
+        return query
+    if clause.around is not None and clause.may_be_all:
+        raise refuse_computation(by.statement, clause, found=clause.around, query=query, catalog=by.catalog)
+    if clause.may_be_all and not clause.is_largest:
+        may_have_clause = not clause.beside and by.header is None
+        after = describe_end(by.statement, clause) if clause.is_inside else ""
+        reading = ListReading(clause.asked, by.max_k, may_have_clause, after)
+        return replace(query, cut_list=describe_cut(query, reading, catalog=by.catalog))
+    return replace(query, list_note=describe_released(query) if clause.computes and not clause.is_largest else "")
+
+
+def _read_all(read: _Read) -> PrivateQuery | None:
+    """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
+    try:
+        found = read(all_groups=True)
+    except Refusal as error:
+        if error.code == "domain":  # a calendar without bounds, or of too many buckets
+            raise
+        return None
+    return None if found.domain is None else _mark(found)
+
+
+def check_implied(query: PrivateQuery, computed: ComputedSelect | None = None) -> PrivateQuery:
+    """Return a statement; refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
+
+    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
+    `computed`, that has the order and HAVING of the query.
+    """
+    if query.clause.implied and query.clause.shape == "top":
+        _check_order(query)
+        _check_having(query)
+        if computed is not None:
+            _check_computed(query, computed)
+    return query
+
+
+def _check_computed(query: PrivateQuery, computed: ComputedSelect) -> None:
+    if computed.is_other_order and query.limit is not None and query.limit < ROW_CAP:
+        reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
+        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if computed.tests_others:
+        raise _refuse_having(query)
+
+
+def _mark(query: PrivateQuery) -> PrivateQuery:
+    """Return the query with a clause that says that it was not written."""
+    return replace(query, clause=replace(query.clause, implied=True))
+
+
+def _check_order(query: PrivateQuery) -> None:
+    """Refuse an order of a ranking that private groups cannot be found by."""
+    if not query.order:
+        return
+    first = query.order[0]
+    output = query.outputs[first.output]
+    if output.key is not None and query.limit is not None and query.limit < ROW_CAP:
+        reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
+        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if output.key is None and not first.descending:
+        reason = "The least frequent groups are not found in private."
+        hint = "Write ORDER BY ... DESC, or order the first ones: SELECT * FROM (... DESC LIMIT 10) AS t ORDER BY ..."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if output.divisor is not None:
+        hint = "Order by COUNT(*) or SUM, largest first."
+        raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=query.clause.place)
+
+
+def _check_having(query: PrivateQuery) -> None:
+    """Refuse a HAVING that groups outside of the ranking would pass, too."""
+    for term in query.keep:
+        output = query.outputs[term.output]
+        if term.operator in {">", ">="} and output.measure == 0 and output.divisor is None:
+            continue
+        raise _refuse_having(query)
+
+
+def _refuse_having(query: PrivateQuery) -> Unsupported:
+    outside = f"filter the first ones: SELECT * FROM (... DESC LIMIT {query.clause.k}) AS t WHERE ..."  # noqa: S608 - a hint
+    hint = f"Write HAVING ... >= 100 of the measure that ranks, or {outside}"
+    reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
+    return Unsupported("having", reason, hint=hint, place=query.clause.place)

@@ -2,21 +2,44 @@
 
 The same expressions are known as in private queries, and besides them COUNT, SUM, AVG, MIN and MAX, GROUP BY, HAVING,
 DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1.
+
+Detection of statements that cannot return a row (LIMIT 0, WHERE 1 = 0), which tools send to learn the columns.
+
+Their answer does not depend on any table, so nothing is read, released or charged. Where such a statement names
+private tables, the catalog gives its columns.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.aggregates import EXACT
-from dpsql.sql.analysis.empty_results import is_false
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.measures import EXACT
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.released_clauses import read_row_count
 from dpsql.sql.analysis.select_block import Block, Selected, read_output
 from dpsql.sql.analysis.subqueries import read_alias
-from dpsql.sql.ir.statements import PublicQuery
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.ir.tree import (
+    Call,
+    Cast,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Expression,
+    FromWhere,
+    Joined,
+    Literal,
+    Numbered,
+    Relation,
+    is_aggregate,
+    walk,
+)
+from dpsql.sql.ir.types import NULL, Type, find_answer_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text
 
@@ -24,9 +47,16 @@ if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["read_public", "seeks_no_row"]
 
 _PARTS = "with_ expressions from_ joins where group having order limit offset distinct".split()
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:
@@ -82,3 +112,88 @@ def _named(reader: Reader, item: Node, *, text: str) -> list[Selected]:
     if type(node).__name__ == "Column" and not reader.means_clock(node):
         name = name or reader.column(node).name
     return [Selected(name or text, read_output(reader, node, readers=EXACT))]
+
+
+def is_empty_by_text(query: PrivateQuery) -> bool:
+    """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
+
+    A private query then returns no row also if its domain is known. Its candidates would be returned because of their
+    noise alone, which a query without rows does not want. A total is a row of its own.
+    """
+    return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
+
+
+def has_no_row(query: PublicQuery) -> bool:
+    """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
+    return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
+
+
+def remove_rows(query: PublicQuery) -> PublicQuery:
+    """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
+    return PublicQuery(
+        names=query.names,
+        outputs=tuple(_nothing(output.type) for output in query.outputs),
+        distinct=False,
+        body=FromWhere(Numbered(1, 1), None),
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=0,
+        offset=0,
+    )
+
+
+def _nothing(type_: Type) -> Expression:
+    """Return NULL in the type as which a column is answered, which the catalog says and no row."""
+    absent = Literal(None, NULL)
+    return absent if type_ == NULL else Cast(absent, find_answer_type(type_))
+
+
+def _is_empty_body(body: FromWhere) -> bool:
+    return (body.where is not None and is_false(body.where)) or _is_empty(body.source)
+
+
+def _is_empty(relation: Relation) -> bool:
+    """Say whether a relation certainly has no row, for all data; some such relations are not recognized."""
+    match relation:
+        case Joined(left=left, kind="LEFT" | "ANTI"):
+            return _is_empty(left)
+        case Joined(kind="RIGHT", right=right):
+            return _is_empty(right)
+        case Joined(left=left, kind="FULL", right=right):
+            return _is_empty(left) and _is_empty(right)
+        case Joined(left=left, right=right):
+            return _is_empty(left) or _is_empty(right)
+        case Combined(kind=kind, branches=(first, *others)):
+            found = _is_empty(first), *map(_is_empty, others)
+            return found[0] if kind == "EXCEPT" else any(found) if kind == "INTERSECT" else all(found)
+        case Cut(source=source, limit=limit):
+            return limit == 0 or _is_empty(source)
+        case Derived(body=body):
+            return _has_row_for_row(relation) and _is_empty_body(body)
+    return False
+
+
+def _has_row_for_row(derived: Derived) -> bool:
+    """Say whether a subquery has no row where its source has none; one that aggregates without a key has one."""
+    aggregated = any(is_aggregate(node) for output in derived.outputs for node in walk(output))
+    return not aggregated or (derived.grouping != "" and any(isinstance(output, Column) for output in derived.outputs))
+
+
+def is_false(condition: Expression) -> bool:
+    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
+    match condition:
+        case Literal(value=value):
+            return not value
+        case Call(function="and", arguments=arguments):
+            return any(map(is_false, arguments))
+        case Call(function="or", arguments=arguments):
+            return all(map(is_false, arguments))
+        case Call(function="not", arguments=(Literal(value=bool() as value),)):
+            return value
+        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
+            return function in _COMPARED and not _COMPARED[function](left, right)
+        case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
+            return text != other
+    return False

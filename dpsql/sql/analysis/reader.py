@@ -23,7 +23,6 @@ from dpsql.sql.syntax.sqlglot_nodes import only, place
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 
 DEEPEST = 32
 MAX_LITERALS = 3_100

@@ -1,9 +1,13 @@
-"""ORDER BY, LIMIT and HAVING over the columns of the released table: post-processing, and free."""
+"""ORDER BY, LIMIT and HAVING over the columns of the released table: post-processing, and free.
+
+Ends of intervals in the select list of a private query: value_low, value_high, and WITH (intervals = true).
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -17,7 +21,7 @@ from dpsql.sql.analysis.measures import (
     read_measure,
 )
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.ir.statements import HavingTerm, IntervalEnd, Order
+from dpsql.sql.ir.statements import HavingTerm, IntervalEnd, Option, Order
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.unbound_parameters import fill_unbound
@@ -28,11 +32,12 @@ from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_directi
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Item", "Released", "list_named", "read_position", "read_row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_LEVEL = 0.95
+_ENDS = (("low", False), ("high", True))
 
 
 @dataclass(slots=True)
@@ -173,3 +178,56 @@ def read_position(node: Node, most: int) -> int:
     """Return the position in the select list, from 1, that a number means; 0 when it means none."""
     position = int(node.this) if _INTEGER.fullmatch(str(node.this)) else 0
     return position if position <= most else 0
+
+
+def complete_ends(reader: Reader, items: list[Item], *, options: Mapping[str, Option]) -> list[Item]:
+    """Return the items of a select list with the measure of each end, and with the columns that the option adds.
+
+    Raises `Refusal` for an end of nothing, for a name that is there twice, and for ends of counts that are adjusted.
+    """
+    option, named = options.get("intervals"), list_named(items)
+    adds, level = (False, _LEVEL) if option is None else _read_option(option)
+    found = list[Item]()
+    for item in items:
+        if is_interval_end(item.node):
+            end = IntervalEnd(means_high_end(item.node), level)
+            found.append(replace(item, measure=read_end_argument(reader, item.node, named=named), end=end))
+        else:
+            found += [item, *(_add_ends(item, level) if adds and item.measure is not None else ())]
+    if adds and not named:
+        hint = f"Select a measure too, such as COUNT(DISTINCT {_name_unit(reader)}) AS n, or leave intervals out."
+        reason = "intervals are those of released measures, and none are selected."
+        raise Refusal("option", reason, hint=hint, place=option.place if option else None)
+    monotone = options.get("monotone")
+    if monotone is not None and monotone.value == "true" and any(item.end is not None for item in found):
+        hint = "Leave monotone out, or the intervals: either is free once the query is answered."
+        reason = "Intervals are those of the counts as they were drawn, and monotone = true changes them."
+        raise Refusal("option", reason, hint=hint, place=monotone.place)
+    names = [ascii_lower(item.name) for item in found]
+    for item in found:
+        if item.added and names.count(ascii_lower(item.name)) > 1:
+            hint = "Give the output of this name, or the measure, another alias."
+            reason = "intervals would add a column of a name that is there already."
+            raise Refusal("output-names", reason, hint=hint, place=reader.place(item.node))
+    return found
+
+
+def _add_ends(item: Item, level: float) -> Iterator[Item]:
+    """Yield the two columns that the option adds after a measure."""
+    for word, is_high in _ENDS:
+        yield replace(item, name=f"{item.name}_{word}", end=IntervalEnd(is_high, level), added=True)
+
+
+def _read_option(option: Option) -> tuple[bool, float]:
+    """Return whether the option adds columns, and the level of all intervals."""
+    if option.word and option.value in {"true", "false"}:
+        return option.value == "true", _LEVEL
+    if isinstance(option.value, Decimal) and 0 < float(option.value) < 1:
+        return True, float(option.value)
+    hint = "Write intervals = true, for 95 %, or a level such as intervals = 0.9."
+    raise Refusal("option", "intervals is true, false, or a level between 0 and 1.", hint=hint, place=option.place)
+
+
+def _name_unit(reader: Reader) -> str:
+    private = reader.scope.private
+    return (private.unit_name if private else None) or "unit"

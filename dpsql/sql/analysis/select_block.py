@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.aggregates import has_aggregate, is_grouped
+from dpsql.sql.analysis.measures import has_aggregate, is_grouped
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.analysis.released_clauses import read_position
 from dpsql.sql.ir.tree import Call, Cast, Expression, Literal, Sorted, is_column
@@ -21,8 +21,6 @@ from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_directi
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
-
-__all__ = ["Block", "Grouping", "Selected", "make_sort_term", "read_output", "strip_parentheses"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,16 @@
-"""Subqueries in FROM and CTEs: what they select, under which names, and whether they pass the privacy unit on."""
+"""Subqueries in FROM and CTEs: what they select, under which names, and whether they pass the privacy unit on.
+
+UNION, INTERSECT and EXCEPT: two subqueries into one, whose every private row still belongs to its unit.
+
+unnest([a, b, ...]): a list that is written out makes of each row as many rows as it has items.
+
+Every new row is one of the same unit, since its items are computed from the row alone. It is written without a list:
+the rows meet the numbers 1 to n, and item number i is CASE number WHEN 1 THEN a WHEN 2 THEN b ... END. So what a row
+becomes is bounded by the text, n rows of n expressions, and lists are no type of ours.
+
+In FROM the items may name the tables before it. In the select list of a subquery several lists go side by side, and
+the shorter give NULL at the end, as in DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +18,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.aggregates import LOCAL, has_aggregate
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
+from dpsql.sql.analysis.measures import LOCAL, has_aggregate
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.analysis.released_clauses import read_row_count
 from dpsql.sql.analysis.select_block import Block, Grouping, Selected
-from dpsql.sql.analysis.unnest import Lists
-from dpsql.sql.analysis.windows import break_ties, has_windows, read_window
 from dpsql.sql.functions.allow_list import INSIDE
+from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.stages import Stage, group_in_subquery
-from dpsql.sql.ir.tree import Column, Cut, Derived, Expression, FromWhere, Sorted, Window, output_column, walk
-from dpsql.sql.ir.types import NULL, TEXT, Family, Type, has_one_form
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Expression,
+    FromWhere,
+    Joined,
+    Literal,
+    Numbered,
+    Sorted,
+    Window,
+    find_collations,
+    output_column,
+    walk,
+)
+from dpsql.sql.ir.types import BOOLEAN, INTEGER, NULL, TEXT, Family, Type, has_one_form, set_collations
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
@@ -26,7 +56,6 @@ from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["check_alias", "check_shape", "is_plain", "read_alias", "read_subquery"]
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
@@ -39,6 +68,11 @@ _GROUPED, _DISTINCT, _CUT_OFF, _LISTED = (
     300,
     500,
 )  # relations inside subquery n are numbered from n + 100: tables are fewer
+SET_OPERATIONS = frozenset(["Union", "Intersect", "Except"])
+_INSIDE = 400  # numbers of relations inside a subquery: those of tables are below, see subqueries.py
+Branch = tuple[Derived, ScopeTable]
+MAX_ITEMS = 64
+_FORM = "Write unnest([a, b, c]), with the items in the text."
 
 
 def check_shape(reader: Reader, select: Node, *, node: Node) -> None:
@@ -279,3 +313,171 @@ def read_alias(reader: Reader, item: Node) -> tuple[str, Node]:
         return "", item
     only(reader.statement, item, "this", "alias")
     return str(item.alias), item.this
+
+
+def split_branches(reader: Reader, node: Node) -> tuple[Node, Node]:
+    """Return both branches of a set operation; refuse clauses behind the last one, which apply to both."""
+    for name in ("order", "limit", "offset"):
+        if node.args.get(name) is not None:
+            reason = "ORDER BY and LIMIT behind UNION are not read."
+            hint = "Leave them out, or order and limit a subquery that holds the UNION."
+            raise Unsupported("subquery", reason, hint=hint, place=reader.place(node.args[name]))
+    only(reader.statement, node, "this", "expression", "distinct", "with_")
+    if type(node).__name__ != "Union" and not node.args.get("distinct"):
+        reason, hint = "INTERSECT ALL and EXCEPT ALL are not read.", "Leave ALL out."
+        raise Unsupported("subquery", reason, hint=hint, place=reader.place(node))
+    return node.this, node.expression
+
+
+def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: str) -> Branch:
+    """Return the set operation over two branches, under the names of the first.
+
+    A column is the unit where it is the unit in both; columns that are compared are made canonical first.
+    """
+    (first, table), (second, other) = left, right
+    where = reader.at(node)
+    _check(table, other, where=where)
+    compares = type(node).__name__ != "Union" or bool(node.args.get("distinct"))
+    pairs = [
+        _alike(reader, node, pair=pair, compares=compares) for pair in zip(first.outputs, second.outputs, strict=True)
+    ]
+    branches = tuple(
+        replace(derived, outputs=tuple(pair[at] for pair in pairs)) for at, derived in enumerate((first, second))
+    )
+    kind = type(node).__name__.upper() + ("" if compares else " ALL")
+    relation = Combined(first.number + _INSIDE, kind, branches)
+    outputs = tuple(
+        Column(
+            relation.number,
+            f"c{at}",
+            set_collations(one.type, find_collations(one) | find_collations(two)),
+            None if one.longest is None or two.longest is None else max(one.longest, two.longest),
+        )
+        for at, (one, two) in enumerate(pairs, start=1)
+    )
+    columns = tuple(
+        ScopeColumn(
+            known.name,
+            Column(first.number, f"c{at}", each.type, each.longest),
+            is_unit=known.is_unit and same.is_unit,
+            absent=known.absent or same.absent,
+        )
+        for at, (known, same, each) in enumerate(zip(table.columns, other.columns, outputs, strict=True), start=1)
+    )
+    _check_names(table, columns, where=where)
+    both = replace(table, alias=alias, columns=columns)
+    return Derived(first.number, outputs, FromWhere(relation, None)), both
+
+
+def _check(table: ScopeTable, other: ScopeTable, *, where: Place) -> None:
+    if len(table.columns) != len(other.columns):
+        reason, hint = "The two sides have different numbers of columns.", "Select the same columns on both sides."
+        raise Refusal("subquery", reason, hint=hint, place=where)
+    units = [one.is_unit and two.is_unit for one, two in zip(table.columns, other.columns, strict=True)]
+    if (table.table is not None or other.table is not None) and not any(units):
+        hint = "Select the privacy unit's column, unchanged, in the same place on both sides."
+        raise Refusal("unit-lost", "One side has no privacy unit where the other has it.", hint=hint, place=where)
+    if any(
+        unit and one.column.type != two.column.type
+        for unit, one, two in zip(units, table.columns, other.columns, strict=True)
+    ):
+        hint = "Ask about one of the tables at a time."
+        raise Unsupported("type", "The privacy units are of different types.", hint=hint, place=where)
+
+
+def _check_names(table: ScopeTable, columns: tuple[ScopeColumn, ...], *, where: Place) -> None:
+    """Refuse a column under the privacy unit's name that is no unit on the other side."""
+    named = ascii_lower(table.unit_name or "")
+    if table.table is not None and any(ascii_lower(each.name) == named and not each.is_unit for each in columns):
+        reason = f"Only the privacy unit itself may be called {table.unit_name}."
+        raise Refusal("unit-name", reason, hint="Select it in the same place on both sides.", place=where)
+
+
+def _alike(
+    reader: Reader, node: Node, *, pair: tuple[Expression, Expression], compares: bool
+) -> tuple[Expression, Expression]:
+    """Return two columns in one type, each by its own: a literal gives way to nothing here."""
+    where = reader.at(node)
+    fixed: list[Expression] = [
+        Cast(each, each.type, each.longest) if isinstance(each, Literal) else each for each in pair
+    ]
+    one, two = fixed
+    if one.type != two.type:
+        one, two = unify_types((reader.computed(one, node), reader.computed(two, node)), where)
+    if not compares:
+        return one, two
+    if not has_one_form(one.type):
+        hint = "Use UNION ALL, or cast the column to VARCHAR."
+        raise Unsupported("type", f"Columns of type {one.type} are not compared.", hint=hint, place=where)
+    return canonicalize(one), canonicalize(two)
+
+
+def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:
+    """Return the source that unnest(...) [AS x [(name)]] is in FROM, over the names that the reader sees."""
+    only(reader.statement, node, "this", "alias")
+    items, alias = _items(reader, node.this), node.args.get("alias")
+    name, column = "unnest", "unnest"
+    if alias is not None:
+        only(reader.statement, alias, "this", "columns")
+        name = column = str(alias.name)
+        names = alias.args.get("columns") or ()
+        if len(names) > 1:
+            reason, hint = "A list gives one column.", "Such as unnest([a, b]) AS x(item)."
+            raise Refusal("source", reason, hint=hint, place=reader.place(node))
+        column = str(names[0].name) if names else column
+    item = _item(items, Column(number, "c1", INTEGER))
+    reader.copy(item, node)
+    reader.multiply(len(items), node)
+    return Numbered(number, len(items)), ScopeTable(name, (ScopeColumn(column, item, is_unit=False),))
+
+
+@dataclass(slots=True)
+class Lists:
+    """The lists of one select list: all are counted off by the same numbers, relation `number`."""
+
+    number: int
+    longest: int = 0
+
+    @property
+    def found(self) -> bool:
+        """Say whether there is a list."""
+        return self.longest > 0
+
+    def read(self, reader: Reader, node: Node) -> Expression:
+        """Return the item that unnest(...) is in each row."""
+        items = _items(reader, node)
+        self.longest = max(self.longest, len(items))
+        return _item(items, Column(self.number, "c1", INTEGER))
+
+    def over(self, body: FromWhere, reader: Reader, *, node: Node) -> FromWhere:
+        """Return the rows of the block at `node`, each as many times as the longest list has items."""
+        if not self.found:
+            return body
+        reader.multiply(self.longest, node)
+        return replace(body, source=Joined(body.source, "CROSS", Numbered(self.number, self.longest), None))
+
+
+def _items(reader: Reader, node: Node) -> tuple[Expression, ...]:
+    only(reader.statement, node, "this", "expressions")
+    lists = node.expressions
+    if len(lists) != 1 or type(lists[0]).__name__ != "Array" or not lists[0].expressions:
+        raise Unsupported("unnest", "This unnest is not read.", hint=_FORM, place=reader.place(node))
+    only(reader.statement, lists[0], "expressions")
+    if len(lists[0].expressions) > MAX_ITEMS:
+        reason = f"A list in unnest has at most {MAX_ITEMS} items."
+        raise Refusal("too-large", reason, hint="Join a public table instead.", place=reader.place(node))
+    items = unify_types([reader.read(item) for item in lists[0].expressions], reader.at(node))
+    if items[0].type == NULL:
+        hint = "Cast one of them, such as CAST(NULL AS VARCHAR)."
+        raise Refusal("type", "A list needs at least one item with a type.", hint=hint, place=reader.place(node))
+    return items
+
+
+def _item(items: tuple[Expression, ...], at: Column) -> Case:
+    """Return the item whose number `at` is."""
+    branches = tuple(
+        (Call("=", (at, Literal(number, INTEGER)), BOOLEAN), item) for number, item in enumerate(items, start=1)
+    )
+    lengths = [item.longest for item in items]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    return Case(branches, None, items[0].type, longest)

@@ -26,7 +26,6 @@ __all__ = [
     "Clause",
     "Describe",
     "Domain",
-    "EvaluatedQuery",
     "HavingTerm",
     "IntervalEnd",
     "KeyDomain",
@@ -35,6 +34,7 @@ __all__ = [
     "Name",
     "Option",
     "Order",
+    "OuterSelect",
     "Output",
     "OutputMeasure",
     "Partitions",
@@ -48,7 +48,6 @@ __all__ = [
     "ShowTables",
     "Statement",
     "TableDomain",
-    "WrappedQuery",
     "count_groups",
     "list_factors",
 ]
@@ -397,20 +396,6 @@ class PublicQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class WrappedQuery:
-    """A SELECT over the answer of a private query, which it reads as the table of `wrapping.PATH`; post-processing.
-
-    `beside` are the public tables that it reads too: where it finds each, and the query that fetches what it needs.
-    The last columns of `outer` are no part of the answer: two for each of the `ratios`, the ends of its 95 % interval.
-    """
-
-    inner: PrivateQuery
-    outer: PublicQuery
-    beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...] = ()
-    ratios: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class OutputMeasure:
     """Column number `column` of a SELECT is column `output` of private query `inner`, unchanged; all from 0."""
 
@@ -420,15 +405,16 @@ class OutputMeasure:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluatedQuery:
+class OuterSelect:
     """A SELECT in DuckDB's own SQL over the answers of private queries and over public tables; post-processing.
 
-    `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
-    order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
+    `sql` is what the evaluator runs with `parameters`. It finds the answers at `released_path`, in the order of
+    `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
     Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
     that the text alone selects no row, and `is_deterministic` that the same rows always have the same result. Without
     private queries it is free. `otherwise` is what to say if it cannot be bound, where dpsql knows better than DuckDB.
     The last columns of `sql` are no part of the answer: two for each of the `ratios`, the ends of its 95 % interval.
+    `aliases` are names of the first columns as they are written, which DuckDB describes in the case of what they name.
     """
 
     inners: tuple[PrivateQuery, ...]
@@ -443,6 +429,7 @@ class EvaluatedQuery:
     is_deterministic: bool = False
     otherwise: Refusal | Unsupported | None = field(default=None, compare=False)
     ratios: tuple[int, ...] = ()
+    aliases: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +454,4 @@ class Describe:
     table: str
 
 
-Statement = (
-    PrivateQuery | WrappedQuery | EvaluatedQuery | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
-)
+Statement = PrivateQuery | OuterSelect | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe

@@ -36,7 +36,6 @@ from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
 from dpsql.sql.syntax.options import read_options, split_options
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.split_statement import MAX_DOUBLED, extract_private_query
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -52,6 +51,7 @@ __all__ = [
     "split_clause",
 ]
 
+MAX_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _WITH_HINT = "Write WITH (epsilon = 0.05), or leave WITH out."
@@ -70,32 +70,28 @@ _CALL_HINT = "Leave it out, and end the query with TOP 10 PRIVATE WITH (epsilon 
 class SplitStatement:
     """Statement split into the tokens of a plain SELECT, its clause, and whether it begins with EXPLAIN.
 
-    Without a clause it may still read public tables. If the clause is inside another SELECT, `outer` is that SELECT,
-    with a table in place of the private query.
+    Without a clause it may still read public tables.
     """
 
     tokens: list[Token]
     clause: Clause | None
     explained: bool
-    outer: list[Token] | None = None
 
 
-def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement:
-    """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
+def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement | None:
+    """Take the one clause off a statement; `parameter` gives the value bound to a parameter.
+
+    None where the clause is inside another SELECT.
+    """
     tokens, explained = list_select_tokens(statement)
     starts = find_clauses(statement, tokens)
     if len(starts) > 1:
         raise several_queries(statement, tokens[starts[1]])
-    start = starts[0] if starts else None
-    if start is None:
+    if not starts:
         return SplitStatement(tokens, None, explained)
-    if _is_inside(tokens, start):
-        outer, inner = extract_private_query(statement, tokens, start=start)
-        _check_select(statement, inner)
-        at = next(at for at, token in enumerate(inner) if token is tokens[start])
-        found = split_clause(statement, inner, start=at, parameter=parameter)
-        return replace(found, explained=explained, outer=outer)
-    return replace(split_clause(statement, tokens, start=start, parameter=parameter), explained=explained)
+    if _is_inside(tokens, starts[0]):
+        return None
+    return replace(split_clause(statement, tokens, start=starts[0], parameter=parameter), explained=explained)
 
 
 def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support.fuzzing import part_of
-from support.sql_reference import accepts_pattern
+from support.sql_reference import accepts_pattern, select_parser
 
 import dpsql
 from dpsql.engines.base import Statement, open_exact
@@ -20,8 +20,8 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
-from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.analysis.domains import find_partition_query, set_partition_values
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import (
     Bound,
     CountingQuery,
@@ -202,13 +202,13 @@ class Data:
     def outcome(self, text: str) -> object:
         """Return all that an engine answers to a statement, in each form; the code where it is refused."""
         try:
-            query = analyze(text, self.catalog, accepts_pattern=accepts_pattern)
+            query = analyze(text, self.catalog, accepts_pattern=accepts_pattern, parser=select_parser())
             if isinstance(query, PrivateQuery) and (asked := find_partition_query(query)) is not None:
                 query = set_partition_values(query, self.run(rewrite_public(asked, 1_000)).column(0).to_pylist())
             match query:
                 case PublicQuery():
                     written = [rewrite_public(query, 1_000)]
-                case WrappedQuery():
+                case OuterSelect():
                     written = [rewrite_public(table, 1_000) for _, table in query.beside]
                 case PrivateQuery():
                     bounds = [Bound(groups, (3, 5)) for groups in (1, 2, 20)]

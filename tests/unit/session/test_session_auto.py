@@ -11,7 +11,7 @@ from support.session_kit import filled, session_on, shared
 import dpsql
 from dpsql.plan import Plan, compute_replay_key
 from dpsql.session import Session
-from dpsql.sql.analysis.assumption import MAX_ASSUMED, MAX_UNITS
+from dpsql.sql.analysis.domains import MAX_ASSUMED, MAX_UNITS
 
 GUESSES = {
     "steep": "SELECT 4 * i * i AS units FROM range(1, 51) t(i)",

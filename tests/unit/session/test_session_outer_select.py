@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, shar
 from support.sql_reference import as_newest
 
 import dpsql
-from dpsql.engines import Exact, Statement
+from dpsql.engines import Exact, ResultEvaluator, Statement
 from dpsql.session import Session
 
 __all__ = ["evaluated"]  # a fixture for every test here
@@ -157,7 +158,7 @@ def test_types_are_those_of_the_private_query() -> None:
     assert empty.arrow().schema == alone.arrow().schema
 
 
-def test_keys_are_computed_with_and_what_fails_is_null() -> None:
+def test_keys_are_computed_with_and_what_fails_is_null_where_it_is_tried() -> None:
     session = session_on(
         shared(
             "CREATE TABLE reads (user_id BIGINT, i BIGINT, d DATE, m DECIMAL(9,2))",
@@ -166,8 +167,12 @@ def test_keys_are_computed_with_and_what_fails_is_null() -> None:
         POLICY,
     )
     inner = "SELECT i, d, m FROM reads GROUP BY ALL TOP 1 PRIVATE WITH (epsilon = 0.5)"
-    text = f"SELECT i + 1 AS i, date_trunc('month', d) = DATE '2026-01-01' AS first, d, m, SUM(m) AS s FROM ({inner}) "
-    answer = session.sql(f"{text} AS x GROUP BY i, d, m")
+    text = "SELECT {} AS j, date_trunc('month', d) = DATE '2026-01-01' AS first, d, m, SUM(m) AS s FROM "
+    text += f"({inner}) AS x GROUP BY i, d, m"
+    with pytest.raises(dpsql.EngineError, match="TRY_CAST"):
+        session.sql(text.format("i + 1"))
+    answer = session.sql(text.format("TRY(i + 1)"))
+    assert answer.receipt.replayed
     assert answer.fetchall() == [(None, True, date(2026, 1, 31), Decimal("1.25"), Decimal("1.25"))]
 
 
@@ -327,13 +332,21 @@ def test_it_means_what_duckdb_means_of_the_released_table(
     assert answer.receipt.replayed
 
 
+@dataclass(frozen=True)
 class _Broken:
-    def compute(self, *_: object, **__: object) -> pa.Table:
-        raise dpsql.EngineError("wrapping-failed", "It fails.", hint="Ask for less.")
+    """An evaluator that computes with no row, as that of a statement that is bound before it is charged."""
+
+    evaluator: ResultEvaluator
+
+    def compute(self, tables: Mapping[tuple[str, str, str], pa.Table], *args: object, **named: object) -> pa.Table:
+        if any(table.num_rows for table in tables.values()):
+            raise dpsql.EngineError("wrapping-failed", "It fails.", hint="Ask for less.")
+        return self.evaluator.compute(tables, *args, **named)  # type: ignore[arg-type]
 
 
 def test_an_answer_that_cannot_be_computed_with_is_stored_all_the_same(session: Session) -> None:
-    broken = Session(replace(session._dependencies, evaluator=_Broken()))
+    own = session._dependencies
+    broken = Session(replace(own, evaluator=_Broken(own.evaluator)))
     with pytest.raises(dpsql.EngineError):
         broken.sql(f"SELECT SUM(n) FROM ({COUNTS}) AS x")
     assert session.sql(COUNTS).receipt.replayed

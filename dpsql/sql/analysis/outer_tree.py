@@ -8,30 +8,29 @@ is a CTE, a released answer, a public table of the policy or one of a few table 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.deterministic import is_deterministic
-from dpsql.sql.analysis.evaluated_intervals import add_interval_ends, add_ratio_ends
-from dpsql.sql.analysis.evaluated_meetings import clip_evaluated, couple_evaluated
-from dpsql.sql.analysis.outer_select import HOME
-from dpsql.sql.analysis.postgres_select import read_as_postgres, read_sums_as_numeric
-from dpsql.sql.analysis.to_char import rewrite_to_char
+from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes, type_parameters
+from dpsql.sql.analysis.outer_columns import read_kind as _kind
+from dpsql.sql.analysis.outer_functions import is_deterministic, rewrite_to_char
+from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
+from dpsql.sql.analysis.outer_measures import clip_shares, couple_outputs
+from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.spans import name_released
 
-__all__ = ["SelectParser", "find_ungrouped", "read_evaluated", "released_path"]
-
-Tree = dict[str, object]
+_HOME = ("memory", "dpsql evaluator")  # where the evaluator has the released and the public tables
 _NODES = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"])
 _RELATIONS = frozenset(["BASE_TABLE", "SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST", "TABLE_FUNCTION", "PIVOT"])
 _TABLE_FUNCTIONS = frozenset(["unnest", "range", "generate_series", "repeat", "json_each", "json_tree"])
@@ -39,8 +38,15 @@ _FORBIDDEN_FUNCTIONS = frozenset(
     "current_setting getenv getvariable nextval currval setval query query_table current_query write_log sleep_ms "
     "pg_sleep json_serialize_plan json_serialize_sql json_deserialize_sql".split()
 )
-_CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")
 _PATH = ("catalog_name", "schema_name", "table_name")
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "COMPARE_EQUAL": operator.eq,
+    "COMPARE_NOTEQUAL": operator.ne,
+    "COMPARE_LESSTHAN": operator.lt,
+    "COMPARE_LESSTHANOREQUALTO": operator.le,
+    "COMPARE_GREATERTHAN": operator.gt,
+    "COMPARE_GREATERTHANOREQUALTO": operator.ge,
+}
 _MAX_LEVELS = 500  # of JSON: a function in a function is two
 
 
@@ -69,7 +75,7 @@ class _Walk:
     takes_all: bool = False
 
 
-def read_evaluated(  # noqa: PLR0913 - the parts of a statement
+def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     text: str,
     inners: tuple[PrivateQuery, ...],
     *,
@@ -79,7 +85,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     place: Place | None,
     explained: bool = False,
     postgres: bool = False,
-) -> EvaluatedQuery:
+) -> OuterSelect:
     """Return a SELECT that reads the answers of private queries by `name_released`; raise `Refusal` or `Unsupported`.
 
     `parameters` are the values of $1, $2 and so on. A private query in a CTE that nothing reads is left out. With
@@ -93,34 +99,25 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     _drop_unused_ctes(node)
     _visit(walk, node)
     values = tuple(each.value for each in parameters)
-    divides = False
-    if postgres:
-        divides = read_as_postgres(
-            partial(_iterate, node), values, write=partial(_write, parser=parser, place=place), place=place
-        )
     read = sorted({number for number, _ in walk.released})
     for number, table in walk.released:
         _set_path(table, released_path(read.index(number) + 1))
     inners = tuple(inners[number - 1] for number in read)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
-    measures = tuple(_find_measures(node, inners))
+    columns = OuterColumns(inners, {_public_path(name)[-1]: table for name, table in walk.public.items()}, _find_inner)
+    type_parameters(node, parameters, columns=columns, postgres=postgres)
+    divides = False
+    if postgres:
+        divides = read_as_postgres(
+            partial(_iterate, node), values, write=partial(_write, parser=parser, place=place), place=place
+        )
+    measures = tuple(columns.find_measures(node))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
-    inners = _couple(node, inners, place=place)
-    ratios: tuple[int, ...] = ()
-    if not postgres:  # no table for people
-        read_as = partial(_find_released, ctes=_map_ctes(node), number=len(inners))
-        ratios = add_ratio_ends(node, inners, find_released=read_as)
-    for select in [each for each in _iterate(node) if _kind(each) == "SELECT_NODE"]:
-        ctes = _map_ctes(select)
-        inners = add_interval_ends(
-            select,
-            inners,
-            find_released=partial(_find_released, ctes=ctes, number=len(inners)),
-            path=lambda at: released_path(at + 1, with_ends=True),
-            place=place,
-        )
-    clip_evaluated(node, inners, tables=_name_tables(inners))
+    columns = replace(columns, inners=_couple(node, inners, place=place))
+    ratios = () if postgres else add_ratio_ends(node, columns)  # PostgreSQL's clients show no table of ours
+    inners = add_interval_ends(node, columns, path=lambda at: released_path(at + 1, with_ends=True), place=place)
+    clip_shares(node, inners, tables=_name_tables(inners))
     if divides:
         paths = {
             released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
@@ -129,7 +126,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
             path = cast("tuple[str, str, str]", tuple(table[part] for part in _PATH))
             if path in paths:
                 read_sums_as_numeric(table, paths[path])
-    return EvaluatedQuery(
+    return OuterSelect(
         inners=inners,
         sql=_write(node, parser, place=place),
         parameters=values,
@@ -141,6 +138,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
         explained=explained,
         is_deterministic=is_deterministic(_iterate(node)),
         ratios=ratios,
+        aliases=_list_aliases(node),
     )
 
 
@@ -153,7 +151,7 @@ def _couple(node: Tree, inners: tuple[PrivateQuery, ...], *, place: Place | None
     """Return the private queries with their sets of measures; refuse a SELECT that nests too deeply."""
     found: tuple[PrivateQuery, ...] | None = None
     with suppress(RecursionError):
-        found = couple_evaluated(node, inners, tables=_name_tables(inners))
+        found = couple_outputs(node, inners, tables=_name_tables(inners))
     if found is None:
         raise _refuse_depth(place)
     return found
@@ -237,12 +235,6 @@ def _write(node: Tree, parser: SelectParser, *, place: Place | None) -> str:
     return parser.write(tree)
 
 
-def _kind(node: Tree) -> str:
-    """Return the type of a node; other parts of the tree have a `type` that is none."""
-    found = node.get("type")
-    return found if isinstance(found, str) else ""
-
-
 def _values(value: object) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
@@ -257,16 +249,10 @@ def _iterate(value: object) -> Iterator[Tree]:
         pending += [below for below in _values(each) if isinstance(below, dict | list)]
 
 
-def _list_ctes(node: Tree) -> list[Tree]:
-    """Return the CTEs of a query, each with `key` and `value`."""
-    found = node.get("cte_map")
-    return cast("list[Tree]", found.get("map", [])) if isinstance(found, dict) else []
-
-
 def _drop_unused_ctes(node: Tree) -> None:
     """Take out the CTEs that nothing reads any more; those of the private queries may read private tables."""
-    for query in reversed([each for each in _iterate(node) if _list_ctes(each)]):
-        ctes = {ascii_lower(str(cte["key"])): cte for cte in _list_ctes(query)}
+    for query in reversed([each for each in _iterate(node) if list_ctes(each)]):
+        ctes = {ascii_lower(str(cte["key"])): cte for cte in list_ctes(query)}
         wanted = set[str]()
         pending = _list_names({part: value for part, value in query.items() if part != "cte_map"})
         while pending:
@@ -294,7 +280,8 @@ def _visit(walk: _Walk, node: Tree) -> None:
         parts = list(value.values())
         if kind.endswith("_NODE"):
             ctes = _enter_ctes(walk, value, pending=pending, ctes=ctes)
-            parts = [below for part, below in value.items() if part != "cte_map"]
+            hidden = {"cte_map", "select_list"} if _is_released(value) else {"cte_map"}
+            parts = [below for part, below in value.items() if part not in hidden]
         elif "class" in value:
             _visit_expression(walk, value, kind=kind)
         elif "sample" in value:
@@ -307,12 +294,19 @@ def _check_query(walk: _Walk, node: Tree) -> None:
         raise _refuse_node(walk)
 
 
+def _is_released(node: Tree) -> bool:
+    """Say whether a query stands for a private one, as FROM "dpsql released 1" does: its star is of no public table."""
+    table = cast("Tree", node.get("from_table") or {})
+    is_star = [_kind(each) for each in cast("list[Tree]", node.get("select_list") or [])] == ["STAR"]
+    return is_star and not table.get("schema_name") and str(table.get("table_name")).startswith(name_released(1)[:-1])
+
+
 def _enter_ctes(
     walk: _Walk, node: Tree, *, pending: list[tuple[object, frozenset[str]]], ctes: frozenset[str]
 ) -> frozenset[str]:
     """Add the CTEs of a query to what is `pending`; return the names in scope behind them."""
     seen = ctes
-    for cte in _list_ctes(node):
+    for cte in list_ctes(node):
         inner = cast("Tree", cast("Tree", cte["value"])["query_node"])
         _check_query(walk, inner)
         name = ascii_lower(str(cte["key"]))
@@ -396,11 +390,11 @@ def _set_path(node: Tree, path: tuple[str, str, str]) -> None:
 
 def released_path(number: int, *, with_ends: bool = False) -> tuple[str, str, str]:
     """Return where the evaluator has the answer of a private query, numbered from 1, without or with hidden columns."""
-    return (*HOME, f"released {number} with ends" if with_ends else f"released {number}")
+    return (*_HOME, f"released {number} with ends" if with_ends else f"released {number}")
 
 
 def _public_path(name: str) -> tuple[str, str, str]:
-    return (*HOME, f"public {name}")
+    return (*_HOME, f"public {name}")
 
 
 def _fetch(table: Table, walk: _Walk) -> PublicQuery:
@@ -425,54 +419,20 @@ def _fetch(table: Table, walk: _Walk) -> PublicQuery:
     )
 
 
-def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[OutputMeasure]:
-    """Yield which columns are released ones, unchanged: those of a SELECT that only chooses columns and rows."""
-    if _kind(node) != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
-        return
-    source = _find_released(cast("Tree", node["from_table"]), ctes=_map_ctes(node), number=len(inners))
-    if source is None:
-        return
-    names = [output.name for output in inners[source].outputs]
-    at = 0
-    for item in cast("list[Tree]", node["select_list"]):
-        if _kind(item) == "STAR":
-            if not _is_plain_star(item):
-                return
-            yield from (OutputMeasure(at + each, source, each) for each in range(len(names)))
-            at += len(names)
-            continue
-        named = cast("list[str]", item["column_names"])[-1:] if _kind(item) == "COLUMN_REF" else []
-        wanted = [ascii_lower(name) for name in named]
-        for each in (each for each, name in enumerate(names) if ascii_lower(name) in wanted):
-            yield OutputMeasure(at, source, each)
-        at += 1
+def _find_inner(table: Tree) -> int | None:
+    """Return the number, from 0, of the private query whose answer a table is; None for any other."""
+    path = tuple(table[part] for part in _PATH)
+    is_released = path[:2] == _HOME and str(path[2]).startswith("released ")
+    return int(str(path[2]).split()[1]) - 1 if is_released else None
 
 
-def _map_ctes(node: Tree) -> dict[str, Tree]:
-    """Return the CTEs of a query by their names in lower case."""
-    return {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
-
-
-def _find_released(relation: Tree, *, ctes: Mapping[str, Tree], number: int) -> int | None:
-    """Return the number, from 0, of the answer that FROM reads as its only relation; None for anything else."""
-    inner: Tree | None = None
-    if _kind(relation) == "SUBQUERY":
-        inner = cast("Tree", cast("Tree", relation["subquery"])["node"])
-    elif _kind(relation) == "BASE_TABLE" and not relation["schema_name"]:
-        cte = ctes.get(ascii_lower(str(relation["table_name"])), {})
-        inner = None if cte.get("aliases") else cast("Tree | None", cte.get("query_node"))
-    elif _kind(relation) == "BASE_TABLE" and not relation.get("column_name_alias"):
-        return next((at for at in range(number) if relation["table_name"] == released_path(at + 1)[-1]), None)
-    if inner is None or _kind(inner) != "SELECT_NODE" or relation.get("column_name_alias"):
-        return None
-    stars = cast("list[Tree]", inner["select_list"])
-    is_plain = [_kind(each) for each in stars] == ["STAR"] and _is_plain_star(stars[0])
-    return _find_released(cast("Tree", inner["from_table"]), ctes={}, number=number) if is_plain else None
-
-
-def _is_plain_star(star: Tree) -> bool:
-    """Say whether * stands for all columns as they are."""
-    return not any(star.get(part) for part in ("expr", "columns", *(f"{what}_list" for what in _CHANGES_OF_STAR)))
+def _list_aliases(node: Tree) -> tuple[str | None, ...]:
+    """Return the aliases of the columns of a query, up to the first star."""
+    while _kind(node) == "SET_OPERATION_NODE":
+        node = cast("Tree", (node.get("children") or [node["left"]])[0])  # type: ignore[index]
+    items = cast("list[Tree]", node.get("select_list") or [])
+    stars = [at for at, item in enumerate(items) if _kind(item) == "STAR"]
+    return tuple(str(item.get("alias") or "") or None for item in items[: stars[0] if stars else None])
 
 
 def _reads_released(root: Tree, values: Sequence[object], *, number: int) -> bool:
@@ -497,7 +457,7 @@ def _reads_released(root: Tree, values: Sequence[object], *, number: int) -> boo
         elif kind in _NODES:
             if _selects_none(value, values):
                 continue
-            for cte in _list_ctes(value):
+            for cte in list_ctes(value):
                 seen = cast("dict[str, object]", ctes)
                 ctes = {**ctes, ascii_lower(str(cte["key"])): (cast("Tree", cte["value"])["query_node"], seen)}
             parts.pop("cte_map", None)
@@ -521,21 +481,24 @@ def _selects_none(node: Tree, values: Sequence[object]) -> bool:
 
 
 def _is_true(node: object) -> bool | None:
-    """Return the truth of a condition that the text alone decides; None for any other."""
+    """Return whether a condition holds, where the text alone decides it; NULL does not hold. None for any other."""
     if not isinstance(node, dict):
         return None
     kind = _kind(node)
     if kind == "VALUE_CONSTANT":
-        return {("BOOLEAN", "true"): True, ("BOOLEAN", "false"): False}.get(_read_constant(node) or ("", ""))
+        kind, text = _read_constant(node) or ("", "")
+        return False if kind == "NULL_LITERAL" else text == "true" if kind == "BOOLEAN" else None
     if kind == "OPERATOR_NOT":
         found = _is_true(cast("list[object]", node["children"])[0])
         return None if found is None else not found
     if kind == "CONJUNCTION_AND":
         return False if any(_is_true(child) is False for child in cast("list[object]", node["children"])) else None
-    if kind in {"COMPARE_EQUAL", "COMPARE_NOTEQUAL"}:
+    if kind == "CONJUNCTION_OR":
+        return False if all(_is_true(child) is False for child in cast("list[object]", node["children"])) else None
+    if kind in _COMPARED:
         left, right = (_read_constant(cast("Tree", node[side])) for side in ("left", "right"))
         if left is not None and right is not None and left[0] == right[0] == "INTEGER":
-            return (int(left[1]) == int(right[1])) is (kind == "COMPARE_EQUAL")
+            return _COMPARED[kind](int(left[1]), int(right[1]))
     return None
 
 

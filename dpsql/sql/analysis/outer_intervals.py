@@ -14,54 +14,86 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.evaluated_meetings import is_product, list_arguments, unwrap, write_call
-from dpsql.sql.analysis.meeting_outputs import counts_all_rows, is_share
+from dpsql.sql.analysis.outer_columns import (
+    CTEs,
+    OuterColumn,
+    OuterColumns,
+    Tree,
+    enter_ctes,
+    find_column,
+    is_plain_star,
+    is_row_for_row,
+    read_kind,
+    walk_selects,
+)
+from dpsql.sql.analysis.outer_measures import (
+    counts_all_rows,
+    is_product,
+    is_share,
+    list_arguments,
+    unwrap,
+    write_call,
+)
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["add_interval_ends", "add_ratio_ends"]
-
-Tree = dict[str, object]
 _LEVEL = 0.95
 _HIDDEN = " in its interval"  # ends the names of these columns
 _ADDED = "added_level"  # a key of calls that no one wrote: the level of their interval
+Path = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A private query, by number from 0, that FROM reads under a name: `slot[key]` is the relation in the tree."""
+    """A relation of FROM with the rows of private query number `inner`: `slot[key]` is it in the tree."""
 
     name: str
     inner: int
     slot: Tree
     key: str
+    ctes: CTEs
+    columns: Sequence[OuterColumn]
 
 
 def add_interval_ends(
-    node: Tree,
-    inners: Sequence[PrivateQuery],
-    *,
-    find_released: Callable[[Tree], int | None],
-    path: Callable[[int], tuple[str, str, str]],
-    place: Place | None,
+    node: Tree, columns: OuterColumns, *, path: Callable[[int], Path], place: Place | None
 ) -> tuple[PrivateQuery, ...]:
-    """Replace the calls in one SELECT of a syntax tree, not in those inside of it; return the queries with their ends.
+    """Replace the calls in every SELECT of a syntax tree; return the private queries with the ends that are read.
 
-    `find_released` returns the number, from 0, of the private query whose answer a relation is, and `path` where the
-    evaluator has the answer of one with its ends. Raises `Refusal` for an argument that is no such measure.
+    `path` returns where the evaluator has the answer of a private query, by number from 0, with its ends. Raises
+    `Refusal` for an argument that is no such measure.
     """
-    found = tuple(inners)
-    levels = [_find_level(inner) for inner in inners]
-    calls = [call for part, value in node.items() if part not in {"from_table", "cte_map"} for call in _calls(value)]
-    sources = list(_list_sources(node, "from_table", find_released=find_released)) if calls else []
-    used = list[_Source]()
+    read = list[tuple[Tree, _Source]]()
+    inners = tuple(columns.inners)
+    for select, ctes in list(walk_selects(node)):
+        calls = [
+            call for part, value in select.items() if part not in {"from_table", "cte_map"} for call in _calls(value)
+        ]
+        if calls:
+            inners, used = _replace_calls(select, calls, columns=columns, ctes=enter_ctes(select, ctes), place=place)
+            columns = replace(columns, inners=inners)
+            read += [(select, source) for source in used]
+    for select, source in read:
+        hidden = [each.name for each in inners[source.inner].outputs if each.name.endswith(_HIDDEN)]
+        _read_with_ends(select, source, hidden=hidden, path=path(source.inner))
+    return inners
+
+
+def _replace_calls(
+    node: Tree, calls: Sequence[Tree], *, columns: OuterColumns, ctes: CTEs, place: Place | None
+) -> tuple[tuple[PrivateQuery, ...], list[_Source]]:
+    """Replace the calls in one SELECT; return the private queries with their ends, and what is read with them."""
+    found = tuple(columns.inners)
+    levels = [_find_level(inner) for inner in found]
+    sources = list(_list_sources(node, "from_table", columns=columns, ctes=ctes))
+    used = dict[str, _Source]()
     for call in calls:
         quotient = _find_quotient(node, call, sources=sources, inners=found)
         if quotient is not None:
             level = cast("float", call.get(_ADDED, levels[quotient.source.inner]))
             found = _write_quotient_end(call, quotient, inners=found, level=level)
-            used.append(quotient.source)
+            used[quotient.source.name] = quotient.source
             continue
         source, at = _find_measure(call, sources, inners=found, place=place)
         output, is_high = found[source.inner].outputs[at], ascii_lower(str(call["function_name"])) == "value_high"
@@ -69,21 +101,17 @@ def add_interval_ends(
         end = IntervalEnd(is_high, levels[source.inner])
         found = _add_end(found, source.inner, end=replace(output, name=hidden, end=end))
         alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({output.name})"
-        place_of_call = [call.get("query_location"), call.get("query_location_length")]
+        place_of_call = {part: value for part, value in call.items() if part.startswith("query_location")}
         call.clear()
         call.update(
             {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": alias, "column_names": [source.name, hidden]}
         )
-        call.update(query_location=place_of_call[0], query_location_length=place_of_call[1])
-        used.append(source)
-    for source in {each.name: each for each in used}.values():
-        _read_with_ends(node, source, names=[each.name for each in found[source.inner].outputs], path=path)
-    return found
+        call.update(place_of_call)
+        used[source.name] = source
+    return found, list(used.values())
 
 
-def add_ratio_ends(
-    node: Tree, inners: Sequence[PrivateQuery], *, find_released: Callable[[Tree], int | None]
-) -> tuple[int, ...]:
+def add_ratio_ends(node: Tree, columns: OuterColumns) -> tuple[int, ...]:
     """Add the ends of the 95 % intervals of the ratios that a query shows, for tables that people read.
 
     Returns the columns of these ratios, counted from the right, from -1, where a star is before them. Two columns for
@@ -92,8 +120,7 @@ def add_ratio_ends(
     """
     modifiers = cast("list[Tree]", node.get("modifiers") or [])
     terms = [term for each in modifiers for term in cast("list[Tree]", each.get("orders") or [])]
-    is_plain = node.get("type") == "SELECT_NODE" and not (node.get("group_expressions") or node.get("having"))
-    if not is_plain or any(each["type"] == "DISTINCT_MODIFIER" for each in modifiers):
+    if read_kind(node) != "SELECT_NODE" or not is_row_for_row(node):
         return ()
     if any(cast("Tree", term["expression"]).get("class") == "STAR" for term in terms):  # ORDER BY ALL
         return ()
@@ -101,13 +128,13 @@ def add_ratio_ends(
     bare = [(at, _strip_rounding(item)) for at, item in enumerate(items)]
     quotients = [(at, item) for at, item in bare if item.get("function_name") == "/"]
     stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
-    sources = list(_list_sources(node, "from_table", find_released=find_released)) if quotients else []
+    sources = list(_list_sources(node, "from_table", columns=columns, ctes=enter_ctes(node, {}))) if quotients else []
     found, added = list[int](), list[Tree]()
     for at, item in quotients:
         ends = [{**write_call(item, name, _copy(item)), _ADDED: _LEVEL} for name in ("value_low", "value_high")]
-        quotient = _find_quotient(node, ends[0], sources=sources, inners=inners)
+        quotient = _find_quotient(node, ends[0], sources=sources, inners=columns.inners)
         is_known = not stars or at < stars[0] or at > stars[-1]
-        if quotient is None or not is_known or _is_monotone(inners[quotient.source.inner]):
+        if quotient is None or not is_known or _is_monotone(columns.inners[quotient.source.inner]):
             continue
         found.append(at if not stars or at < stars[0] else at - len(items))
         added += [_try(item, end) for end in ends]
@@ -215,14 +242,20 @@ def _list_measures(
         return []
     if value.get("class") != "COLUMN_REF":
         return _list_measures(list(value.values()), sources, inners=inners)
-    names = [ascii_lower(name) for name in cast("list[str]", value["column_names"])]
-    return [
-        (source, at)
-        for source in sources
-        for at, output in enumerate(inners[source.inner].outputs)
-        if ascii_lower(output.name) == names[-1] and names[-2:-1] in ([], [ascii_lower(source.name)])
-        if output.key is None and output.end is None and output.divisor is None
-    ]
+    found = _find_output(value, sources, inners=inners)
+    return [] if found is None or inners[found[0].inner].outputs[found[1]].divisor is not None else [found]
+
+
+def _find_output(
+    node: Tree, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery]
+) -> tuple[_Source, int] | None:
+    """Return the source of a column, and the number of the released value that it is; None for any other column."""
+    found = [(source, column) for source in sources if (column := find_column(node, source.columns)) is not None]
+    if len(found) != 1 or found[0][1].inner is None:
+        return None
+    ((source, column),) = found
+    output = inners[source.inner].outputs[column.output]
+    return (source, column.output) if output.key is None and output.end is None else None
 
 
 def _write_quotient_end(
@@ -308,34 +341,53 @@ def _calls(value: object) -> Iterator[Tree]:
         pending += reversed(below)
 
 
-def _list_sources(slot: Tree, key: str, *, find_released: Callable[[Tree], int | None]) -> Iterator[_Source]:
-    """Yield the private queries that FROM reads as they are, each with the name that it has there."""
+def _list_sources(slot: Tree, key: str, *, columns: OuterColumns, ctes: CTEs) -> Iterator[_Source]:
+    """Yield what FROM reads that has the rows of one private query each, with the name that it has there."""
     relation = cast("Tree", slot[key])
-    if relation.get("type") == "JOIN":
-        yield from _list_sources(relation, "left", find_released=find_released)
-        yield from _list_sources(relation, "right", find_released=find_released)
+    if read_kind(relation) == "JOIN":
+        yield from _list_sources(relation, "left", columns=columns, ctes=ctes)
+        yield from _list_sources(relation, "right", columns=columns, ctes=ctes)
         return
-    inner = find_released(relation)
-    if inner is not None:
-        yield _Source(str(relation["alias"] or relation.get("table_name") or "released"), inner, slot, key)
+    inner = _find_inner(relation, columns, ctes=ctes)
+    found = None if inner is None else columns.list_relation(relation, ctes)
+    if inner is not None and found is not None:
+        yield _Source(str(relation["alias"] or relation.get("table_name") or "released"), inner, slot, key, ctes, found)
+
+
+def _find_inner(relation: Tree, columns: OuterColumns, *, ctes: CTEs) -> int | None:
+    """Return the number of the private query whose rows a relation has, through SELECTs of one relation each."""
+    if relation.get("column_name_alias"):
+        return None
+    below, inside = _find_query(relation, ctes)
+    if below is None:
+        return columns.find_inner(relation) if read_kind(relation) == "BASE_TABLE" else None
+    if read_kind(below) != "SELECT_NODE" or not is_row_for_row(below):
+        return None
+    stars = [item for item in cast("list[Tree]", below["select_list"]) if read_kind(item) == "STAR"]
+    if not all(map(is_plain_star, stars)):
+        return None
+    return _find_inner(cast("Tree", below["from_table"]), columns, ctes=enter_ctes(below, inside))
+
+
+def _find_query(relation: Tree, ctes: CTEs) -> tuple[Tree | None, CTEs]:
+    """Return the query of a subquery or of a CTE without other names for its columns, and the CTEs that it sees."""
+    if read_kind(relation) == "SUBQUERY":
+        return cast("Tree", cast("Tree", relation["subquery"])["node"]), ctes
+    is_bare = read_kind(relation) == "BASE_TABLE" and not relation["schema_name"]
+    cte = ctes.get(ascii_lower(str(relation["table_name"]))) if is_bare else None
+    if cte is None or cte[0].get("aliases"):
+        return None, ctes
+    return cast("Tree", cte[0]["query_node"]), cte[1]
 
 
 def _find_measure(
     call: Tree, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery], place: Place | None
 ) -> tuple[_Source, int]:
     """Return the source, and the number of its output, that a call is about."""
-    arguments = cast("list[Tree]", call["arguments"])
-    expression = cast("Tree", arguments[0]["expression"]) if len(arguments) == 1 else {}
-    names = [ascii_lower(name) for name in cast("list[str]", expression.get("column_names", []))]
-    found = [
-        (source, at)
-        for source in sources
-        for at, output in enumerate(inners[source.inner].outputs)
-        if names and ascii_lower(output.name) == names[-1] and names[-2:-1] in ([], [ascii_lower(source.name)])
-        if output.key is None and output.end is None
-    ]
-    if len(found) == 1:
-        return found[0]
+    arguments = [unwrap(each) for each in list_arguments(call)]
+    found = _find_output(arguments[0], sources, inners=inners) if len(arguments) == 1 else None
+    if found is not None:
+        return found
     function = ascii_lower(str(call["function_name"]))
     measures = [output.name for source in sources for output in inners[source.inner].outputs if _is_value(output)]
     hint = (
@@ -351,23 +403,34 @@ def _is_value(output: Output) -> bool:
     return output.key is None and output.end is None
 
 
-def _read_with_ends(
-    node: Tree, source: _Source, *, names: Sequence[str], path: Callable[[int], tuple[str, str, str]]
-) -> None:
-    """Let FROM read the answer with its ends, and the stars of the SELECT leave them out."""
-    catalog, schema, table = path(source.inner)
-    source.slot[source.key] = {
-        "type": "BASE_TABLE",
-        "alias": source.name,
-        "sample": None,
-        "schema_name": schema,
-        "table_name": table,
-        "column_name_alias": [],
-        "catalog_name": catalog,
-        "at_clause": None,
-        "qualified_name": {"path": [catalog, schema, table]},
-    }
-    hidden = [name for name in names if name.endswith(_HIDDEN)]
+def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path: Path) -> None:
+    """Let a relation of FROM read the answer with its ends, and the stars of the SELECT leave them out.
+
+        FROM (SELECT n FROM "released 1") AS x      FROM (SELECT n, "low of n" FROM "released 1 with ends") AS x
+
+    A CTE becomes a subquery, as others may read it, too.
+    """
     for item in cast("list[Tree]", node["select_list"]):
         if item.get("type") == "STAR" and str(item.get("relation_name") or source.name) == source.name:
             item["exclude_list"] = [*cast("list[str]", item.get("exclude_list") or []), *hidden]
+    slot, key, ctes = source.slot, source.key, source.ctes
+    while True:
+        relation = cast("Tree", slot[key])
+        below, inside = _find_query(relation, ctes)
+        if below is None:
+            break
+        if read_kind(relation) != "SUBQUERY":
+            below = deepcopy(below)
+            alias, sample = relation["alias"] or relation["table_name"], relation.get("sample")
+            place = {part: value for part, value in relation.items() if part.startswith("query_location")}
+            slot[key] = {"type": "SUBQUERY", "alias": alias, "sample": sample, **place, "column_name_alias": []}
+            cast("Tree", slot[key])["subquery"] = {"node": below, "named_param_map": []}
+        items = cast("list[Tree]", below["select_list"])
+        if not any(read_kind(item) == "STAR" for item in items):
+            items += [
+                {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]} for name in hidden
+            ]
+        slot, key, ctes = below, "from_table", enter_ctes(below, inside)
+    relation["alias"] = relation["alias"] or relation["table_name"]
+    relation["catalog_name"], relation["schema_name"], relation["table_name"] = path
+    relation["qualified_name"] = {"path": list(path)}

@@ -1,32 +1,45 @@
 """Outputs of private queries that meet in one expression of the SELECT around them, in DuckDB's syntax tree.
 
-As in `meeting_outputs.py`. A column is known by its name: what a subquery calls n is taken for every output that is
-called n somewhere in the statement, so that measures are rather in one set than apart where both may be meant.
+    SELECT x.s / x.n FROM (SELECT SUM(price) AS s, COUNT(*) AS n FROM reads PRIVATE) AS x        s and n meet
+
+Values meet in arithmetic, in functions and in comparisons. They do not in AND, OR and NOT, nor in the condition and the
+result of CASE: what only decides whether a value is shown is not computed with it.
+
+A column is known by its name: what a subquery calls n is taken for every output that is called n somewhere in the
+statement, so that measures are rather in one set than apart where both may be meant.
+
+Sets of measures that are divided by each other: each unit has one weight for all measures of a set.
+
+A release is known by its measure and its set. AVG(x) is a set of its own, of SUM(x) and COUNT(x), so the same SUM
+beside it keeps its own cut. Outputs that meet in one expression of a SELECT around the private query are one set.
+A unit is never cut where units are counted: COUNT(DISTINCT unit) is in no set.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
-from dpsql.sql.analysis.coupled_measures import couple_measures
-from dpsql.sql.analysis.meeting_outputs import APART, is_share
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.analysis.outer_columns import Tree
+from dpsql.sql.ir.measures import Aggregate, Measure, Weight, is_present
+from dpsql.sql.ir.statements import Output, PrivateQuery
+from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["clip_evaluated", "couple_evaluated", "is_product", "list_arguments", "unwrap", "write_call"]
-
-Tree = dict[str, object]
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
 _NONE: _Outputs = frozenset()
+_APART = frozenset(["and", "or", "not", "||", "concat", "concat_ws", "coalesce"])  # these compute no number of two
 _TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
 _MAX_PASSES = 10  # aliases of aliases
+_Set = frozenset[Measure]
+_ALONE: _Set = frozenset()
 
 
-def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
+def couple_outputs(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
     """Return the private queries with the sets of the outputs that meet in the SELECT.
 
     `tables` are the names under which it reads the answers.
@@ -39,11 +52,11 @@ def couple_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequ
     return tuple(found)
 
 
-def clip_evaluated(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
+def clip_shares(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
     """Let the count of a part be at least 0 and at most that of the whole that divides it, in every quotient."""
     walk = _walk(node, inners, tables=tables)
     if walk.meetings:
-        _clip_shares(walk, node, inners=inners)
+        _clip_quotients(walk, node, inners=inners)
 
 
 def _walk(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> _Walk:
@@ -115,7 +128,7 @@ class _Walk:
         return _NONE if "select_list" in node or "from_table" in node or "sample" in node else found
 
     def _meet(self, found: _Outputs, function: str) -> _Outputs:
-        if len(found) > 1 and ascii_lower(function) not in APART:
+        if len(found) > 1 and ascii_lower(function) not in _APART:
             self.meetings.add(found)
         return found
 
@@ -150,15 +163,15 @@ def list_arguments(node: Tree) -> list[object]:
     return cast("list[object]", node.get("arguments") or node.get("children") or [])
 
 
-def _clip_shares(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery]) -> None:
+def _clip_quotients(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery]) -> None:
     """Clip the quotients in a part of the tree."""
     if isinstance(value, list):
         for each in value:
-            _clip_shares(walk, each, inners=inners)
+            _clip_quotients(walk, each, inners=inners)
     if not isinstance(value, dict):
         return
     for each in value.values():
-        _clip_shares(walk, each, inners=inners)
+        _clip_quotients(walk, each, inners=inners)
     sides = [unwrap(each) for each in list_arguments(value)] if value.get("function_name") == "/" else []
     counts = [_list_released(walk, each) for each in sides]
     if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):
@@ -208,3 +221,103 @@ def is_product(node: Tree) -> bool:
     if kind == "FUNCTION" and node.get("function_name") == "*":
         return all(is_product(unwrap(each)) for each in list_arguments(node))
     return kind in {"COLUMN_REF", "CONSTANT"}
+
+
+def is_share(query: PrivateQuery, part: int, *, of: int) -> bool:
+    """Say whether an output counts some of the rows that another one counts."""
+    outputs = query.outputs[part], query.outputs[of]
+    if any(each.key is not None or each.divisor is not None or each.end is not None for each in outputs):
+        return False
+    first, second = (query.measures[each.measure] for each in outputs)
+    counts = first.aggregate is second.aggregate is Aggregate.ROWS and first.weight == second.weight
+    return counts and set(split_conjuncts(second.condition)) <= set(split_conjuncts(first.condition))
+
+
+def counts_all_rows(query: PrivateQuery, at: int) -> bool:
+    """Say whether an output counts every row that the measures of its set read: then each unit counts 1 or more."""
+    output = query.outputs[at]
+    rows = query.measures[output.measure]
+    if output.divisor is not None or rows.aggregate is not Aggregate.ROWS or rows.weight is None:
+        return False
+    wanted = set(split_conjuncts(rows.condition))
+    others = [each for each in query.measures if each.weight == rows.weight and each != rows]
+    return all(wanted <= set(_list_conditions(each)) for each in others)
+
+
+def _list_conditions(measure: Measure) -> list[Expression]:
+    """Return the conditions of the rows that a measure reads: a sum reads those that have a value."""
+    present = () if measure.argument is None else is_present(measure.argument)
+    return [*split_conjuncts(measure.condition), *present]
+
+
+def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = ()) -> PrivateQuery:
+    """Return the query with the sets of its measures: of each average, and of outputs that meet, by their positions."""
+    found = list(meetings)
+    if not found and all(output.divisor is None for output in query.outputs):
+        return query
+    plain = [replace(measure, weight=None) for measure in query.measures]
+    sets = _find_sets(query, plain, meetings=found)
+    ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
+    weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
+    pairs = [
+        []
+        if output.key is not None
+        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
+        for output, within in zip(query.outputs, sets, strict=True)
+    ]
+    ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
+    measures = tuple(dict.fromkeys([*ranking, *sorted({each for pair in pairs for each in pair}, key=repr)]))
+    outputs = tuple(
+        replace(output, measure=measures.index(pair[0]), divisor=measures.index(pair[1]) if pair[1:] else None)
+        if pair
+        else output
+        for output, pair in zip(query.outputs, pairs, strict=True)
+    )
+    return replace(query, measures=measures, outputs=outputs)
+
+
+def _list_places(output: Output) -> list[int]:
+    """Return the numbers of the measures of an output, the divisor last."""
+    return [output.measure] if output.divisor is None else [output.measure, output.divisor]
+
+
+def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
+    """Return the set of each output, which is empty for a key and for a measure alone."""
+    together = dict[int, _Set]()
+    for meeting in merge_meetings(meetings):
+        met = [at for at in meeting if _may_meet(query.outputs[at], plain)]
+        measures = frozenset(plain[query.outputs[at].measure] for at in met)
+        together |= dict.fromkeys(met, measures if len(measures) > 1 else _ALONE)
+    last = dict[tuple[int, ...], _Set]()
+    found = list[_Set]()
+    for at, output in enumerate(query.outputs):
+        places = tuple(_list_places(output))
+        within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
+        if output.end is not None:  # of the measure before it
+            within = last.get(places, within)
+        elif output.key is None:
+            within = last[places] = together.get(at, within)
+        found.append(within)
+    return found
+
+
+def _may_meet(output: Output, plain: Sequence[Measure]) -> bool:
+    """Say whether an output is a number of rows or a sum, as it is released."""
+    is_alone = output.key is None and output.divisor is None and output.end is None
+    return is_alone and plain[output.measure].aggregate is not Aggregate.UNITS
+
+
+def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequence[Measure]]) -> Measure:
+    """Return the measure that ranks: as it is alone, if an output has it so, else in the set of its first output."""
+    able = [pair[0] for output, pair in zip(query.outputs, pairs, strict=True) if pair and output.divisor is None]
+    same = [measure for measure in able if replace(measure, weight=None) == ranking]
+    return ranking if ranking in same else next(iter(same), ranking)
+
+
+def merge_meetings(meetings: Iterable[Collection[int]]) -> Iterator[frozenset[int]]:
+    """Yield the meetings, those that have an output in common as one."""
+    merged = list[frozenset[int]]()
+    for meeting in map(frozenset, meetings):
+        apart = [each for each in merged if not each & meeting]
+        merged = [*apart, meeting.union(*(each for each in merged if each & meeting))]
+    yield from merged

@@ -1,0 +1,321 @@
+"""The options `domain` and `partitions`: the public values of a key, from a list or a public table.
+
+ALL PRIVATE: every group of a known domain. Values of a public table are read before the query is planned.
+
+The number of groups decides the price of the query where nothing bounds the groups of a unit.
+
+PER key: the first k groups for each value of a key with public values, from a list or a public table.
+
+The number of values decides the price of a query, so values of a public table are read before it is planned.
+
+The option `assume`: a public guess of the counts, for which EXPLAIN simulates what each mechanism would find.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+
+from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.charged_values import find_sole_column
+from dpsql.sql.functions.coercion import convert, unify_for_comparison
+from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.scope import list_names
+from dpsql.sql.ir.statements import (
+    Assumption,
+    Domain,
+    KeyDomain,
+    LiteralDomain,
+    Name,
+    Option,
+    Partitions,
+    PrivateQuery,
+    ProductDomain,
+    PublicQuery,
+    ReleasedDomain,
+    TableDomain,
+    count_groups,
+    list_factors,
+)
+from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan, Sorted
+from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.options import MAX_LISTED
+
+_PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
+_HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
+_NUMBER = 0  # tables of the query itself are numbered from 1
+MOST_GROUPS = 10_000
+MAX_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
+MAX_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
+_ZIPF = re.compile(r"\s*zipf\s*\(\s*([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*,\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE)
+_ASSUME_HINT = (
+    "Write assume = 'zipf(1.0, 5000)', the exponent and the units of the first group, or assume = 'guesses.units', a "
+    "column of whole numbers of a public table."
+)
+
+
+def is_released(option: Option) -> bool:
+    """Return whether the option names the domain of names that earlier answers released."""
+    return option.word and option.value == "released"
+
+
+def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalog) -> KeyDomain | ReleasedDomain:
+    """Return the domain that the option names, its values in the type of the key."""
+    if is_released(option):
+        return ReleasedDomain()
+    if len(keys) != 1:
+        hint = "Group by one key, or leave the option out."
+        raise Refusal("domain", "A known domain is that of a single key.", hint=hint, place=option.place)
+    return read_values("domain", option, key=keys[0], catalog=catalog)
+
+
+def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog) -> KeyDomain:
+    """Return the public values that the option of that name gives, in the type of the key."""
+    if isinstance(option.value, tuple):
+        return convert_values(name, option.value, key=key, place=option.place)
+    if not isinstance(option.value, str) or option.word:
+        hint = _HINT.format(name)
+        raise Refusal(name, "This is neither a column nor a list.", hint=hint, place=option.place)
+    table, column = find_public_column(name, option, catalog=catalog, hint=_HINT.format(name))
+    return TableDomain(FromWhere(table, None), _as_key(name, column, wanted=key.type, place=option.place))
+
+
+def convert_values(name: str, texts: tuple[str, ...], *, key: Expression, place: Place) -> LiteralDomain:
+    """Return the values that the texts spell, each once, in the type of the key."""
+    if not texts:
+        raise Refusal(name, "The list of values is empty.", hint=_HINT.format(name), place=place)
+    literals = (convert(Literal(text, TEXT, len(text)), key.type, place=place) for text in texts)
+    return LiteralDomain(tuple(dict.fromkeys(unify_for_comparison((key, literal), place)[1] for literal in literals)))
+
+
+def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
+    """Return the public query for the distinct values of a domain as text: at most one more than `most`, and NULL."""
+    text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
+    return PublicQuery(
+        names=(name,),
+        outputs=(canonicalize(text),),
+        distinct=True,
+        body=source.body,
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=most + 2,
+        offset=0,
+    )
+
+
+def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
+    """Return the public table and the column that an option names; `hint` says what else may be written."""
+    place, (*path, column) = option.place, _parts(str(option.value))
+    table = catalog.find_path(path) if path else None
+    if table is None:
+        public = [known.name for known in catalog.tables if known.privacy_unit is None]
+        told = (
+            list_names("The public tables are", public, wanted=path[-1] if path else "")
+            if public
+            else f"The policy has no public table. {hint}"
+        )
+        raise Refusal(name, f"There is no such table for {name}.", hint=told, place=place)
+    if table.privacy_unit is not None:
+        reason = f"The values of {name} must be public, and this table has a privacy unit."
+        raise Refusal(name, reason, hint=hint, place=place)
+    found = _column(table, column)
+    if found is None:
+        told = list_names("Its columns are", [known for known, _ in table.columns], wanted=column)
+        raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)
+    return Scan(_NUMBER, table.path), found
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a dotted name, each plain or in double quotes; none of a name that cannot be read."""
+    parts, at = [], 0
+    while found := _PART.match(name, at):
+        parts.append(found[1].replace('""', '"') if found[1] else found[2])
+        at = found.end() + 1
+        if found.end() == len(name):
+            return parts
+        if name[found.end()] != ".":
+            break
+    return [""]
+
+
+def _column(table: Table, name: str) -> Column | None:
+    matches = (each for each in table.columns if ascii_lower(each[0]) == ascii_lower(name))
+    return next((Column(_NUMBER, column, type_) for column, type_ in matches), None)
+
+
+def _as_key(name: str, column: Column, *, wanted: Type, place: Place) -> Expression:
+    """Return the column in the key's type; what the key cannot take becomes NULL, and no candidate."""
+    type_ = find_read_type(column.type)
+    value = column if type_ == column.type else Cast(column, type_)
+    if type_ == wanted:
+        return value
+    if type_.family is wanted.family is Family.INTEGER:
+        return Cast(value, wanted)
+    hint = f"Cast the key: CAST(... AS {type_})."
+    raise Refusal(name, f"The key is {wanted} and the column of {name} {type_}.", hint=hint, place=place)
+
+
+def find_group_query(query: PrivateQuery) -> PublicQuery | None:
+    """Return the public query for the groups that a public table holds, as text; None where they are known."""
+    if query.clause.shape != "all" or query.domain is None:
+        return None
+    stored = next((each for each in list_factors(query.domain) if isinstance(each, TableDomain)), None)
+    return None if stored is None else find_values("domain", stored, most=MOST_GROUPS)
+
+
+def check_number_of_groups(domain: Domain, *, place: Place) -> None:
+    """Refuse a domain of more than MOST_GROUPS combinations of values."""
+    found = count_groups(domain)
+    if found is not None and found > MOST_GROUPS:
+        reason = f"The keys have {found:,} combinations of values; ALL PRIVATE returns at most {MOST_GROUPS:,} groups."
+        raise Refusal("domain", reason, hint="Group by fewer keys, or set the bounds in WHERE closer.", place=place)
+
+
+def set_known_groups(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:
+    """Return the query with the groups that its public table holds; NULL is none of them.
+
+    Raises `Refusal` where there are none, or too many.
+    """
+    if query.domain is None:
+        return query
+    place = query.clause.options["domain"].place
+    known = tuple(text for text in texts if text is not None)
+    if len(known) > MOST_GROUPS:
+        hint = "List those that matter: domain = ['DE', 'FR']."
+        raise Refusal("domain", f"The domain has more than {MOST_GROUPS} values.", hint=hint, place=place)
+    factors = tuple(
+        convert_values("domain", known, key=key, place=place) if isinstance(each, TableDomain) else each
+        for key, each in zip(query.keys, list_factors(query.domain), strict=True)
+    )
+    domain: Domain = factors[0] if len(factors) == 1 else ProductDomain(factors)
+    check_number_of_groups(domain, place=place)
+    return replace(query, domain=domain)
+
+
+def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
+    """Return the query with the partitions of its clause; `named` is the key that PER names, if it is one.
+
+    Raises `Refusal` for PER without partitions, and the reverse, and where no other key is left to rank.
+    """
+    per, option = query.clause.per, query.clause.options.get("partitions")
+    if per is None and option is None:
+        return query
+    if per is None or option is None:
+        place = query.clause.place if option is None else option.place
+        reason = "PER needs the public list of its partitions." if per is not None else "partitions belong to PER."
+        raise Refusal("per", reason, hint=_show_form(query, None if named is None else per), place=place)
+    if named is None:
+        raise Refusal("per", "PER names no key of this query.", hint=_show_form(query, None), place=per.place)
+    if len(query.keys) == 1:
+        hint = "Group by another key too, or leave PER out and write domain in place of partitions."
+        raise Refusal("per", "There is no other key to rank in each partition.", hint=hint, place=per.place)
+    if "domain" in query.clause.options:
+        hint = "Leave domain out: partitions says which values PER's key has."
+        raise Refusal("domain", "A known domain does not go with PER.", hint=hint, place=per.place)
+    key = query.keys[named]
+    found = Partitions(named, (), option.place, column=find_sole_column(key, query.body.source, catalog=catalog))
+    values = read_values("partitions", option, key=key, catalog=catalog)
+    found = (
+        replace(found, source=values) if isinstance(values, TableDomain) else replace(found, values=_ordered(values))
+    )
+    return replace(query, partitions=found)
+
+
+def _show_form(query: PrivateQuery, per: Name | None) -> str:
+    """Return a hint with a clause of this query: by the key that PER names or, without one, by its first key."""
+    shown = [output.name for output in query.outputs if output.key is not None]
+    name = per.text if per is not None else next(iter(shown), "country")
+    top = "ADAPTIVE" if query.clause.k is None else query.clause.k
+    clause = f"TOP {top} PRIVATE PER {name} WITH (partitions = ['first', 'second'])"
+    return f"Write {clause}, with the values of {name} that you want."
+
+
+def find_partition_query(query: PrivateQuery) -> PublicQuery | None:
+    """Return the public query for the partitions that a public table holds, as text; None where they are known."""
+    source = None if query.partitions is None else query.partitions.source
+    return None if source is None else find_values("partitions", source, most=MAX_LISTED)
+
+
+def set_partition_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:
+    """Return the query with the partitions that its public table holds; NULL is none of them.
+
+    Raises `Refusal` where there are none, or too many.
+    """
+    found = query.partitions
+    if found is None:
+        return query
+    known = tuple(text for text in texts if text is not None)
+    if len(known) > MAX_LISTED:
+        reason = f"The column of partitions has more than {MAX_LISTED} values."
+        raise Refusal(
+            "partitions", reason, hint="List those that matter: partitions = ['DE', 'FR'].", place=found.place
+        )
+    values = convert_values("partitions", known, key=query.keys[found.key], place=found.place)
+    return replace(query, partitions=replace(found, values=_ordered(values), source=None))
+
+
+def _ordered(values: LiteralDomain) -> tuple[Literal, ...]:
+    """Return the values, each once, in their natural order."""
+    found: dict[object, Literal] = {}
+    for value in values.values:
+        if isinstance(value, Literal):
+            zero = Literal(value.value + 0.0, value.type) if isinstance(value.value, float) else value  # -0.0 is 0.0
+            found.setdefault(zero.value, zero)
+    return tuple(found[value] for value in sorted(found))  # type: ignore[type-var] # values of one type
+
+
+def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
+    """Return the guess: counts by Zipf's law, or the column of a public table that holds them."""
+    if not isinstance(option.value, str) or option.word:
+        raise Refusal("assume", "This is no guess of the counts.", hint=_ASSUME_HINT, place=option.place)
+    law = _ZIPF.fullmatch(option.value)
+    if law is not None:
+        return Assumption(tuple(_falling(float(law[1]), int(law[2]))))
+    if "(" in option.value:
+        raise Refusal("assume", "This is no guess of the counts.", hint=_ASSUME_HINT, place=option.place)
+    table, column = find_public_column("assume", option, catalog=catalog, hint=_ASSUME_HINT)
+    if column.type.family is not Family.INTEGER:
+        reason = f"Counts are whole numbers, and this column is {column.type}."
+        raise Refusal("assume", reason, hint=_ASSUME_HINT, place=option.place)
+    return Assumption((), TableDomain(FromWhere(table, None), column))
+
+
+def find_guess_query(query: PrivateQuery) -> PublicQuery | None:
+    """Return the public query for the highest counts that a public table holds; None where they are known."""
+    source = None if query.assumed is None else query.assumed.source
+    if source is None:
+        return None
+    units = canonicalize(source.value)
+    return PublicQuery(
+        names=("assume",),
+        outputs=(units,),
+        distinct=False,
+        body=source.body,
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(Sorted(units, descending=True, nulls_first=False),),
+        limit=MAX_ASSUMED,
+        offset=0,
+    )
+
+
+def set_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
+    """Return the query with the counts that the public table holds; only those above 0 are groups."""
+    known = sorted((min(count, MAX_UNITS) for count in counts if count is not None and count > 0), reverse=True)
+    return replace(query, assumed=Assumption(tuple(known)))
+
+
+def _falling(exponent: float, first: int) -> Iterable[int]:
+    """Yield first / rank**exponent, rounded down, while a unit is left."""
+    for rank in count(1):
+        units = int(first / rank**exponent)
+        if units < 1 or rank > MAX_ASSUMED:
+            return
+        yield units

@@ -1,0 +1,299 @@
+"""Columns of queries and relations in DuckDB's syntax tree, as far as its text says them.
+
+    SELECT s.readers FROM (SELECT article, n AS readers FROM released) AS s JOIN topics USING (article)
+
+Here s.readers is the output n of the private query, unchanged, and of its type. A column that is computed has a name
+alone; where * stands for columns that are not known, none are.
+
+Types of the parameters of a SELECT around private queries, from where they stand in DuckDB's syntax tree.
+
+    WHERE n > $1        the type of n
+    LIMIT $1            a whole number
+    CAST($1 AS DATE)    a date
+
+A client learns them before it binds values. A parameter anywhere else is of no known type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.statements import OutputMeasure, PrivateQuery
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import BIGINT, DOUBLE, NULL, TEXT, Family, Type, parse_type
+from dpsql.sql.ir.unbound_parameters import fill_unbound
+from dpsql.sql.lexer import ascii_lower
+
+Tree = dict[str, object]
+CTEs = Mapping[str, "tuple[Tree, CTEs] | None"]  # in scope, by name in lower case, each with those that it sees
+_CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")
+_LEFT_ALONE = frozenset(["SEMI", "ANTI"])  # joins whose columns are those of the left side
+_KEEPS_LEFT = frozenset(["LEFT", "FULL", "OUTER"])  # joins with rows for which the right side has none
+_KEEPS_RIGHT = frozenset(["RIGHT", "FULL", "OUTER"])
+_ARITHMETIC = frozenset(["+", "-", "*", "%", "/", "//"])
+_OF_ONE_TYPE = frozenset(["OPERATOR_COALESCE", "OPERATOR_NULLIF", "COMPARE_IN", "COMPARE_NOT_IN"])
+_OF_ARGUMENT = frozenset(["coalesce", "greatest", "least", "max", "min", "nullif", "sum", *_ARITHMETIC])
+_OF_TEXTS = frozenset(
+    "~~ !~~ ~~* !~~* || concat contains ends_with like_escape lower ltrim regexp_matches replace rtrim starts_with "
+    "trim upper".split()
+)
+_OTHER_NAMES = {"TEXT": "VARCHAR", "STRING": "VARCHAR", "INT": "INTEGER", "INT4": "INTEGER", "INT8": "BIGINT"}
+_OTHER_NAMES |= {"FLOAT": "DOUBLE", "REAL": "DOUBLE", "FLOAT4": "DOUBLE", "FLOAT8": "DOUBLE", "BOOL": "BOOLEAN"}
+_LITERALS = {"INTEGER": BIGINT, "STRING": TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class OuterColumn:
+    """A column of a relation that is called `table`, which may be an `output` of a private query, both from 0."""
+
+    table: str
+    name: str
+    type: Type | None = None
+    inner: int | None = None
+    output: int = 0
+
+    @property
+    def computed(self) -> OuterColumn:
+        """The column where it may have other values, such as NULL."""
+        return replace(self, inner=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OuterColumns:
+    """Columns of all relations of a SELECT around private queries.
+
+    `find_inner` returns the number, from 0, of the private query whose answer a table is, and `public` are the public
+    tables by the last part of their paths.
+    """
+
+    inners: Sequence[PrivateQuery]
+    public: Mapping[str, Table]
+    find_inner: Callable[[Tree], int | None]
+
+    def list_query(self, node: Tree, ctes: CTEs) -> list[OuterColumn] | None:
+        """Return the columns of a query, in order; None where they are not known."""
+        if read_kind(node) != "SELECT_NODE":
+            return None
+        ctes = enter_ctes(node, ctes)
+        below = self.list_relation(cast("Tree", node["from_table"]), ctes)
+        found = list[OuterColumn]()
+        for item in cast("list[Tree]", node["select_list"]):
+            if read_kind(item) == "STAR":
+                if not is_plain_star(item) or below is None:
+                    return None
+                table = ascii_lower(str(item.get("relation_name") or ""))
+                found += [each for each in below if table in {"", each.table}]
+                continue
+            column = find_column(item, below or ())
+            name = str(item.get("alias") or "") or (_read_names(item)[-1] if _read_names(item) else "")
+            found.append(replace(column or OuterColumn("", name), name=name))
+        return found if is_row_for_row(node) else [each.computed for each in found]
+
+    def list_relation(self, relation: Tree, ctes: CTEs) -> list[OuterColumn] | None:
+        """Return the columns of what FROM reads, in order; None where they are not known."""
+        kind = read_kind(relation)
+        if kind == "JOIN":
+            return self._list_join(relation, ctes)
+        if kind == "EMPTY":
+            return []
+        found: list[OuterColumn] | None = None
+        if kind == "SUBQUERY":
+            found = self.list_query(cast("Tree", cast("Tree", relation["subquery"])["node"]), ctes)
+        elif kind == "BASE_TABLE":
+            found = self._list_table(relation, ctes)
+        if found is None:
+            return None
+        names = cast("list[str]", relation.get("column_name_alias") or [])
+        table = ascii_lower(str(relation["alias"] or relation.get("table_name") or ""))
+        return [replace(each, table=table) for each in _rename(found, names)]
+
+    def _list_table(self, relation: Tree, ctes: CTEs) -> list[OuterColumn] | None:
+        name = str(relation["table_name"])
+        if not relation["schema_name"] and ascii_lower(name) in ctes:
+            cte = ctes[ascii_lower(name)]
+            if cte is None:
+                return None
+            found = self.list_query(cast("Tree", cte[0]["query_node"]), cte[1])
+            return None if found is None else _rename(found, cast("list[str]", cte[0].get("aliases") or []))
+        if (inner := self.find_inner(relation)) is not None:
+            typed = enumerate(zip(self.inners[inner].outputs, self.inners[inner].output_types, strict=True))
+            return [OuterColumn("", output.name, type_, inner, at) for at, (output, type_) in typed]
+        table = self.public.get(name)
+        return None if table is None else [OuterColumn("", *column) for column in table.columns]
+
+    def _list_join(self, relation: Tree, ctes: CTEs) -> list[OuterColumn] | None:
+        kind, form = str(relation["join_type"]), str(relation["ref_type"])
+        left, right = (self.list_relation(cast("Tree", relation[side]), ctes) for side in ("left", "right"))
+        if left is None or right is None or form == "NATURAL":
+            return None
+        if kind in _LEFT_ALONE:
+            return left
+        if kind in _KEEPS_RIGHT or form == "POSITIONAL":
+            left = [each.computed for each in left]
+        if kind in _KEEPS_LEFT or form == "POSITIONAL":
+            right = [each.computed for each in right]
+        shared = {ascii_lower(str(name)) for name in cast("list[object]", relation.get("using_columns") or [])}
+        return [*left, *(each for each in right if ascii_lower(each.name) not in shared)]
+
+    def find_measures(self, node: Tree) -> Iterator[OutputMeasure]:
+        """Yield which columns of a whole SELECT are released ones, unchanged, a row for a row."""
+        for at, column in enumerate(self.list_query(node, {}) or ()):
+            if column.inner is not None:
+                yield OutputMeasure(at, column.inner, column.output)
+
+
+def find_column(node: Tree, columns: Iterable[OuterColumn]) -> OuterColumn | None:
+    """Return the column that an expression is, among those of FROM; None for any other, and for one of two."""
+    names = [ascii_lower(name) for name in _read_names(node)]
+    found = [
+        each for each in columns if names and ascii_lower(each.name) == names[-1] and names[:-1] in ([], [each.table])
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def walk_selects(node: object, ctes: CTEs | None = None) -> Iterator[tuple[Tree, CTEs]]:
+    """Yield every SELECT in a tree with the CTEs that it sees, each before those below it."""
+    pending: list[tuple[object, CTEs]] = [(node, ctes or {})]
+    while pending:
+        value, seen = pending.pop()
+        if isinstance(value, list):
+            pending += [(each, seen) for each in reversed(value)]
+        if not isinstance(value, dict):
+            continue
+        parts = dict(value)
+        if read_kind(value).endswith("_NODE"):
+            if read_kind(value) == "SELECT_NODE":
+                yield value, seen
+            if "cte_name" in value:  # what WITH RECURSIVE reads of itself
+                seen = {**seen, ascii_lower(str(value["cte_name"])): None}
+            for cte in list_ctes(value):
+                pending.append((cte["value"], seen))
+                seen = _add_cte(cte, seen)
+            parts.pop("cte_map", None)
+        pending += [(each, seen) for each in reversed(list(parts.values()))]
+
+
+def enter_ctes(node: Tree, ctes: CTEs) -> CTEs:
+    """Return the CTEs in scope behind those of a query."""
+    for cte in list_ctes(node):
+        ctes = _add_cte(cte, ctes)
+    return ctes
+
+
+def _add_cte(cte: Tree, ctes: CTEs) -> CTEs:
+    value = cast("Tree", cte["value"])
+    is_known = read_kind(cast("Tree", value["query_node"])) == "SELECT_NODE"
+    return {**ctes, ascii_lower(str(cte["key"])): (value, ctes) if is_known else None}
+
+
+def list_ctes(node: Tree) -> list[Tree]:
+    """Return the CTEs of a query, each with `key` and `value`."""
+    found = node.get("cte_map")
+    return cast("list[Tree]", found.get("map", [])) if isinstance(found, dict) else []
+
+
+def read_kind(node: Tree) -> str:
+    """Return the type of a node; other parts of the tree have a `type` that is none."""
+    found = node.get("type")
+    return found if isinstance(found, str) else ""
+
+
+def is_row_for_row(node: Tree) -> bool:
+    """Say whether a SELECT only chooses and computes from rows: it neither groups them nor makes them distinct."""
+    modifiers = cast("list[Tree]", node.get("modifiers") or [])
+    is_distinct = any(read_kind(each) == "DISTINCT_MODIFIER" for each in modifiers)
+    return not (node.get("group_expressions") or node.get("having") or is_distinct)
+
+
+def is_plain_star(star: Tree) -> bool:
+    """Say whether * stands for all columns as they are."""
+    return not any(star.get(part) for part in ("expr", "columns", *(f"{what}_list" for what in _CHANGES_OF_STAR)))
+
+
+def _read_names(node: Tree) -> list[str]:
+    return cast("list[str]", node.get("column_names") or []) if read_kind(node) == "COLUMN_REF" else []
+
+
+def _rename(columns: Sequence[OuterColumn], names: Sequence[str]) -> list[OuterColumn]:
+    """Return columns under the names that the first of them are given."""
+    renamed = [replace(column, name=name) for column, name in zip(columns, names, strict=False)]
+    return [*renamed, *columns[len(renamed) :]]
+
+
+def type_parameters(node: Tree, literals: Sequence[Literal], *, columns: OuterColumns, postgres: bool) -> None:
+    """Fill the parameters without a value, which are open `literals` of $1, $2, ..., with what their places say.
+
+    With `postgres`, the quotient of whole numbers is one.
+    """
+    for select, ctes in walk_selects(node):
+        below = columns.list_relation(cast("Tree", select["from_table"]), enter_ctes(select, ctes)) or []
+        for each in _list_expressions(select):
+            for member, type_ in _find_types(each, below, postgres=postgres):
+                if read_kind(member) == "VALUE_PARAMETER":
+                    fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
+
+
+def _list_expressions(select: Tree) -> Iterator[Tree]:
+    """Yield the nodes of a SELECT, but for those of SELECTs in it."""
+    pending: list[object] = list(select.values())
+    while pending:
+        each = pending.pop()
+        if isinstance(each, list):
+            pending += each
+        elif isinstance(each, dict) and not read_kind(each).endswith("_NODE"):
+            yield each
+            pending += each.values()
+
+
+def _find_types(node: Tree, columns: Sequence[OuterColumn], *, postgres: bool) -> Iterator[tuple[Tree, Type]]:
+    """Yield the parts of an expression with the type that they have for it to make sense."""
+    kind, parts = str(node.get("class", "")), list[object]()
+    if read_kind(node) == "LIMIT_MODIFIER":
+        yield from ((each, BIGINT) for each in (node["limit"], node["offset"]) if isinstance(each, dict))
+    elif kind == "CAST":
+        yield cast("Tree", node["child"]), _find_type(node, columns)
+    elif kind == "FUNCTION":
+        parts = [each["expression"] for each in cast("list[Tree]", node["arguments"])]
+        if _name(node) in _OF_TEXTS:
+            yield from ((cast("Tree", each), TEXT) for each in parts)
+        elif _name(node) == "round":
+            yield from ((cast("Tree", each), BIGINT) for each in parts[1:])
+        parts = parts if _name(node) in _OF_ARGUMENT else []
+    elif kind == "COMPARISON":
+        parts = [node["left"], node["right"]]
+    elif kind == "BETWEEN":
+        parts = [node["input"], node["lower"], node["upper"]]
+    elif read_kind(node) in _OF_ONE_TYPE:
+        parts = cast("list[object]", node["children"])
+    members = cast("list[Tree]", parts)
+    known = [type_ for type_ in (_find_type(each, columns) for each in members) if type_.family is not Family.NULL]
+    if known:
+        is_quotient = kind == "FUNCTION" and _name(node) == "/" and not postgres
+        yield from ((each, DOUBLE if is_quotient and known[0].is_number else known[0]) for each in members)
+
+
+def _find_type(node: Tree, columns: Sequence[OuterColumn]) -> Type:
+    """Return the type of an expression; NULL where it is not known."""
+    kind = str(node.get("class", ""))
+    if kind == "COLUMN_REF":
+        found = find_column(node, columns)
+        return NULL if found is None or found.type is None else found.type
+    if kind == "CONSTANT":
+        return _LITERALS.get(str(cast("Tree", node.get("literal") or {}).get("kind")), NULL)
+    if kind == "CAST":
+        name = str(cast("Tree", node["type_expr"])["type_name"]).upper()
+        return parse_type(_OTHER_NAMES.get(name, name))
+    if kind != "FUNCTION":
+        return NULL
+    if _name(node) in {"count", "count_star"}:
+        return BIGINT
+    parts = [cast("Tree", each["expression"]) for each in cast("list[Tree]", node["arguments"])]
+    known = (_find_type(each, columns) for each in parts if _name(node) in _OF_ARGUMENT)
+    return next((each for each in known if each.family is not Family.NULL), NULL)
+
+
+def _name(node: Tree) -> str:
+    return ascii_lower(str(node["function_name"]))
