@@ -5,7 +5,7 @@ from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
 from dpsql.plan.cache.earlier_answers import list_earlier_plans
 from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
-from dpsql.plan.cache.stored_release import PackedRelease, is_of_0_11, is_same_release, pack_release, unpack
+from dpsql.plan.cache.stored_release import PackedRelease, is_of_0_11, is_same_release, pack_bytes, pack_release, unpack
 from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
@@ -71,6 +71,7 @@ __all__ = [
     "is_same_release",
     "list_earlier_plans",
     "name_measure",
+    "pack_bytes",
     "pack_release",
     "plan_columns",
     "plan_table",

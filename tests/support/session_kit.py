@@ -16,7 +16,8 @@ from dpsql.ledger import Ledger, MemoryLedger, Request, Reservation
 from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
-from dpsql.session import Session, SessionDependencies
+from dpsql.session import Session
+from dpsql.session_dependencies import SessionDependencies
 
 __all__ = [
     "COUNTS",

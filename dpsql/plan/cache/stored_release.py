@@ -35,6 +35,7 @@ __all__ = [
     "PackedRelease",
     "is_of_0_11",
     "is_same_release",
+    "pack_bytes",
     "pack_release",
     "read_earlier_key",
     "read_names",
@@ -52,6 +53,11 @@ class PackedRelease:
     answer: bytes
     digest: str
     loss: Fraction
+
+
+def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
+    """Return a release that is no table, with its loss, as the ledger settles it."""
+    return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), loss)
 
 
 def pack_release(plan: Plan, release: Release) -> PackedRelease:

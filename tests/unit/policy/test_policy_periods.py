@@ -29,7 +29,8 @@ from dpsql.plan import Terms, compute_balance
 from dpsql.plan.report.policy_text import describe_policy
 from dpsql.policy.budget_suggestion import separated
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.session import Session, SessionDependencies
+from dpsql.session import Session
+from dpsql.session_dependencies import SessionDependencies
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)
