@@ -530,7 +530,7 @@ class Answer:
         from rich.console import Group
         from rich.text import Text
 
-        from dpsql.display.terminal_table import terminal_table
+        from dpsql.display.released_table import terminal_table
 
         notes = Text("\n".join(map(replace_unprintable, self.notes())), style="dim")
         return Group(terminal_table(self._release_rows(len(self))), notes)

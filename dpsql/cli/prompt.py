@@ -18,8 +18,7 @@ from prompt_toolkit.output import Output
 from pygments.lexers.sql import SqlLexer
 
 from dpsql.cli.shell import Reader
-from dpsql.completion.candidates import find_completions
-from dpsql.completion.statements import is_complete
+from dpsql.completion import find_completions, is_complete
 from dpsql.sql.ir.catalog import Catalog
 
 __all__ = ["prompt_reader"]

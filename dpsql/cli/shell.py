@@ -15,7 +15,7 @@ import click
 from dpsql.answer import replace_unprintable
 from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plans
-from dpsql.completion.statements import WORDS, items
+from dpsql.completion import WORDS, items
 from dpsql.errors import Error, Place, UsageError
 from dpsql.receipt import format_share
 

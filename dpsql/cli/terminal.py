@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.completion.statements import is_complete
+from dpsql.completion import is_complete
 
 if TYPE_CHECKING:
     from dpsql.cli.shell import Reader

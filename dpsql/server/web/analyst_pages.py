@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from dpsql.completion.candidates import find_completions
+from dpsql.completion import find_completions
 from dpsql.display import remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost

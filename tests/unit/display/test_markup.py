@@ -32,8 +32,7 @@ from dpsql.display import (
     sheet_html,
     style_sheet,
 )
-from dpsql.display.element import element
-from dpsql.display.meter import meter_html
+from dpsql.display.html import element, meter_html
 from dpsql.errors import Place
 
 HOSTILE = [
