@@ -52,13 +52,12 @@ privacy_unit = "user_id"
 [server]
 users = "users.toml"
 postgres = "127.0.0.1:{port}"
-flight = "{flight}"
 web = "off"
-{tls}
+certificate = "cert.pem"
+key = "key.pem"
 catalog = "{catalog}"
 statements_per_minute = 1_000_000
 """
-TLS = 'certificate = "cert.pem"\nkey = "key.pem"'
 NAME = PASSWORD = "benchmark"  # noqa: S105 - of a server that lives for a minute, on this machine alone
 START = 60.0
 NUMBERS = itertools.count(1_000)  # dwell is below: the condition is always true, and every question is another
@@ -67,13 +66,12 @@ SETTINGS = ("shared_buffers=512MB", "work_mem=256MB", "fsync=on")
 
 @dataclass(frozen=True)
 class Place:
-    """A server to ask, and how it is asked; `pid` is that of its process, `flight` its address of Flight SQL."""
+    """A server to ask, and how it is asked; `pid` is that of its process."""
 
     name: str
     dsn: str
     text: str
     pid: int = 0
-    flight: str = ""
 
     def distinct(self) -> str:
         """Return a question that was never asked."""
@@ -99,11 +97,10 @@ def events_in(rows: int) -> Iterator[Path]:
 
 
 @contextmanager
-def served(folder: Path, *, flight: bool = False, catalog: str = "none") -> Iterator[Place]:
-    """Serve the rows in `folder` with dpsql, its ledger beside them on the disk; without `flight`, with TLS too."""
-    port, address = free_port(), f"127.0.0.1:{free_port()}" if flight else "off"
-    tls = "" if flight else TLS  # whose certificate the client of Flight SQL would have to know
-    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address, tls=tls, catalog=catalog))
+def served(folder: Path, *, catalog: str = "none") -> Iterator[Place]:
+    """Serve the rows in `folder` with dpsql, its ledger beside them on the disk; with TLS, too."""
+    port = free_port()
+    (folder / "policy.toml").write_text(POLICY.format(port=port, catalog=catalog))
     certificate = trustme.CA().issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
@@ -121,7 +118,7 @@ def served(folder: Path, *, flight: bool = False, catalog: str = "none") -> Iter
         subprocess.Popen(serve, cwd=folder, stdout=log, stderr=log, env=own) as process,  # noqa: S603
     ):
         try:
-            place = Place("dpsql", dsn, PRIVATE, process.pid, f"grpc://{address}")
+            place = Place("dpsql", dsn, PRIVATE, process.pid)
             wait_for(place, process, folder / "log")
             yield place
         finally:

@@ -1,4 +1,4 @@
-"""What a surface costs: one question in process, through the DB-API, the wire protocol and Flight SQL.
+"""What a surface costs: one question in process, through the DB-API, and PostgreSQL's protocol by rows and by columns.
 
     python -m benchmarks run surfaces [--rows 100000] [--questions 20]
 
@@ -19,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import adbc_driver_postgresql.dbapi
 import duckdb
 from program.main import alone
 from program.row import Row
 from program.times import Clocks, Run, in_turns
-from servers import COLUMNS, NAME, PASSWORD, PLAIN, Place, events_in, served
+from servers import COLUMNS, PLAIN, Place, events_in, served
 
 import dpsql
 import dpsql.dbapi
@@ -40,7 +41,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(given: Namespace) -> Iterator[Row]:
     """Ask through each surface in turns."""
-    with events_in(given.rows) as folder, served(folder, flight=True) as place, ExitStack() as holds:
+    with events_in(given.rows) as folder, served(folder) as place, ExitStack() as holds:
         surfaces = opened(folder, place, holds=holds)
         same = place.distinct()
         for kind, question in (("distinct", place.distinct), ("again", lambda: same)):
@@ -62,12 +63,12 @@ def opened(folder: Path, place: Place, *, holds: ExitStack) -> dict[str, Ask]:
     session = holds.enter_context(dpsql.connect(database, policy=policy, ledger=folder / "own.ledger"))
     local = holds.enter_context(dpsql.dbapi.connect(database, policy=policy, ledger=folder / "dbapi.ledger"))
     wire = holds.enter_context(place.connected())
-    flight = holds.enter_context(flight_connection(place))
+    columnar = holds.enter_context(adbc_driver_postgresql.dbapi.connect(place.dsn, autocommit=True))
     return {
         "in process": lambda text: session.sql(text).arrow(),
         "DB-API": lambda text: fetched(local.cursor(), text),
         "wire (psycopg)": lambda text: wire.execute(text).fetchall(),
-        "Flight SQL (ADBC)": lambda text: fetched(flight.cursor(), text),
+        "wire (ADBC)": lambda text: fetched(columnar.cursor(), text),
     }
 
 
@@ -78,14 +79,6 @@ def fetched(cursor: Any, text: str) -> object:  # noqa: ANN401 - of whichever dr
         return cursor.fetchall()
     finally:
         cursor.close()
-
-
-def flight_connection(place: Place) -> Any:  # noqa: ANN401 - the driver's
-    """Return a connection of the ADBC driver."""
-    import adbc_driver_flightsql.dbapi
-
-    login = {"username": NAME, "password": PASSWORD}
-    return adbc_driver_flightsql.dbapi.connect(place.flight, db_kwargs=login, autocommit=True)
 
 
 def plain(folder: Path, holds: ExitStack) -> Callable[[], object]:

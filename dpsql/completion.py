@@ -93,13 +93,12 @@ KEYWORDS = (
     "SELECT DISTINCT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET AS AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE "
     "BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT RIGHT FULL SEMI ANTI OUTER CROSS ON USING WITH ASC DESC "
     "ALL UNION INTERSECT EXCEPT QUALIFY INTERVAL COLLATE EXISTS OVER PARTITION FILTER TOP PRIVATE PER ADAPTIVE "
-    "PRIVATE_TOP EXPLAIN SHOW TABLES FUNCTIONS BUDGET DESCRIBE"
+    "EXPLAIN SHOW TABLES FUNCTIONS BUDGET DESCRIBE"
 ).split()
 _WORD = re.compile(r'"?[^\W\d]\w*\Z|"\Z')
 _PREFIX_OF_NAME = re.compile(r'(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d]\w*))\.\Z')
 _AFTER_FROM = re.compile(r"\b(?:from|join|describe|desc)\s+\Z", re.IGNORECASE)
 _IN_OPTIONS = re.compile(r"\bprivate\b[^;]*\bwith\s*\((?:[^()]*,)?\s*\Z", re.IGNORECASE)
-_IN_CALL = re.compile(r"\bprivate_top\s*\([^()]*,\s*\Z", re.IGNORECASE)
 _MECHANISM = re.compile(r"\bmechanism\s*=>?\s*\Z", re.IGNORECASE)
 _ALIASED = re.compile(r"\b(?:from|join|,)\s+(?P<table>[\w.]+)\s+(?:as\s+)?(?P<alias>[^\W\d]\w*)", re.IGNORECASE)
 _COMMAND = re.compile(r"\s*\.(\w*)\Z")
@@ -134,7 +133,7 @@ def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple
             return [known for word in commands[name] for known in (tables if word == "<table>" else [word])]
     if _MECHANISM.search(before):
         return MECHANISMS
-    if _IN_OPTIONS.search(before) or _IN_CALL.search(before):
+    if _IN_OPTIONS.search(before):
         return OPTIONS
     if _AFTER_FROM.search(before):
         return tables

@@ -344,8 +344,8 @@ def compare_budgets(
 def serve(policy: Path | None, *, db: Path | None) -> None:
     """Start a server for analysts.
 
-    It speaks the PostgreSQL protocol, Arrow Flight SQL and the Model Context Protocol, serves web pages, and runs
-    until a signal stops it.
+    It speaks the PostgreSQL protocol and the Model Context Protocol, serves web pages, and runs until a signal
+    stops it.
     """
     try:
         from dpsql.server.serve import run

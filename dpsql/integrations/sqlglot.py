@@ -159,8 +159,6 @@ class _Marked:
 
     def _taken(self, tokens: list[Token], start: int) -> dict[int, tuple[int, list[Token]]]:
         """Return, by where they begin, what is taken out for the clause at tokens[start]: up to where, and the mark."""
-        if _is(tokens[start], "having"):
-            return self._sorted(tokens, start, end=_closing(tokens, start + 2))
         end = next(at for at in range(start, len(tokens)) if _is(tokens[at], "private")) + 1
         if start and tokens[start - 1].token_type == TokenType.SELECT:
             return self._leading(tokens, start, end=end)
@@ -209,7 +207,7 @@ _AFTER_CLAUSE = frozenset([TokenType.ORDER_BY, TokenType.LIMIT])
 
 
 def _starts(tokens: list[Token]) -> Iterator[int]:
-    """Yield where clauses begin: at TOP, at ALL or PRIVATE alone, or at the HAVING before PRIVATE_TOP."""
+    """Yield where clauses begin: at TOP, at LIMIT, or at ALL or PRIVATE alone."""
     yield from find_bare_clauses(tokens)
     for at, token in enumerate(tokens):
         leads = _is(token, "top") and any(
@@ -217,8 +215,7 @@ def _starts(tokens: list[Token]) -> Iterator[int]:
             and _OF_K.issuperset(part.token_type for part in tokens[at + 1 : at + 1 + length])
             for length in range(1, _LONGEST_K + 1)
         )
-        called = token.token_type == TokenType.HAVING and _is_at(tokens, at + 1, word="private_top")
-        if leads or (called and _opens(tokens, at + 2)):
+        if leads:
             yield at
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsql.errors import PolicyError
@@ -19,7 +21,7 @@ OFF = "off"
 CATALOGS = ("auto", "none")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
-_SURFACES = ("postgres", "web", "flight", "mcp")
+_SURFACES = ("postgres", "web", "mcp")
 _COUNTS = ("statements_per_minute", "max_connections", "connections_per_user")
 
 
@@ -27,12 +29,12 @@ _COUNTS = ("statements_per_minute", "max_connections", "connections_per_user")
 class ServerSettings:
     """Settings of `dpsql serve`: addresses, users, and limits.
 
-    `users` is the file that `dpsql user add` writes. `postgres`, `web`, `flight` and `mcp` are each a "host:port" or
-    "off"; one that other machines can reach needs a `certificate` and its `key`, files in PEM. With `require_tls`,
-    connections of PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` is the
-    PostgreSQL that answers tools which list tables: "auto" starts an empty one, an address is that of an empty
-    database, and "none" refuses such statements. `statements_per_minute` is a limit for each analyst,
-    `max_connections` one for all together, and `connections_per_user` one for each user of PostgreSQL's protocol.
+    `users` is the file that `dpsql user add` writes. `postgres`, `web` and `mcp` are each a "host:port" or "off"; one
+    that other machines can reach needs a `certificate` and its `key`, files in PEM. With `require_tls`, connections of
+    PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` is the PostgreSQL that
+    answers tools which list tables: "auto" starts an empty one, an address is that of an empty database, and "none"
+    refuses such statements. `statements_per_minute` is a limit for each analyst, `max_connections` one for all
+    together, and `connections_per_user` one for each user of PostgreSQL's protocol.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'
@@ -41,7 +43,6 @@ class ServerSettings:
     users: Path | None
     postgres: str
     web: str
-    flight: str
     mcp: str
     certificate: Path | None
     key: Path | None
@@ -57,7 +58,6 @@ class ServerSettings:
         users: Path | str | None = None,
         postgres: str = "127.0.0.1:5433",
         web: str = "127.0.0.1:8080",
-        flight: str = OFF,
         mcp: str = OFF,
         certificate: Path | str | None = None,
         key: Path | str | None = None,
@@ -69,7 +69,7 @@ class ServerSettings:
     ) -> None:
         fill(self, users=None if users is None else check_path(users, "server.users"))
         fill(self, postgres=_address(postgres, "server.postgres"), web=_address(web, "server.web"))
-        fill(self, flight=_address(flight, "server.flight"), mcp=_address(mcp, "server.mcp"))
+        fill(self, mcp=_address(mcp, "server.mcp"))
         fill(self, certificate=None if certificate is None else check_path(certificate, "server.certificate"))
         fill(self, key=None if key is None else check_path(key, "server.key"))
         fill(self, catalog=_catalog(catalog))
@@ -113,7 +113,7 @@ def is_loopback(host: str) -> bool:
 
 def read_server(root: Section, folder: Path) -> ServerSettings:
     """Return the settings that the table [server] of a policy file in `folder` describes."""
-    section = root.section("server")
+    section = _without_flight(root.section("server"))
     section.only("users", *_SURFACES, "certificate", "key", "require_tls", "catalog", *_COUNTS)
     texts = {name: section.text(name) for name in ("users", "certificate", "key")}
     counts = {name: section.whole(name) for name in _COUNTS if name in section.values}
@@ -128,7 +128,6 @@ def read_server(root: Section, folder: Path) -> ServerSettings:
             users=files["users"],
             postgres=said("postgres", usual.postgres),
             web=said("web", usual.web),
-            flight=said("flight", usual.flight),
             mcp=said("mcp", usual.mcp),
             certificate=files["certificate"],
             key=files["key"],
@@ -136,6 +135,21 @@ def read_server(root: Section, folder: Path) -> ServerSettings:
             require_tls=bool(section.flag("require_tls")),
             **counts,
         )
+
+
+def _without_flight(section: Section) -> Section:
+    """Return the section without a line `flight`: warn of one that says "off", refuse any other."""
+    if "flight" not in section.values:
+        return section
+    reason, place = "Arrow Flight SQL was removed in version 0.12.0.", section.where("flight")
+    if section.text("flight") != OFF:
+        hint = (
+            f"Delete the line flight = {json.dumps(section.text('flight'))}. For Arrow, send the JSON API the header "
+            "Accept: application/vnd.apache.arrow.stream, or connect adbc-driver-postgresql to the address of postgres."
+        )
+        raise PolicyError("policy-flight", reason, hint=hint, place=place)
+    warnings.warn(f'{reason} Delete the line flight = "{OFF}": {place}.', FutureWarning, stacklevel=2)
+    return replace(section, values={key: value for key, value in section.values.items() if key != "flight"})
 
 
 def _address(value: str, place: str) -> str:

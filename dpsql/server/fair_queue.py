@@ -1,20 +1,24 @@
-"""Fair shares of the server: places that analysts take in turn, and a limit on each analyst's processor time."""
+"""Fair shares of the server: places that analysts take in turn, and limits on each one's processor time.
+
+`ProcessorShare` is for threads. `LoopShare` measures what one connection takes of the event loop, which serves all.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.engines.base import LOOK, statement_stopped
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
-
-__all__ = ["FairQueue", "Pause", "ProcessorShare"]
 
 Pause = Callable[[], None]
 _SLICE = 0.002  # seconds of processor time after which a long statement pauses
@@ -185,3 +189,49 @@ class _Debts:
     def find(self, analyst: str, now: float) -> float:
         """Return the seconds that an analyst has to wait; 0 or less is none."""
         return self._until.get(analyst, 0.0) - now - self._grace
+
+
+Result = TypeVar("Result")
+_MOMENT = 0.0005  # seconds of processor time after which other connections are served
+
+
+class LoopShare:
+    """Processor time of the event loop that one connection takes, for the analyst whose it is now."""
+
+    def __init__(self, share: ProcessorShare, find_analyst: Callable[[], str]) -> None:
+        self._share, self._find_analyst = share, find_analyst
+        self._began = self._taken = 0.0
+
+    @coroutine
+    def measure(self, work: Coroutine[Any, None, Result]) -> Generator[Any, None, Result]:
+        """Return the result of `work`, and measure how long the event loop works on it."""
+        resume: Callable[[], object] = partial(work.send, None)
+        while True:
+            self._began = time.thread_time()
+            try:
+                awaited = resume()
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                self._taken += time.thread_time() - self._began
+            try:
+                yield awaited
+                resume = partial(work.send, None)
+            except BaseException as error:  # noqa: BLE001 - `work` handles it
+                resume = partial(work.throw, error)
+
+    async def give_way(self) -> None:
+        """Serve other connections if this one took more than a moment; wait if its analyst takes more than a share."""
+        now = time.thread_time()
+        taken = self._taken + now - self._began
+        if taken < _MOMENT:
+            return
+        self._taken, self._began = 0.0, now
+        analyst = self._find_analyst()
+        self._share.add_loop_time(analyst, taken)
+        pause = max(0.0, self._share.find_loop_pause(analyst))
+        await asyncio.sleep(pause)
+        while pause > 0:  # again where another connection of the analyst went on first
+            pause = self._share.find_loop_pause(analyst)
+            if pause > 0:
+                await asyncio.sleep(pause)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import Error, Refusal
 from dpsql.policy.server import is_loopback
-from dpsql.server.catalog.query_result import CatalogError
+from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.problem_details import fault
 from dpsql.server.service import Service
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
@@ -22,8 +22,6 @@ from dpsql.server.tokens import Access, Tokens
 from dpsql.server.users import User, Users
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
     from dpsql.plan import Prepared
@@ -200,39 +198,22 @@ class Gateway:
 
         return self._guard(surface, user, role=role, act=answer_and_count)
 
-    def describe(
-        self,
-        surface: str,
-        user: User,
-        *,
-        text: str,
-        parameters: ParameterValues = (),
-        role: str | None = None,
-    ) -> pa.Schema:
-        """Return the columns of a statement's answer; free, and not counted against statements_per_minute."""
-        return self._describe(
-            surface,
-            user,
-            role=role,
-            act=lambda analyst: self.service.describe(analyst, text, parameters=parameters, implicit=self.implicit),
-        )
-
     def prepare(
         self, surface: str, user: User, *, text: str, types: Sequence[str] = (), role: str | None = None
     ) -> Prepared:
-        """Return the parameters and columns of a statement, as `dpsql.Session.prepare` documents; as `describe`."""
+        """Return the parameters and columns of a statement, as `dpsql.Session.prepare` documents.
+
+        It is free, and not counted against statements_per_minute.
+        """
 
         def prepare_in_turn(analyst: str) -> Prepared:
             with self.service.looking(analyst) as session:
                 return session.prepare(text, types, implicit=self.implicit, postgres=self.postgres)
 
-        return self._describe(surface, user, role=role, act=prepare_in_turn)
+        def prepare_and_count(analyst: str) -> Prepared:
+            return self._count(surface, analyst, act=prepare_in_turn, classify=lambda _: DESCRIBE, is_limited=False)
 
-    def _describe(self, surface: str, user: User, *, role: str | None, act: Callable[[str], Result]) -> Result:
-        def describe_and_count(analyst: str) -> Result:
-            return self._count(surface, analyst, act=act, classify=lambda _: DESCRIBE, is_limited=False)
-
-        return self._guard(surface, user, role=role, act=describe_and_count)
+        return self._guard(surface, user, role=role, act=prepare_and_count)
 
     def answer_from_catalog(
         self,

@@ -6,15 +6,11 @@ arrive, as a private answer that was charged is never refused.
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-
-from dpsql.errors import Refusal
-
-__all__ = ["Holding", "MemoryQuota", "UserQuota", "unread_quota"]
-
-_UNREAD, _UNREAD_OF_USER = 512 << 20, 64 << 20  # bytes of responses that clients have not read
 
 
 class MemoryQuota:
@@ -117,11 +113,24 @@ class Holding:
         self._quota.give_back(self._user, self.size)
 
 
-def unread_quota() -> MemoryQuota:
-    """Return the quota of what clients leave unread over HTTP or Flight, which refuses by `unread-answers`."""
-    return MemoryQuota(_UNREAD, _UNREAD_OF_USER, full=_unread_error)
+_PERIOD = 1.0  # seconds
+_WORTHWHILE = 8 << 20  # bytes that were given back
+_THRESHOLD, _LARGE = -3, 256 * 1024  # the option of glibc, and bytes of an allocation that is returned once it is freed
 
 
-def _unread_error() -> Refusal:
-    hint = "Read the responses that the server has sent, and send this again: what was charged is stored, and free."
-    return Refusal("unread-answers", "This user has left too much unread.", hint=hint)
+async def trim_memory(quota: MemoryQuota) -> None:
+    """Return freed memory to the system, in a thread, whenever clients have given back much of it.
+
+    The C library would keep much of it for later. Only glibc has these functions; elsewhere nothing is done.
+    """
+    try:
+        library = ctypes.CDLL(None)
+        trim = library.malloc_trim
+        library.mallopt(_THRESHOLD, _LARGE)
+    except (OSError, AttributeError, TypeError):
+        return
+    while True:
+        await asyncio.sleep(_PERIOD)
+        if quota.given_back >= _WORTHWHILE:
+            quota.given_back = 0
+            await asyncio.to_thread(trim, 0)

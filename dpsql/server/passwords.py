@@ -1,7 +1,7 @@
 """Verifiers of passwords for SCRAM-SHA-256 (RFC 5802 and 7677); a verifier alone does not allow a login.
 
-Every surface can use one: PostgreSQL's clients prove that they know the password without sending it, and the page and
-Flight SQL receive the password and compute its verifier again.
+Every surface can use one: PostgreSQL's clients prove that they know the password without sending it, and the page
+receives the password and computes its verifier again.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _DEADLINE = 8.0  # seconds after which the process ends, even if statements run
 _DESCRIPTORS = 8192  # files and sockets that may be open at once, if the system allows it
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_RESTART_KEYS = ("users", "postgres", "web", "flight", "mcp", "catalog")  # keys of [server] that only a restart changes
+_RESTART_KEYS = ("users", "postgres", "web", "mcp", "catalog")  # keys of [server] that only a restart changes
 _ENDED_AT_ONCE = 1
 SWITCH_INTERVAL = 0.0005  # seconds that a thread runs Python while others wait; the default of 0.005 adds up
 

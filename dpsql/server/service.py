@@ -22,8 +22,6 @@ from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
 from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
     from dpsql.plan.report.policy_report import Check
@@ -138,13 +136,6 @@ class Service:
             if error.code != "statement-stopped" or error.charge or not self.is_closed:
                 raise
         raise _service_stopping()
-
-    def describe(
-        self, analyst: str, text: str, *, parameters: ParameterValues = (), implicit: bool | None = None
-    ) -> pa.Schema:
-        """Return the columns of a statement's answer; free, and it reads no row."""
-        with self.looking(analyst) as session:
-            return session.describe(text, parameters, implicit=implicit)
 
     @contextmanager
     def looking(self, analyst: str) -> Iterator[Session]:

@@ -16,7 +16,7 @@ from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
-    from dpsql.server.catalog.query_result import Hold
+    from dpsql.server.catalog.protocol import Hold
 
 __all__ = ["STARTERS", "Listening", "start"]
 
@@ -88,14 +88,6 @@ async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSL
     return Listening(f"{scheme}://{_format_place(address, http.port)}", http.close)
 
 
-async def _start_flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    from dpsql.server.flight import serve_flight
-
-    flight = await serve_flight(gateway, address, tls=tls)
-    scheme = "grpc" if tls is None else "grpc+tls"
-    return Listening(f"{scheme}://{_format_place(address, flight.port)}", flight.close)
-
-
 async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.mcp import serve_mcp
 
@@ -104,12 +96,7 @@ async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSL
     return Listening(f"{scheme}://{_format_place(address, mcp.port)}/mcp", mcp.close)
 
 
-STARTERS: dict[str, Starter] = {
-    "postgres": _start_postgres,
-    "web": _start_web,
-    "flight": _start_flight,
-    "mcp": _start_mcp,
-}
+STARTERS: dict[str, Starter] = {"postgres": _start_postgres, "web": _start_web, "mcp": _start_mcp}
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 

@@ -2,9 +2,9 @@
 
     python tests/house/figures.py [--tree FOLDER] [--suite]
 
-Prints the table "where we stand" for the tree at FOLDER, this one unless another is given. Traced are the first query
-of a session in this process and, of a query over PostgreSQL's protocol, the part of the server. `--suite` also runs the
-default test suite and says how long it took.
+Prints the table "Where we stand" for the tree at FOLDER, this one by default, then what the rooms look like inside. The
+first query of a session and a replay are traced in a process of their own, and of a query over PostgreSQL's protocol
+the part of the server. `--suite` also runs `pytest`, and `.ci/run` in a clean clone, and prints their minutes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -41,10 +43,15 @@ policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), {"reads": dpsql.PrivateTable("us
 SESSION = (
     QUERY
     + """
+text = "SELECT article FROM reads WHERE article <> '{}' GROUP BY article TOP 5 PRIVATE"
+simplest = ["SELECT article FROM reads GROUP BY article TOP 5 PRIVATE"]
+replay = [text.format("x"), text.format("y"), text.format("y")]
 with dpsql.connect(connection, policy=policy, ledger=":memory:") as session:
-    sys.setprofile(profile)
-    session.sql("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE")
-    sys.setprofile(None)
+    for statement in {"simplest": simplest, "replay": replay}[sys.argv[1]]:
+        calls.clear()
+        sys.setprofile(profile)
+        session.sql(statement)
+        sys.setprofile(None)
 print(json.dumps([len({file for file, *_ in calls}), len(calls), sum(calls.values())]))
 """
 )
@@ -57,7 +64,7 @@ with duckdb.connect(str(folder / "events.duckdb")) as other:
     other.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 5 AS article FROM range(50000) t(i)")
 (folder / "policy.toml").write_text('ledger = "l.sqlite"\\n[budget]\\nepsilon = 10\\ndelta = 1e-6\\n[tables.reads]\\n'
     'privacy_unit = "user_id"\\n[server]\\nusers = "users.toml"\\npostgres = "127.0.0.1:0"\\nweb = "off"\\n'
-    'flight = "off"\\ncatalog = "none"\\n')
+    'catalog = "none"\\n')
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
 add_user(folder / "users.toml", User("ana"), password="a password of hers")
@@ -151,90 +158,123 @@ def heights(graph: dict[str, set[str]]) -> dict[str, int]:
 
 
 def rooms(graph: dict[str, set[str]], folder: str) -> str:
-    """Return how many rooms a folder has, on how many floors, with how many arrows between them."""
-    prefix, inner = f"{folder}.", defaultdict[str, set[str]](set)
+    """Return how many rooms a folder has with its face, on how many floors, and how many arrows between them."""
+
+    def room(name: str) -> str:
+        return name.removeprefix(folder).removeprefix(".").split(".")[0]
+
+    inner = defaultdict[str, set[str]](set)
     for name, others in graph.items():
-        if name.startswith(prefix):
-            room = name.removeprefix(prefix).split(".")[0]
-            targets = {other.removeprefix(prefix).split(".")[0] for other in others if other.startswith(prefix)}
-            inner[room] |= targets - {room}
-    for room in set().union(*inner.values()):
-        inner.setdefault(room, set())
+        if name == folder or name.startswith(f"{folder}."):
+            targets = {room(other) for other in others if other == folder or other.startswith(f"{folder}.")}
+            inner[room(name)] |= targets - {room(name)}
     return f"{len(inner)} / {max(heights(inner).values())} / {sum(map(len, inner.values()))}"
 
 
-def once_called(tree: Path) -> tuple[int, int]:
-    """Return how many private functions are called once in their file, and how many there are."""
-    once = total = 0
-    for path in (tree / "dpsql").rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(path.read_text())))
-        uses = Counter(node.id for node in nodes if isinstance(node, ast.Name))
-        uses += Counter(node.attr for node in nodes if isinstance(node, ast.Attribute))
-        private = [node for node in nodes if isinstance(node, Function) and re.match("_[^_]", node.name)]
-        total += len(private)
-        once += sum(uses[node.name] == 1 for node in private)
-    return once, total
+def comment_lines(path: Path) -> int:
+    """Return how many lines of a file are a comment and nothing else."""
+    return sum(line.lstrip().startswith("#") for line in path.read_text().splitlines())
 
 
-def traced(tree: Path, program: str) -> str:
-    """Return what a program prints that is run with the package of a tree, as numbers with slashes."""
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+def doubles(tree: Path) -> Counter[str]:
+    """Return the names of public classes that several modules define, those of the DB-API aside, with how many do.
+
+    PEP 249 names that module's exceptions, and each of ours has a twin among them.
+    """
+    named: Counter[str] = Counter()
+    for name, path in modules(tree).items():
+        if name != "dpsql.dbapi.errors":
+            named.update({node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)})
+    return Counter({name: count for name, count in named.items() if count > 1 and not name.startswith("_")})
+
+
+def traced(tree: Path, program: str, *arguments: str) -> list[int]:
+    """Return the numbers that a program prints that is run with the package of a tree; none if it fails."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=environment,
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(tree)},
         cwd=tree,
         capture_output=True,
         text=True,
         check=False,
     )
     try:
-        return " / ".join(f"{number:,}" for number in json.loads(done.stdout))
+        return list(json.loads(done.stdout))
     except ValueError:
-        return "not traced"
+        return []
 
 
-def figures(tree: Path, *, suite: bool) -> Iterator[tuple[str, str]]:
-    """Yield each figure of a tree with its name."""
+def slashes(numbers: Iterable[int]) -> str:
+    """Return numbers with slashes between them."""
+    return " / ".join(f"{number:,}" for number in numbers) or "not traced"
+
+
+def minutes(command: list[str], tree: Path) -> str:
+    """Return how long a command takes in the folder of a tree, and whether it succeeds."""
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=tree, capture_output=True, check=False)
+    seconds = round(time.monotonic() - began)
+    return f"{seconds // 60}:{seconds % 60:02}" + (" (failed)" if done.returncode else "")
+
+
+def in_the_table(tree: Path) -> Iterator[tuple[str, str]]:
+    """Yield the rows of the table "Where we stand" for a tree."""
     known = modules(tree)
     graph = {name: {other for other in imports(path, known) if other != name} for name, path in known.items()}
-    lines = [len(path.read_text().splitlines()) for path in known.values() if path.read_text().strip()]
+    lines = [len(path.read_text().splitlines()) for path in known.values()]
     functions = [
         (node.end_lineno or 0) - node.lineno + 1
         for path in known.values()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, Function)
     ]
-    once, private = once_called(tree)
-    yield "files", f"{len(known)}"
-    yield "median file, lines", f"{statistics.median(lines):.0f}"
-    yield "mean function, lines", f"{statistics.mean(functions):.1f}"
-    yield "private functions called once in their file", f"{once} of {private} ({100 * once / private:.0f} %)"
-    yield "longest import chain, lazy ones too", f"{max(heights(graph).values())}"
-    yield "highest fan-in", f"{max(Counter(other for others in graph.values() for other in others).values())}"
-    folders = {name.rpartition(".")[0] for name in known if name.count(".") > 1}
-    for folder in sorted(name for name in folders if name.count(".") == 1):
-        yield f"{folder.removeprefix('dpsql.')}/: rooms / floors / arrows", rooms(graph, folder)
-    yield "simplest session.sql: files / functions / calls", traced(tree, SESSION)
-    yield "one wire query, server part: files / functions", traced(tree, SERVER)
-    readme = re.sub(r"```.*?```", "", (tree / "README.md").read_text(), flags=re.DOTALL)
+    comments = sum(map(comment_lines, known.values()))
+    yield "lines of Python in the package", f"{sum(lines):,}"
     yield (
-        "README, words (code left out)",
-        f"{len((tree / 'README.md').read_text().split()):,} ({len(readme.split()):,})",
+        "lines of Python in tests/",
+        f"{sum(len(path.read_text().splitlines()) for path in (tree / 'tests').rglob('*.py')):,}",
     )
-    if suite:
-        began = time.monotonic()
-        subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tree, capture_output=True, check=False)
-        yield "default pytest, minutes", f"{(time.monotonic() - began) / 60:.1f}"
+    yield "files", f"{len(known)}"
+    yield "median file, lines", f"{statistics.median(filter(None, lines)):.0f}"
+    yield "mean function, lines", f"{statistics.mean(functions):.1f}"
+    yield "comment lines", f"{100 * comments / sum(lines):.1f} %"
+    yield "longest import chain", f"{max(heights(graph).values())}"
+    yield "simplest session.sql: files / functions / calls", slashes(traced(tree, SESSION, "simplest"))
+    yield "replay session.sql: files / functions / calls", slashes(traced(tree, SESSION, "replay"))
+    yield "public class names that mean two things", f"{len(doubles(tree))}"
+    yield "plan/: rooms / floors / arrows", rooms(graph, "dpsql.plan")
+
+
+def beside_the_table(tree: Path) -> Iterator[tuple[str, str]]:
+    """Yield what else is measured of a tree."""
+    known = modules(tree)
+    graph = {name: {other for other in imports(path, known) if other != name} for name, path in known.items()}
+    yield "highest fan-in", f"{max(Counter(other for others in graph.values() for other in others).values())}"
+    for folder in sorted({name.split(".")[1] for name in known if name.count(".") > 1} - {"plan"}):
+        yield f"{folder}/: rooms / floors / arrows", rooms(graph, f"dpsql.{folder}")
+    yield "one wire query, server part: files / functions", slashes(traced(tree, SERVER))
+    readme = (tree / "README.md").read_text()
+    prose = re.sub(r"```.*?```", "", readme, flags=re.DOTALL)
+    yield "README, words (code left out)", f"{len(readme.split()):,} ({len(prose.split()):,})"
+
+
+def suites(tree: Path) -> Iterator[tuple[str, str]]:
+    """Run the default test suite, and `.ci/run` in a clean clone, and yield how long each takes."""
+    yield "default pytest, minutes", minutes([sys.executable, "-m", "pytest", "-q"], tree)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["git", "clone", "--quiet", str(tree), folder], check=True)
+        yield ".ci/run, minutes", minutes([".ci/run"], Path(folder))
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parents[2])
-    parser.add_argument("--suite", action="store_true", help="run the default test suite too")
+    parser.add_argument("--suite", action="store_true", help="run the tests too")
     given = parser.parse_args()
-    for name, value in figures(given.tree.resolve(), suite=given.suite):
-        print(f"{name:52} {value}")  # noqa: T201 - a script
+    tree = given.tree.resolve()
+    for name, value in chain(in_the_table(tree), suites(tree) if given.suite else (), beside_the_table(tree)):
+        print(f"{name:52} {value}", flush=True)  # noqa: T201 - a script
 
 
 if __name__ == "__main__":

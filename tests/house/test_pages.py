@@ -32,7 +32,6 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/how-to/dbapi.md", "ipython"): "tests/server/notebook/test_notebooks.py",
     ("docs/how-to/write-an-adapter.md", "console"): "tests/engines/test_write_an_adapter.py",
     ("docs/how-to/write-an-adapter.md", "python"): "tests/engines/test_write_an_adapter.py",
-    ("docs/how-to/flight.md", "python"): "tests/server/flight/test_docs.py",
     ("docs/how-to/notebook.md", "ipython"): "tests/unit/notebook/test_docs.py",
     ("docs/how-to/pate.md", "python"): "tests/unit/pate/test_pate_label.py",
     ("docs/how-to/postgres.md", "python"): "tests/server/wire/test_docs.py",

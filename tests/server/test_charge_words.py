@@ -13,7 +13,6 @@ from dpsql.dbapi.errors import translate_errors
 from dpsql.engines.base import engine_closed
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError
 from dpsql.ledger.charges import RESERVING, SETTLING, STORED, ChargeLog
-from dpsql.server.flight.failures import flight_error
 from dpsql.server.mcp.protocol import _failure
 from dpsql.server.problem_details import plain_problem, without_paths
 from dpsql.server.wire.sqlstates import to_wire_error
@@ -54,7 +53,6 @@ SURFACES: dict[str, Callable[[Error], str]] = {
     "dbapi": lambda error: str(raised(error)),
     "http": lambda error: json.dumps(plain_problem(without_paths(error))),
     "wire": lambda error: f"{to_wire_error(error).reason} {to_wire_error(error).hint}",
-    "flight": lambda error: str(flight_error(error)),
     "mcp": tell_mcp,
 }
 

@@ -14,10 +14,8 @@ import time
 from collections.abc import Callable
 
 import psycopg
-import pyarrow.flight as fl
 import pytest
 from support.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, others, serving, silent
-from support.flight_messages import packed
 from support.hostile_bytes import Login, log_in, query
 
 
@@ -59,17 +57,7 @@ def leave_web(server: Server) -> None:
         time.sleep(0.5)
 
 
-def leave_flight(server: Server) -> None:
-    with fl.connect(f"grpc://127.0.0.1:{server.ports['flight']}") as client:
-        token = client.authenticate_basic_token("analyst1", PASSWORD)
-        descriptor = fl.FlightDescriptor.for_command(packed("CommandStatementQuery", (1, WORST)))
-        options = fl.FlightCallOptions(headers=[token])
-        (endpoint,) = client.get_flight_info(descriptor, options).endpoints
-        with pytest.raises(fl.FlightError):
-            client.do_get(endpoint.ticket, fl.FlightCallOptions(headers=[token], timeout=0.5)).read_all()
-
-
-@pytest.mark.parametrize("leave", [leave_postgres, leave_web, leave_flight])
+@pytest.mark.parametrize("leave", [leave_postgres, leave_web])
 def test_a_public_statement_ends_with_its_client(leave: Callable[[Server], None]) -> None:
     with serving(3) as server:
         for _ in range(4):  # more than an analyst has places for

@@ -41,7 +41,6 @@ users = "users.toml"
 catalog = "none"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
-flight = "127.0.0.1:0"
 mcp = "127.0.0.1:0"
 """
 
@@ -104,18 +103,6 @@ def by_wire(port: int) -> list[tuple[object, ...]]:
         return connection.execute(QUESTION).fetchall()
 
 
-def by_flight(port: int) -> list[tuple[object, ...]]:
-    from adbc_driver_flightsql.dbapi import connect
-
-    options = {"username": "alice", "password": WORDS}
-    with (
-        connect(f"grpc://127.0.0.1:{port}", db_kwargs=options, autocommit=True) as connection,
-        connection.cursor() as at,
-    ):
-        at.execute(QUESTION)
-        return at.fetchall()
-
-
 def by_mcp(port: int, token: str) -> list[tuple[object, ...]]:
     from support.mcp_kit import open_client
 
@@ -130,10 +117,9 @@ def by_mcp(port: int, token: str) -> list[tuple[object, ...]]:
 def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
     token = add_token(folder / "users.toml", StoredToken("alice", "assistant", frozenset({"query"})))
     with served(folder) as (process, ports):
-        assert ports.keys() == {"postgres", "web", "flight", "mcp"}
+        assert ports.keys() == {"postgres", "web", "mcp"}
         rows = by_wire(ports["postgres"])
         assert by_mcp(ports["mcp"], token) == rows
-        assert by_flight(ports["flight"]) == rows
         status, answer = by_http(ports["web"], "/api/v1/query", user="alice", body={"sql": QUESTION})
         assert status == 200
         assert json.loads(answer)
@@ -141,7 +127,7 @@ def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
         status, metrics = by_http(ports["web"], "/metrics")
         assert (status, '{kind="private",surface="postgres"} 1.0' in metrics) == (200, True)
         replays = re.findall(r'^dpsql_statements_total\{kind="replay",surface="(\w+)"} 1\.0$', metrics, re.MULTILINE)
-        assert sorted(replays) == ["flight", "mcp", "web"]
+        assert sorted(replays) == ["mcp", "web"]
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

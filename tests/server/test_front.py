@@ -139,7 +139,7 @@ def test_a_curator_asks_only_where_the_policy_lists_them(front: Gateway, folder:
     assert (front.may_ask(root), front.may_ask(ALICE)) == (False, True)
     for act in (
         lambda: front.ask("postgres", root, text=QUESTION),
-        lambda: front.describe("flight", root, text=QUESTION),
+        lambda: front.prepare("postgres", root, text=QUESTION),
         lambda: front.look(root, history),
         lambda: front.ask("postgres", User("root"), text=QUESTION),  # what the file says counts
     ):
@@ -186,7 +186,7 @@ def test_only_so_many_statements_a_minute_and_describing_is_free(front: Gateway)
             answered += 1
     assert 60 <= answered < 70
     assert front.telemetry.refusals(1)[0].code == "too-many-statements"
-    assert front.describe("web", ALICE, text=QUESTION).names == ["article"]
+    assert front.prepare("web", ALICE, text=QUESTION).schema.names == ["article"]
     assert front.ask("web", SERVICE, text="SELECT 1")
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dpsql.server.http import Http, serve_http
-from dpsql.server.response_guard import Guard, name_user
+from dpsql.server.http_requests import Guard, name_user
 from dpsql.server.telemetry import Telemetry
 
 SECRET = "secret-value"

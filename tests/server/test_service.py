@@ -258,7 +258,8 @@ def test_one_analyst_does_not_wait_for_anothers_statement(folder: Path, monkeypa
     waiting.start()
     assert asked.wait(30)
     assert service.ask("bob", "SELECT 1").fetchall() == [(1,)]
-    assert service.describe("alice", question(0)).names == ["article"]
+    with service.looking("alice") as session:
+        assert session.describe(question(0)).names == ["article"]
     assert waiting.is_alive()
     going.set()
     waiting.join()

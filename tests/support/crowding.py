@@ -33,7 +33,6 @@ from urllib.request import urlopen
 
 import duckdb
 import psycopg
-import pyarrow.flight as fl
 
 if __name__ == "__main__":  # the tests find it themselves
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -59,7 +58,6 @@ public = true
 users = "users.toml"
 postgres = "127.0.0.1:0"
 web = "127.0.0.1:0"
-flight = "127.0.0.1:0"
 catalog = "none"
 statements_per_minute = 1000000
 max_connections = 300
@@ -257,10 +255,6 @@ def silent(connections: int) -> dict[str, float]:
         with urlopen(f"http://127.0.0.1:{server.ports['web']}/login", timeout=30) as answer:
             assert answer.status == 200
         found["web"] = time.monotonic() - began
-        began = time.monotonic()
-        with fl.connect(f"grpc://127.0.0.1:{server.ports['flight']}") as client:
-            client.authenticate_basic_token("analyst1", PASSWORD)
-        found["flight"] = time.monotonic() - began
     return found
 
 
@@ -275,7 +269,7 @@ def halves(requests: int) -> tuple[int, int]:
     with serving(2) as server:
         before = len(server.log)
         for number in range(requests):
-            surface = "web" if number % 4 < 3 else ("postgres", "flight")[number % 8 // 4]
+            surface = "web" if number % 4 < 3 else "postgres"
             with socket.create_connection(("127.0.0.1", server.ports[surface]), timeout=10) as plug:
                 plug.sendall(half[number % 4])
         time.sleep(1)

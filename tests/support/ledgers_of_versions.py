@@ -7,6 +7,8 @@ tests/engines/versions were written by the code of each version, and are never w
     git worktree add /tmp/dpsql-0.10.1 de52fe42
     PYTHONPATH=/tmp/dpsql-0.10.1 python tests/support/ledgers_of_versions.py tests/engines/versions/0.10.1.zip
 
+`--case NAME` adds one case to an archive that was written without it.
+
 The other commits are 5e1da425 (0.11.0), and c4f116cd and 8d69a76b, which called themselves 0.11.0 too and have all that
 the changelog lists for it. This module works with all of these versions: it uses only what each of them has.
 """
@@ -147,7 +149,7 @@ _OF_UNITS = (
         "SELECT lower(article) FROM reads GROUP BY 1 TOP 3 PRIVATE",
         r"SELECT article FROM reads WHERE NOT article LIKE 'a\_1%' GROUP BY article TOP 3 PRIVATE",
         "SELECT country, COUNT(DISTINCT user_id) FROM reads WHERE article ILIKE 'A1%' GROUP BY country "
-        "HAVING PRIVATE_TOP(2, epsilon => 0.5)",
+        "TOP 2 PRIVATE WITH (epsilon = 0.5)",
         "SELECT r.article FROM reads r JOIN reads s ON r.user_id = s.user_id AND s.country = 'DE' "
         "GROUP BY r.article TOP 3 PRIVATE",
         "SELECT article, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, article FROM reads WHERE country = 'DE' "
@@ -246,6 +248,62 @@ _OF_MEASURES = (
         "/ (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE) AS share"
     ),
 )
+_OF_OPTIONS = (
+    f"{_TOP} WITH (mechanism = stable, penalty = 3)",
+    f"{_COUNTED} WITH (mechanism = stable, k_bar = 30, delta = 1e-8)",
+    f"{_COUNTED} WITH (mechanism = top_stable, k_bar = 4)",
+    f"{_COUNTED} WITH (mechanism = laplace_limited_domain, max_groups_contributed = 2, k_bar = 9)",
+    f"{_COUNTED} WITH (mechanism = gaussian_histogram, max_groups_contributed = 2, monotone = true)",
+    f"{_COUNTED} WITH (mechanism = limited_domain, k_bar = auto, delta = 1e-8)",
+    f"{_COUNTED} WITH (mechanism = relay, k_bar = 6, epsilon = 0.35)",
+    f"{_TOP} WITH (mechanism = relay, max_groups_contributed = 3)",
+    f"{_COUNTED} WITH (mechanism = domain_discovery, max_groups_contributed = 3, epsilon = 0.45)",
+    "SELECT article, COUNT(DISTINCT user_id) FROM reads GROUP BY article TOP ADAPTIVE PRIVATE WITH (k_bar = 12)",
+    (
+        "SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE WITH (prefer = 4, penalty = 0.5, mechanism = "
+        "stable)"
+    ),
+    (
+        "SELECT country, COUNT(DISTINCT user_id) FROM reads GROUP BY country TOP 2 PRIVATE WITH (domain = "
+        "['DE', 'FR', 'IT', 'ES', 'PL'], mechanism = joint)"
+    ),
+    (
+        "SELECT country, COUNT(DISTINCT user_id) FROM reads GROUP BY country TOP 3 PRIVATE WITH (domain = "
+        "['DE', 'FR', 'IT', 'ES', 'PL'], max_groups_contributed = 1)"
+    ),
+    (
+        "SELECT country, COUNT(DISTINCT user_id) FROM reads GROUP BY country TOP 3 PRIVATE WITH (domain = "
+        "['IT', 'ES', 'DE', 'FR'], mechanism = peeling, max_groups_contributed = 1)"
+    ),
+    (
+        "SELECT country, article FROM reads GROUP BY country, article TOP 2 PRIVATE PER country "
+        "WITH (partitions = ['DE', 'FR'], mechanism = limited_domain, k_bar = 5)"
+    ),
+    (
+        "SELECT country, article FROM reads GROUP BY country, article TOP 2 PRIVATE PER country "
+        "WITH (partitions = ['DE', 'FR', 'IT'], mechanism = stable)"
+    ),
+    (
+        "SELECT country, article, COUNT(DISTINCT user_id) FROM reads GROUP BY country, article TOP 2 PRIVATE "
+        "PER country WITH (partitions = ['DE', 'FR'], mechanism = gaussian_histogram, max_groups_contributed = 2)"
+    ),
+    f"{_COUNTED} WITH (known = false)",
+    f"{_COUNTED} WITH (known = all)",
+    (
+        "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'IT' GROUP BY article TOP 2 PRIVATE "
+        "WITH (domain = released)"
+    ),
+    (
+        "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE' GROUP BY article TOP 2 PRIVATE "
+        "WITH (domain = released, mechanism = joint)"
+    ),
+    "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 1 PRIVATE WITH (known = all, epsilon = 0.9)",
+    "SELECT article FROM reads WHERE country = 'IT' GROUP BY article TOP 1 PRIVATE",
+    (
+        "SELECT article, n FROM (SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 "
+        "PRIVATE WITH (mechanism = weighted_gaussian)) ORDER BY n LIMIT 2"
+    ),
+)
 _IMPLICIT = (
     Question(
         "SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country ORDER BY n DESC LIMIT 3",
@@ -301,6 +359,7 @@ POLICIES: dict[str, PolicyCase] = {
             ),
         ),
     ),
+    "options": PolicyCase(_policy(_TABLE), _ask(*_OF_OPTIONS)),
     "population": PolicyCase(_policy(_TABLE, "population = 400\n"), _SOME),
     "large": PolicyCase(_policy(_TABLE, "population = 4000000\n"), _SOME),
     "analysts": PolicyCase(
@@ -402,9 +461,13 @@ def _ask_one(session: Any, question: Question, analyst: str | None) -> dict[str,
     }
 
 
-def _main(place: str, *postgres: str) -> None:
+def _main(place: str, *more: str) -> None:
     warnings.simplefilter("ignore")
-    url, program = postgres or (None, "")
+    if more[:1] == ("--case",):
+        with zipfile.ZipFile(place, "a") as archive, TemporaryDirectory() as name:
+            _write_case(archive, more[1], POLICIES[more[1]], make_database(Path(name) / "events.duckdb"))
+        return
+    url, program = more or (None, "")
     with zipfile.ZipFile(place, "w") as archive:
         _write(archive, url)
         if url is not None:

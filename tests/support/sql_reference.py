@@ -266,11 +266,6 @@ def strip_clause(text: str) -> str:
 
 def _without_clause(text: str) -> str:
     words = _words(text)
-    called = [i for i, (word, _, depth) in enumerate(words) if word == "private_top" and not depth]
-    if called:
-        start = words[called[0] - 1][1]
-        end = next(stop for closer, stop, level in words[called[0] :] if closer == ")" and level == 0)
-        return text[:start] + text[end + 1 :]
     at = next(
         i for i, (word, _, depth) in enumerate(words) if word == "private" and words[i - 2][0] == "top" and not depth
     )

@@ -191,5 +191,5 @@ def swapped(random: Random, text: str) -> str:
         text = re.sub(r"\bAS [oxyp]\b", f"AS {random.choice(['nasty', 'open', 'names'])}", text)
     if random.random() < 0.25:
         text = re.sub(r" (HAVING|ORDER BY|LIMIT|OFFSET) .*", "", text)
-        text += random.choice([" TOP 3 PRIVATE", " TOP 3 PRIVATE WITH (domain = 'open.t')", " HAVING PRIVATE_TOP(3)"])
+        text += random.choice([" TOP 3 PRIVATE", " TOP 3 PRIVATE WITH (domain = 'open.t')"])
     return text

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
-from dpsql.server.catalog.dispatch import is_name_start, split_words
-from dpsql.server.catalog.query_result import Parameter
+from dpsql.server.catalog.protocol import Parameter
+from dpsql.server.catalog.statements import is_name_start, split_words
 
 __all__ = ["BoundedCache", "is_constant"]
 

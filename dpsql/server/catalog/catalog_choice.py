@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
 from dpsql.server.catalog.no_catalog import NoCatalog
-from dpsql.server.catalog.query_result import Catalog, CatalogError, unavailable_error
+from dpsql.server.catalog.protocol import Catalog, CatalogError, unavailable_error
 from dpsql.sql.ir.catalog import DATABASE
 from dpsql.sql.ir.catalog import Catalog as Tables
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from dpsql.confinement import launcher
 from dpsql.confinement.measures import select_measures
 from dpsql.engines.scratch import ScratchFolder
-from dpsql.server.catalog.query_result import unavailable_error
+from dpsql.server.catalog.protocol import unavailable_error
 
 __all__ = ["OWNER", "Cluster"]
 

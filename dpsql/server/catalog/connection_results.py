@@ -7,7 +7,7 @@ import select
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from dpsql.server.catalog.query_result import CatalogError
+from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.catalog.statement_guard import too_large_error
 
 __all__ = ["GOOD", "check_result", "is_ready", "lost_error", "make_error", "statement_error", "wait_until_ready"]

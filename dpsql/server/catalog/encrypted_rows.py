@@ -18,7 +18,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.server.catalog.connection_results import statement_error, wait_until_ready
-from dpsql.server.catalog.query_result import CatalogError, Hold, Parameter
+from dpsql.server.catalog.protocol import CatalogError, Hold, Parameter
 from dpsql.server.catalog.row_encoder import RowEncoder
 from dpsql.server.catalog.statement_guard import MAX_BYTES, too_large_error
 from dpsql.server.row_blocks import RowBlocks

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.query_result import CatalogError
+from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.catalog.shadow import Shadow, connect, run
 from dpsql.sql.ir.catalog import HOME
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Hold, Parameter
+from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Column, Description, Hold, Parameter
 from dpsql.server.row_blocks import encode_rows
 from dpsql.sql.ir.catalog import DATABASE, HOME
 from dpsql.sql.lexer import ascii_lower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.server.catalog.query_result import Hold
+from dpsql.server.catalog.protocol import Hold
 from dpsql.server.catalog.statement_guard import MAX_BYTES, MAX_ROWS, too_large_error
 from dpsql.server.row_blocks import RowBlocks, RowWriter
 

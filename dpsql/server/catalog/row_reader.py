@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGconn
 
 from dpsql.server.catalog.connection_results import lost_error, make_error, wait_until_ready
 from dpsql.server.catalog.encrypted_rows import read_encrypted_rows
-from dpsql.server.catalog.query_result import CatalogError, Hold, Parameter
+from dpsql.server.catalog.protocol import CatalogError, Hold, Parameter
 from dpsql.server.catalog.row_encoder import RowEncoder
 from dpsql.server.row_blocks import RowBlocks
 

@@ -23,7 +23,7 @@ from psycopg.pq.abc import PGconn
 from dpsql.errors import UsageError
 from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
 from dpsql.server.catalog.connection_results import check_result, is_ready, lost_error
-from dpsql.server.catalog.query_result import (
+from dpsql.server.catalog.protocol import (
     CatalogError,
     CatalogRows,
     Column,

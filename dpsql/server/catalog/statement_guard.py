@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from dpsql.server.catalog.dispatch import MAX_LENGTH, split_words
-from dpsql.server.catalog.query_result import CatalogError
+from dpsql.server.catalog.protocol import CatalogError
+from dpsql.server.catalog.statements import MAX_LENGTH, split_words
 
 __all__ = ["MAX_BYTES", "MAX_ROWS", "check_statement", "private_table_error", "too_large_error"]
 

@@ -13,7 +13,7 @@ from dpsql.display import remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost
 from dpsql.server.web.render import answered_html
-from dpsql.server.web.visitor_request import VisitorRequest
+from dpsql.server.web.requests import VisitorRequest
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer

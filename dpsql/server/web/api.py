@@ -23,9 +23,9 @@ from dpsql.answer_json import encode_answer, encode_balance, encode_interval, en
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.bodies import parse_json
+from dpsql.server.http_requests import name_user
 from dpsql.server.messages import Explanation, Grant, Query, Statement, TokenTerms, parse_number
 from dpsql.server.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.response_guard import name_user
 from dpsql.server.tokens import Access
 from dpsql.server.users import User
 from dpsql.server.web import curator_actions

@@ -15,7 +15,7 @@ from dpsql.plan.report.policy_text import describe_policy
 from dpsql.plan.report.tables import describe_outcome
 from dpsql.server.web import curator_actions
 from dpsql.server.web.render import answered_html
-from dpsql.server.web.visitor_request import VisitorRequest
+from dpsql.server.web.requests import VisitorRequest
 
 if TYPE_CHECKING:
     from dpsql.plan.report.spending import Spender, Spending

@@ -41,9 +41,8 @@ from dpsql.server.wire.commands import (
     Unlisten,
     Unlock,
 )
-from dpsql.server.wire.literals import parse_arguments, parse_types
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.words import CommandReader, Word, read_words
+from dpsql.server.wire.words import CommandReader, Word, parse_arguments, parse_types, read_words
 
 __all__ = [
     "ParsedStatement",

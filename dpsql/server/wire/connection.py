@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Error
+from dpsql.server.fair_queue import LoopShare
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Malformed, message, parameter_description, row_description, text_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
 from dpsql.server.wire.copy_out import copy_header, copy_messages
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.loop_share import LoopShare
+from dpsql.server.wire.login import SURFACE
 from dpsql.server.wire.portals import CommandComplete, CopyOutput, Outcome, Portal, PreparedStatement, RowSet
 from dpsql.server.wire.query_router import BoundValues
 from dpsql.server.wire.rows import EncodedRows, expand_formats
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
-from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.stream import Channel, ClientDisconnected, Limits
 from dpsql.server.wire.transaction import PER_CONNECTION
 

@@ -18,7 +18,6 @@ from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query
 from dpsql.server.wire.copy_out import parse_layout
-from dpsql.server.wire.cursors import move_cursor
 from dpsql.server.wire.explain import describe_plan, encode_plan
 from dpsql.server.wire.portals import (
     CommandComplete,
@@ -28,6 +27,7 @@ from dpsql.server.wire.portals import (
     Portal,
     PreparedStatement,
     RowSet,
+    move_cursor,
 )
 from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
 from dpsql.server.wire.rows import OIDS, ArrowRows, ReversedRows, Rows, cast_rows, count_rows, describe_columns

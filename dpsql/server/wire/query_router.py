@@ -19,8 +19,7 @@ from weakref import WeakKeyDictionary
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.answer_cache import BoundedCache
-from dpsql.server.catalog.dispatch import is_catalog
-from dpsql.server.catalog.query_result import (
+from dpsql.server.catalog.protocol import (
     Catalog,
     CatalogError,
     CatalogRows,
@@ -28,14 +27,15 @@ from dpsql.server.catalog.query_result import (
     Parameter,
     measure_columns,
 )
-from dpsql.server.catalog.query_result import Column as CatalogColumn
+from dpsql.server.catalog.protocol import Column as CatalogColumn
+from dpsql.server.catalog.statements import is_catalog
 from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
+from dpsql.server.wire.login import SURFACE
 from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
-from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.values import decode_value, find_oid, find_type
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dpsql.server.catalog.query_result import measure_columns
+from dpsql.server.catalog.protocol import measure_columns
 from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.row_blocks import RowBlocks, encode_rows
 from dpsql.server.wire.calendar import encode_day, encode_timestamp, format_day, format_time, format_timestamp

@@ -10,16 +10,13 @@ from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from dpsql.server.catalog.query_result import Catalog
-from dpsql.server.memory_quota import MemoryQuota
+from dpsql.server.catalog.protocol import Catalog
+from dpsql.server.memory_quota import MemoryQuota, trim_memory
 from dpsql.server.pending_connections import PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.memory_trim import trim_memory
-from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
-from dpsql.server.wire.sqlstates import WireError, error_message, full_error, to_wire_error
-from dpsql.server.wire.startup import (
+from dpsql.server.wire.login import (
     SURFACE,
     CancelRequest,
     Startup,
@@ -30,6 +27,8 @@ from dpsql.server.wire.startup import (
     reported_settings,
     session_messages,
 )
+from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
+from dpsql.server.wire.sqlstates import WireError, error_message, full_error, to_wire_error
 from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientReader, Limits
 from dpsql.server.wire.transaction import Transaction
 

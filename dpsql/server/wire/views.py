@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from dpsql.server.catalog.dispatch import find_relations
-from dpsql.server.catalog.query_result import measure_columns
+from dpsql.server.catalog.protocol import measure_columns
+from dpsql.server.catalog.statements import find_relations
 from dpsql.server.wire.codec import Column
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.rows import OIDS

@@ -4,12 +4,10 @@
         [ORDER BY ...] [LIMIT n] [;]
     SELECT TOP k PRIVATE ... GROUP BY keys [ORDER BY ...] [LIMIT n] [WITH (name = value, ...)] [;]
     SELECT ... GROUP BY keys ORDER BY measure DESC LIMIT k PRIVATE [WITH (name = value, ...)] [;]
-    SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, per => key] [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
 
-k is a number or ADAPTIVE. The last says the same for tools that parse SQL themselves and refuse words they do not know.
-What is left is a plain SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name
-or a comment is no clause; one inside a subquery of FROM, or a CTE, makes that the private query. PER has no place in
-the form that leads, where it could be a column of that name with an alias.
+k is a number or ADAPTIVE. What is left is a plain SELECT whose positions are those of the analyst's text. A clause
+inside a string, a quoted name or a comment is no clause; one inside a subquery of FROM, or a CTE, makes that the
+private query. PER has no place in the form that leads, where it could be a column of that name with an alias.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import Clause, Name, Option
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.block import Block, flatten, kind_of, kinds_of, last_token, nest, split
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
 from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.options import read_options, split_options
@@ -56,7 +55,7 @@ _LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
 _BEFORE_RELATION = frozenset(["FROM", "JOIN", "ALIAS", "DOT", "WITH"])
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
 _BEGINS_OF_DUCKDB = frozenset(["FROM", "L_PAREN", "TABLE", "VALUES"])
-_HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
+_CALL_HINT = "Leave it out, and end the query with TOP 10 PRIVATE WITH (epsilon = 0.05)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +129,6 @@ def _bare(tokens: list[Token]) -> list[Token]:
 
 def split_clause(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
     """Return a SELECT without the clause that begins at tokens[start], at its outermost level."""
-    if _is(tokens[start], "private_top"):
-        clause, rest = _called(statement, tokens, start=start, parameter=parameter)
-        return SplitStatement(rest, clause, explained=False)
     if _is(tokens[start], "private") or _is(tokens[start], "all"):
         return _taken_bare(statement, tokens, start=start, parameter=parameter)
     if tokens[start].token_type.name == "LIMIT":
@@ -194,31 +190,34 @@ def _has_groups(tokens: list[Token]) -> bool:
     return kinds[:2] == ["SELECT", "DISTINCT"]
 
 
-def _called(
-    statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter
-) -> tuple[Clause, list[Token]]:
-    """Return the clause that HAVING PRIVATE_TOP(...) spells, and the tokens without it."""
-    kinds = [token.token_type.name for token in tokens]
-    end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else 0
-    if not end or kinds[start - 1 : start] != ["HAVING"]:
-        reason = "PRIVATE_TOP(...) must be the only condition of HAVING."
-        raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(tokens[start]))
-    items = split_options(statement, tokens[start + 2 : end], start=tokens[start], hint=_HAVING_HINT)
-    if len(items[0]) != 1:
-        reason = "PRIVATE_TOP begins with the number of keys, or ADAPTIVE."
-        raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(items[0][0], items[0][-1]))
-    k = _k(statement, items[0][0], parameter=parameter)
-    pers = [item for item in items[1:] if _is(item[0], "per")]
-    signs = [item[1].token_type.name if len(item) == _PAIR else "" for item in pers]
-    if pers and (signs != ["FARROW"] or not _is_name(pers[0][-1])):
-        hint = "Write PRIVATE_TOP(3, per => country, partitions => ['DE', 'FR'])."
-        raise Refusal("per", "per names one key.", hint=hint, place=statement.place(pers[-1][0], pers[-1][-1]))
-    rest = [item for item in items[1:] if item not in pers]
-    options = read_options(statement, rest, sign="FARROW", parameter=parameter)
-    before, after = tokens[: start - 1], tokens[end + 1 :]
-    _check_around(statement, before, after=after)
-    per = _name(statement, pers[0][-1]) if pers else None
-    return Clause(k, options, statement.place(tokens[start], tokens[end]), per=per), before + after
+def _refuse_call(statement: Statement, tokens: list[Token], *, start: int) -> Refusal:
+    """Return the refusal of PRIVATE_TOP(...) at tokens[start], with the statement to write where it is all of HAVING.
+
+    ... HAVING PRIVATE_TOP(3, per => country, epsilon => 1) ...     ... TOP 3 PRIVATE PER country WITH (epsilon = 1) ...
+    """
+    inside = nest(tokens[start + 1 :]).nodes[0]
+    assert isinstance(inside, Block)  # noqa: S101 - of the caller
+    items = [flatten(item) for item in split(inside.nodes)]
+    named = [item for item in items[1:] if kinds_of(item[1:2]) == ["FARROW"] and len(item) >= _PAIR]
+    is_alone = kind_of(tokens, start - 1) == "HAVING" and inside.closing is not None
+    hint = _CALL_HINT
+    if is_alone and len(items[0]) == 1 and len(named) == len(items) - 1 and inside.closing is not None:
+        per = "".join(f" PER {_read_text(statement, item[2:])}" for item in named if _is(item[0], "per"))
+        options = [
+            f"{_read_text(statement, item[:1])} = {_read_text(statement, item[2:])}"
+            for item in named
+            if not _is(item[0], "per")
+        ]
+        clause = f"TOP {_read_text(statement, items[0])} PRIVATE{per}"
+        clause += f" WITH ({', '.join(options)})" if options else ""
+        text = statement.text[: tokens[start - 1].start] + clause + statement.text[inside.closing.end + 1 :]
+        hint = f"Write TOP k PRIVATE in its place: {text.strip().rstrip(';').rstrip()}"
+    place = statement.place(tokens[start], last_token([inside]))
+    return Refusal("clause", "PRIVATE_TOP(...) is not supported.", hint=hint, place=place)
+
+
+def _read_text(statement: Statement, tokens: list[Token]) -> str:
+    return statement.text[tokens[0].start : tokens[-1].end + 1]
 
 
 def _per(statement: Statement, after: list[Token], *, leading: bool) -> tuple[Name | None, list[Token]]:
@@ -283,15 +282,13 @@ def _is_combined(tokens: list[Token]) -> bool:
 
 
 def _find(statement: Statement, tokens: list[Token]) -> list[int]:
-    """Return the positions of TOP and PRIVATE_TOP."""
+    """Return the positions of TOP."""
     found = []
     for index, token in enumerate(tokens):
-        if ascii_lower(token.text) not in {"top", "private_top"}:
-            continue
         following = tokens[index + 1 : index + 3]
-        calls = bool(following) and following[0].token_type.name == "L_PAREN" and _is(token, "private_top")
-        leads = len(following) > 1 and _is(following[1], "private") and _is_k(following[0]) and _is(token, "top")
-        if calls or leads:
+        if _is(token, "private_top") and kind_of(following, 0) == "L_PAREN":
+            raise _refuse_call(statement, tokens, start=index)
+        if len(following) > 1 and _is(token, "top") and _is(following[1], "private") and _is_k(following[0]):
             found.append(index)
     if found:
         return found
@@ -405,7 +402,7 @@ def _options(
             place=statement.place(after[start], after[-1]),
         )
     items = split_options(statement, after[start + 2 : end], start=after[start], hint=_WITH_HINT)
-    options = read_options(statement, items, sign="EQ", parameter=parameter)
+    options = read_options(statement, items, parameter=parameter)
     if leading:
         _check_around(statement, [], after=after[end + 1 :])
     return options, after[:start] + after[end + 1 :]

@@ -1,4 +1,4 @@
-"""Options of a private query: name = value in WITH (...), or name => value in PRIVATE_TOP(...)."""
+"""Options of a private query: name = value in WITH (...)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ _EXAMPLES = {
 _SOME_TEXT = Literal("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
-_SIGNS = {"EQ": "=", "FARROW": "=>"}
 
 
 def split_options(statement: Statement, inside: list[Token], *, start: Token, hint: str) -> list[list[Token]]:
@@ -73,16 +72,13 @@ def split_options(statement: Statement, inside: list[Token], *, start: Token, hi
 
 
 def read_options(
-    statement: Statement, items: list[list[Token]], *, sign: str, parameter: Parameter
+    statement: Statement, items: list[list[Token]], *, parameter: Parameter
 ) -> MappingProxyType[str, Option]:
-    """Return the options by name.
-
-    `sign` is the token between name and value. `parameter` returns the value bound to a parameter.
-    """
+    """Return the options by name; `parameter` returns the value bound to a parameter."""
     options: dict[str, Option] = {}
     unbound: set[str] = set()  # options whose value is not known yet
     for item in items:
-        name, option = _read_option(statement, item, sign=sign, parameter=parameter)
+        name, option = _read_option(statement, item, parameter=parameter)
         if name in options or name in unbound:
             raise Refusal(
                 "option", f"The option {name} is set twice.", hint="Set it once.", place=statement.place(item[0])
@@ -94,19 +90,17 @@ def read_options(
     return MappingProxyType(options)
 
 
-def _read_option(
-    statement: Statement, item: list[Token], *, sign: str, parameter: Parameter
-) -> tuple[str, Option | None]:
+def _read_option(statement: Statement, item: list[Token], *, parameter: Parameter) -> tuple[str, Option | None]:
     """Return the name and the value of one option, None for a value that is not known yet."""
     name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
     if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
         hint = f"{propose_name(name, OPTIONS)}The options are {', '.join(sorted(OPTIONS))}."
         raise Refusal("option", "There is no such option.", hint=hint, place=place)
-    if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
-        hint = f"For example epsilon {_SIGNS[sign]} 0.05."
-        raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    if len(item) < 3 or item[1].token_type.name != "EQ":  # noqa: PLR2004 - a name, a sign and a value
+        hint = "For example epsilon = 0.05."
+        raise Refusal("option", f"Write {name} = value.", hint=hint, place=place)
     if name == _DECIDES_COLUMNS and any(statement.value(token.text) is not None for token in item[2:]):
-        hint = f"Write {name} {_SIGNS[sign]} true, or a level such as 0.9."
+        hint = f"Write {name} = true, or a level such as 0.9."
         reason = f"The value of {name} decides which columns there are, so it is written in the statement."
         raise Refusal("option", reason, hint=hint, place=place)
     is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
@@ -114,7 +108,7 @@ def _read_option(
         return name, None
     value, word = read_value(statement, item[2:], parameter=parameter)
     if value is None:
-        hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
+        hint = f"Write it as in {name} = {_EXAMPLES.get(name, 'NAME')}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
     return name, Option(value, place, word=word)
 

@@ -44,6 +44,7 @@ def test_a_keyed_hash_of_the_dialect_is_what_draws() -> None:
     assert check_draws(kit) == []
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("keyed_hash", "mix", "problem"),
     [

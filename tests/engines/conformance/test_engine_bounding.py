@@ -21,6 +21,7 @@ def test_an_engine_keeps_the_groups_of_the_least_draws(engine: str) -> None:
         pytest.skip("it has no MD5, and refuses every bound")
 
 
+@pytest.mark.mutant
 def test_a_draw_by_another_hash_is_caught() -> None:
     held = open_kit(kit_of("portable"))
     wrong = MappingProxyType({**held.catalog.dialect.forms, "md5": "md5(reverse({0}))"})

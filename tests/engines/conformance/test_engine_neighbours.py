@@ -19,6 +19,7 @@ def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
     assert not result.faults, result.describe()
 
 
+@pytest.mark.mutant
 def test_counts_that_others_move_are_caught() -> None:
     kit = kit_of("portable")
     (query,) = (query for query in load_queries() if query.name == "bound_one")

@@ -23,6 +23,7 @@ def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) ->
     assert not any(result.faults for result in results), "\n".join(result.describe() for result in results)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("shape", "name", "form"),
     [

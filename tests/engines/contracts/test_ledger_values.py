@@ -278,6 +278,7 @@ def settle_after_folding(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutate", [ignore_values, ignore_all, forget_values, settle_after_folding])
 def test_a_wrong_ledger_lets_a_unit_lose_more(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

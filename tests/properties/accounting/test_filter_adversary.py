@@ -172,6 +172,7 @@ def test_production_holds_where_mistakes_are_made(scene: str) -> None:
     assert worst_excess(Books(budget), menu) <= 1.0 + 1e-9
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(("mistake", "scene", "factor"), MISTAKES)
 def test_every_known_mistake_is_caught(mistake: type[Books], scene: str, factor: float) -> None:
     budget, menu = SCENES[scene]

@@ -42,7 +42,7 @@ _NO_ALIAS = frozenset(  # words of the grammar, and names of intervals, that Duc
     "union all except intersect qualify window filter tablesample year years month months day days hour hours minute "
     "minutes second seconds week weeks quarter quarters decade decades distinct escape collate per asc desc nulls "
     "true false null lateral pivot unpivot returning values rows range exists any some array interval cast recursive "
-    "default end for to precision varying zone at unnest private_top explain".split()
+    "default end for to precision varying zone at unnest explain".split()
 )
 _BREAKS = frozenset("order having qualify window union except intersect limit offset using tablesample".split())
 Words = list[str]
@@ -77,7 +77,7 @@ def _optional(words: Words) -> set[int]:
     low, code, found = [word.lower() for word in words], _code(words), set()
     for step, at in enumerate(code[:-1]):
         following = [low[each] for each in code[step : step + 2]]
-        if following[1] == "(" and following[0] in {"with", "private_top"}:
+        if following[1] == "(" and following[0] == "with":
             close = next((each for each in code[step:] if words[each] == ")"), len(words))
             found |= set(range(at, close + 1))
     return found
@@ -193,8 +193,8 @@ def foreign_names(random: Random, words: Words) -> Words:
     return [other if word.lower() == chosen else word for word in words]
 
 
-def other_clause(random: Random, words: Words) -> Words:
-    """Write the clause that ends a statement after SELECT, or as HAVING PRIVATE_TOP(...)."""
+def other_clause(_: Random, words: Words) -> Words:
+    """Write the clause that ends a statement after SELECT."""
     found = re.fullmatch(
         r"\s*(?P<select>SELECT)\b(?P<body>.*)\bTOP\s+(?P<k>\d{1,4})\s+PRIVATE(?:\s+WITH\s*\((?P<options>[^()]*)\))?\s*(?P<end>;?)\s*",
         "".join(words),
@@ -208,14 +208,10 @@ def other_clause(random: Random, words: Words) -> Words:
         or "--" in found["body"] + (found["options"] or "")
     ):
         return words
-    if set(low) & (_BREAKS | {"private_top", "'"}) or ("group" not in low):
+    if set(low) & (_BREAKS | {"'"}) or ("group" not in low):
         return words
-    options = found["options"]
-    if random.random() < 0.5:
-        last = f" WITH ({options})" if options is not None else ""
-        return cut(f"SELECT TOP {found['k']} PRIVATE {found['body'].strip()}{last}{found['end']}")
-    given = "" if options is None else ", " + re.sub(r"=(?!>)", "=>", options)
-    return cut(f"SELECT {found['body'].strip()} HAVING PRIVATE_TOP({found['k']}{given}){found['end']}")
+    last = f" WITH ({found['options']})" if found["options"] is not None else ""
+    return cut(f"SELECT TOP {found['k']} PRIVATE {found['body'].strip()}{last}{found['end']}")
 
 
 MUTATIONS: dict[str, Callable[[Random, Words], Words]] = {

@@ -372,16 +372,13 @@ class _Speaker:
         return Sentence(text, source.unit or "", frozenset(self.used), self.plain)
 
     def clause(self, select: str, rest: str, options: str) -> str:
-        """Return the query with its clause in one of the three forms."""
+        """Return the query with its clause in one of its forms."""
         k = self.random.choice(["1", "10", "ADAPTIVE"])
         if options:
             self.use("options")
-        form = self.pick(top_last=6, top_first=1, private_top=1)
+        form = self.pick(top_last=6, top_first=1)
         if form == "top first":
             return f"SELECT TOP {k} PRIVATE {select} {rest}" + (f" WITH ({options})" if options else "")
-        if form == "private top":
-            given = f", {options}".replace(" = ", " => ") if options else ""
-            return f"SELECT {select} {rest} HAVING PRIVATE_TOP({k}{given})"
         having = ""
         if " AS n" in select and self.chance(0.3):
             self.use("having")

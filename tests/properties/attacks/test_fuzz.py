@@ -49,6 +49,7 @@ def test_every_construct_of_the_language_is_spoken() -> None:
     assert set(wanted.split(",")) <= constructs
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("sql", "fault"),
     [
@@ -67,6 +68,7 @@ def test_what_is_no_sql_of_ours_is_found(sql: str, fault: str) -> None:
     assert fault_of(sql) == fault
 
 
+@pytest.mark.mutant
 def test_a_statement_that_counts_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("properties.attacks.fuzz.counts_of", lambda *_: {("x",): 1})
     assert len(fuzzed(range(60), seed=1, every=1).failures) > 5

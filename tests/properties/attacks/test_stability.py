@@ -48,6 +48,7 @@ def test_dropping_a_unit_takes_one_from_its_own_groups_and_nothing_else() -> Non
     assert tally.checked["databases"] == DATABASES
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("name", UNSTABLE)
 def test_an_unstable_query_is_found(name: str) -> None:
     con = opened(1)
@@ -62,6 +63,7 @@ def test_a_stable_query_is_not() -> None:
         assert moved_too_far(con, small(Random(number)), [CountingQuery(tied, ())]) == {}
 
 
+@pytest.mark.mutant
 def test_an_analysis_that_takes_a_private_table_for_a_public_one_is_found() -> None:
     fooled = catalog_of(adversarial_tables(), {"reads": "user_id"}, [*PRIVATE[1:], *PUBLIC])
     assert any(stable([number], seed=SEED, catalog=fooled, asked=2).failures for number in range(40))

@@ -107,6 +107,7 @@ LEAKS = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", LEAKS)
 def test_every_known_leak_is_caught(mistake: str) -> None:
     terms = [replace(each, **LEAKS[mistake]) for each in PARAMETERS if each.k == 2]  # type: ignore[arg-type]

@@ -244,6 +244,7 @@ def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: sampled_p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     "constants", [Constants(share=1 / 2), Constants(share=1 / 8), Constants(unstable=1), Constants(unstable=3)]
 )

@@ -93,6 +93,7 @@ MISTAKES: dict[str, tuple[Loss, float]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     ratio, width, order = worst(*MISTAKES[mistake])

@@ -93,6 +93,7 @@ def absent_without_noise(mechanism: Sparse, weight: int | None, is_known: bool) 
 MISTAKES = [threshold_for_nobody, absent_left_out, absent_without_noise]
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(make: str, mistake: OfLabel) -> None:
@@ -128,6 +129,7 @@ def test_a_history_of_two_releases_costs_their_sum(make: str) -> None:
     assert 0.1 < found <= 1.0 + ROUNDING
 
 
+@pytest.mark.mutant
 def test_the_list_of_another_query_on_the_same_data_must_be_released() -> None:
     """Names that are taken from the data, and not from a release, exceed any claim: a mutant of the history."""
     mechanism, found = MAKES["histogram"]("1", "0.05", 1), 0.0

@@ -238,6 +238,7 @@ MISLED = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISLED)
 def test_every_way_to_break_the_promise_is_caught(mistake: str) -> None:
     factor, variant = MISLED[mistake]
@@ -256,6 +257,7 @@ UNSAFE = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", UNSAFE)
 def test_every_way_to_break_privacy_is_caught(mistake: str) -> None:
     factor, variant = UNSAFE[mistake]
@@ -295,6 +297,7 @@ def test_selections_follow_the_closed_form(case: str) -> None:
     assert fits(sampled(case, by_hand))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_a_threshold_a_unit_away_is_noticed(case: str, shift: int) -> None:

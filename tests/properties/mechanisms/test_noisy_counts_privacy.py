@@ -64,11 +64,13 @@ def test_the_claimed_rho_holds_and_is_tight(epsilon: str, labels: int, bound: in
     assert 0.999 < worst <= 1.0 + 1e-9
 
 
+@pytest.mark.mutant
 def test_one_item_for_two_labels_of_one_unit_is_caught() -> None:
     counts = NoisyCounts(Epsilon(1), 2)
     assert worst_order(counts, 2, charged=counts.loss(1).value, variance=counts.variance) > 1.9
 
 
+@pytest.mark.mutant
 def test_noise_that_is_too_small_is_caught() -> None:
     counts = NoisyCounts(Epsilon(1))
     assert worst_order(counts, 1, charged=counts.loss(1).value, variance=counts.variance * Fraction(49, 100)) > 1.9

@@ -67,6 +67,7 @@ def test_count_noise_has_the_law_of_the_gaussian_on_integers(epsilon: str) -> No
     assert measurement.map(1.0) == pytest.approx(float(counts.loss(1)), rel=1e-9)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("scale", [0.7, 1.3])
 def test_an_oracle_of_another_scale_is_noticed(scale: float) -> None:
     counts, measurement = NoisyCounts(Epsilon("0.4")), gaussian(5 * scale)

@@ -195,6 +195,7 @@ MISTAKES: dict[str, tuple[str, float, Variant]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     check, factor, variant = MISTAKES[mistake]

@@ -129,6 +129,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     factor, variant = MISTAKES[mistake]

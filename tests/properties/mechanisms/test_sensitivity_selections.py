@@ -216,6 +216,7 @@ SPARSE_MISTAKES: dict[str, tuple[float, Callable[..., Sparse]]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", SPARSE_MISTAKES)
 def test_every_known_mistake_over_all_counts_is_caught(mistake: str) -> None:
     factor, make = SPARSE_MISTAKES[mistake]
@@ -316,6 +317,7 @@ LAPLACE_MISTAKES = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", LAPLACE_MISTAKES)
 def test_every_known_mistake_at_once_is_caught(mistake: str) -> None:
     assert worst_laplace(LAPLACE_MISTAKES[mistake]) > 1.2
@@ -451,6 +453,7 @@ def test_no_neighbour_exceeds_the_claim_of_a_stable_set() -> None:
     assert 0.6 < worst_stable() <= 1.0 + ROUNDING
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(("mistake", "factor"), [("unstable", 1.5), ("raced", 1.1), ("sigma", 1.2)])
 def test_every_known_mistake_with_a_stable_set_is_caught(mistake: str, factor: float) -> None:
     assert worst_stable(**{mistake: False}) > factor
@@ -513,6 +516,7 @@ FIXED_MISTAKES = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", FIXED_MISTAKES)
 def test_every_known_mistake_with_a_fixed_stable_set_is_caught(mistake: str) -> None:
     assert worst_fixed(FIXED_MISTAKES[mistake]) > 1.05
@@ -569,6 +573,7 @@ TOP_STABLE_MISTAKES = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", TOP_STABLE_MISTAKES)
 def test_every_known_mistake_with_top_stable_is_caught(mistake: str) -> None:
     assert worst_top_stable(TOP_STABLE_MISTAKES[mistake]) > 1.1

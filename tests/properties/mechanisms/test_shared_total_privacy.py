@@ -83,6 +83,7 @@ def test_the_charge_holds_for_ten_labels_and_two_measures(labels: int, measures:
     assert Fraction(999999, 1000000) * shared.rho.value < spent <= shared.rho.value
 
 
+@pytest.mark.mutant
 def test_a_wrong_width_is_caught() -> None:
     """Noise for units that add 1, where they add up to 2."""
     shared = SharedTotal(Epsilon(1), 3, None, 0, 1)
@@ -93,6 +94,7 @@ def test_a_wrong_width_is_caught() -> None:
     assert worst(SharedTotal(Epsilon(1), 3, None, 0, 2), [((-1,) * 3, 1)]) > 1.5  # what a unit takes was forgotten
 
 
+@pytest.mark.mutant
 def test_exchanged_noises_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     own, total = SharedTotal.own_variance, SharedTotal.total_variance
     shared = SharedTotal(Epsilon(1), 4)
@@ -102,12 +104,14 @@ def test_exchanged_noises_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worst(shared, moves_of(shared, 0, 1)) > 1.4
 
 
+@pytest.mark.mutant
 def test_a_rounding_down_of_the_root_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.mechanisms.shared_total._root", lambda number: Fraction(math.isqrt(number)))
     shared = SharedTotal(Epsilon(1), 3)
     assert worst(shared, [((1,) * 3, 1)]) > 1.1
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("what", "of_n", "least"), [("stale", 0, 2.5), ("of other groups", 0, 2.5), ("of both branches", 2, 1.7)]
 )

@@ -145,6 +145,7 @@ def test_releases_follow_the_law(case: str) -> None:
     assert fits(lambda: sampled(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("scale", ["0.7", "1.3"])
 def test_noise_of_another_scale_is_noticed(scale: str) -> None:
     mechanism, _ = SAMPLED["cut to k"]

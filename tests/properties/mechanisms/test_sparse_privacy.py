@@ -159,6 +159,7 @@ def cut_cases(cut: int, raised: int) -> list[tuple[Sparse, Units, frozenset[str]
     ]
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("cut", [2, 3, 5])
 def test_a_cut_by_the_true_counts_costs_as_much_of_the_threshold(cut: int) -> None:
     """One unit lifts a label from nothing to the cut: only a threshold that is higher by cut - 1 makes up for it."""
@@ -178,6 +179,7 @@ def test_the_release_in_its_order_and_cut_to_k_keeps_the_claim(k: int) -> None:
     assert worst_order(leading(k)) <= 1.0 + ROUNDING
 
 
+@pytest.mark.mutant
 def test_ties_by_the_true_counts_are_caught() -> None:
     assert worst_order(by_true_counts(2)) > 1.5
 
@@ -227,6 +229,7 @@ MISTAKES: dict[str, tuple[float, Callable[[str, str, int], Sparse]]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     factor, make = MISTAKES[mistake]

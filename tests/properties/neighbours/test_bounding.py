@@ -112,6 +112,7 @@ def test_groups_of_equal_draws_are_taken_by_their_keys(monkeypatch: pytest.Monke
             assert all(len(own) == len(items) for own in everything.values())
 
 
+@pytest.mark.mutant
 def test_a_cut_whose_ties_rows_decide_fails_the_same_test() -> None:
     chosen = set()
     for seed in range(20):
@@ -212,6 +213,7 @@ def test_every_item_is_kept_as_often_as_every_other(groups: int) -> None:
     assert is_even(scores)
 
 
+@pytest.mark.mutant
 def test_an_unmixed_hash_is_uneven() -> None:
     con = crowd(8_000, 250)
     rank = f"row_number() OVER (PARTITION BY {UNIT} ORDER BY {UNMIXED}, dpsql_key_1)"
@@ -239,6 +241,7 @@ def test_no_pattern_of_units_and_items_shares_draws(unit: str, item: str) -> Non
     assert draws(unit, item, draw, parameters=writer.parameters) == (2000 * 50, 2000 * 49)
 
 
+@pytest.mark.mutant
 def test_an_unmixed_hash_takes_the_same_steps_for_all_units() -> None:
     assert draws("u", "i", UNMIXED)[1] == 49
 

@@ -146,6 +146,7 @@ def test_dropping_a_unit_keeps_the_groups_that_the_statement_tells(
         assert sum(moved) >= (unit in {row[0] for row in rows})
 
 
+@pytest.mark.mutant
 def test_groups_that_are_read_from_the_rows_would_show_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant: the values of the key that some row has, in place of those that the statement tells."""
     query = private("SELECT n > 0 AS k, COUNT(DISTINCT unit) AS n FROM events GROUP BY k ALL PRIVATE", CATALOG)

@@ -311,6 +311,7 @@ EDITS: dict[str, tuple[str, int | None, list[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", EDITS)
 def test_mistakes_in_the_sql_are_told_from_it(mistake: str) -> None:
     """The SQL is that of the reference on these rows, and each edit of it is not."""
@@ -339,6 +340,7 @@ def test_mistakes_in_the_sql_are_told_from_it(mistake: str) -> None:
     assert {row[:1]: row[1:] for row in answer} != expected
 
 
+@pytest.mark.mutant
 def test_a_clamp_of_the_group_gives_one_unit_more_than_r() -> None:
     """With the clamp after the sum of units, dropping one unit moves a group by more than R."""
     sql = "SELECT k, SUM(n) AS m FROM orders GROUP BY k TOP 9 PRIVATE WITH (mechanism = limited_domain)"
@@ -363,6 +365,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_reference_kills_known_mistakes(mutant: str) -> None:
     """What a mistake gives differs from what the SQL gives, on rows that have one of each."""

@@ -173,6 +173,7 @@ def test_what_a_unit_moves_in_sql_costs_what_is_charged() -> None:
     assert 0.97 < worst_of(str) <= 1.0 + 1e-9
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_total_is_caught(wrong: str) -> None:
     assert worst_of(WRONG[wrong]) > 1.3

@@ -57,6 +57,7 @@ def test_the_same_through_the_whole_session() -> None:
     assert agrees(seen, DELTA / (1 + DELTA))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     "offset",
     [
@@ -98,6 +99,7 @@ def test_no_audit_exceeds_the_claim() -> None:
     assert epsilon_found(left, right, DELTA) <= 2.0
 
 
+@pytest.mark.mutant
 def test_the_audit_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold that knows how many labels there are gives one user away."""
     monkeypatch.setattr(LimitedDomain, "threshold_offset", property(lambda _mechanism: Fraction(-2)))
@@ -134,6 +136,7 @@ def test_one_user_appears_with_probability_delta_at_most_though_the_gate_opens()
     assert opened > 0
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("mechanism", "threshold"),
     [(LimitedDomain, ("threshold_offset", Fraction(2))), (WeightedGaussian, ("threshold", -(10**9)))],
@@ -202,6 +205,7 @@ def test_one_unit_of_the_largest_sums_passes_a_threshold_as_often_as_it_should()
         assert shown(orders(), options.format(mechanism), 300) == Counter({(): 300})
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     "offset",
     [
@@ -216,6 +220,7 @@ def test_a_threshold_without_r_is_seen(monkeypatch: pytest.MonkeyPatch, offset: 
     assert not agrees(shown(orders(BUYER), LEADERS), DELTA / (1 + DELTA))
 
 
+@pytest.mark.mutant
 def test_a_histogram_whose_threshold_leaves_r_out_gives_a_unit_away(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = GaussianHistogram.threshold.fget  # type: ignore[attr-defined]
     options = ", max_groups_contributed = 4, mechanism = gaussian_histogram"
@@ -236,6 +241,7 @@ def test_no_audit_of_a_ranking_by_sums_exceeds_the_claim() -> None:
     assert epsilon_found(left, right, DELTA) <= 2.0
 
 
+@pytest.mark.mutant
 def test_a_race_without_r_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores of R for each unit, raced at epsilon and not at epsilon / R, name the leader with certainty."""
     base = [

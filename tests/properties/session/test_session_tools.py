@@ -16,7 +16,6 @@ from dpsql.session import Session
 ASKED = "SELECT article, date_trunc('day', ts) AS ts, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article, 2"
 SPELLINGS = [
     f"{ASKED} TOP 5 PRIVATE",
-    f"{ASKED} HAVING PRIVATE_TOP(5)",
     ASKED.replace("SELECT ", "SELECT TOP 5 PRIVATE "),
     f"-- by day\n{ASKED}\n/* five */ top 5 private -- of them",
 ]

@@ -1,7 +1,4 @@
-"""Random private queries with IN (SELECT ...) and with known domains: the counts are those of their own text.
-
-And HAVING PRIVATE_TOP(...) says what TOP k PRIVATE WITH (...) says.
-"""
+"""Random private queries with IN (SELECT ...) and with known domains: the counts are those of their own text."""
 
 from __future__ import annotations
 
@@ -89,11 +86,9 @@ def reference(query: PrivateQuery) -> dict[Row, int] | None:
 @given(st.integers(0, 2**63))
 def test_counts_are_those_of_the_text(seed: int) -> None:
     body, options = asked(Random(seed))
-    written = [f"{name} = {value}" for name, value in options], [f", {name} => {value}" for name, value in options]
-    text = f"{body} TOP 3 PRIVATE" + (f" WITH ({', '.join(written[0])})" if options else "")
+    written = [f"{name} = {value}" for name, value in options]
+    text = f"{body} TOP 3 PRIVATE" + (f" WITH ({', '.join(written)})" if options else "")
     query = read(text)
-    again = read(f"{body} HAVING PRIVATE_TOP(3{''.join(written[1])})")
-    assert query == again
     if isinstance(query, str):
         return
     try:

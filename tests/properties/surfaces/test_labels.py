@@ -26,8 +26,6 @@ from dpsql.integrations.sqlalchemy import DPSQLDialect
 from dpsql.plan.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.ddl import create_definitions
-from dpsql.server.flight.commands import Tables
-from dpsql.server.flight.table_listing import list_tables
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
 from dpsql.session import Session
@@ -230,12 +228,6 @@ def postgres(folder: Path) -> str:
     return "".join([*create_definitions(tables), *found])
 
 
-def flight(folder: Path) -> bytes:
-    with session(folder) as opened_:
-        table = list_tables(Tables(None, None, None, (), with_columns=True), opened_.catalog)
-    return b"".join(table["table_schema"].to_pylist()) + str(table.to_pylist()).encode()
-
-
 def web(folder: Path) -> str:
     with opened(folder) as world:
         page, found = world.login().get("/tables").text, []
@@ -271,7 +263,7 @@ def materialized(folder: Path) -> str:
 
 
 SURFACES: list[Callable[[Path], str | bytes]] = [free_answers, catalog, described, explained, errors, policy_errors]
-SURFACES += [checked, started, commands, inspected, postgres, flight, web, completed, worked, materialized]
+SURFACES += [checked, started, commands, inspected, postgres, web, completed, worked, materialized]
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,6 @@ def test_what_asks_about_tables_and_the_connection_is_for_the_catalog(sql: str) 
         PRIVATE,
         f"SELECT * FROM ({PRIVATE}) x, pg_class",
         f"SELECT * FROM pg_class, ({PRIVATE}) x",
-        "SELECT relname FROM pg_class GROUP BY 1 HAVING PRIVATE_TOP(3)",
         "SELECT relname FROM pg_class GROUP BY 1 TOP ADAPTIVE PRIVATE",
         "SELECT 1",
         "SELECT article FROM main.reads",

@@ -10,7 +10,7 @@ from psycopg.pq.abc import PGconn
 
 from dpsql.server.catalog import CatalogError, Parameter
 from dpsql.server.catalog.encrypted_rows import read_encrypted_rows
-from dpsql.server.catalog.query_result import Hold
+from dpsql.server.catalog.protocol import Hold
 from dpsql.server.catalog.row_reader import read_rows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.catalog.statement_guard import MAX_BYTES

@@ -16,7 +16,7 @@ import pytest
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
-from dpsql.server.catalog.query_result import CatalogRows
+from dpsql.server.catalog.protocol import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.catalog.statement_guard import MAX_ROWS
 from dpsql.server.wire.codec import Column

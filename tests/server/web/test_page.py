@@ -15,7 +15,7 @@ from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, pro
 
 from dpsql.curator import bump
 from dpsql.server import web
-from dpsql.server.response_guard import POLICY
+from dpsql.server.http_requests import POLICY
 from dpsql.server.visits import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}

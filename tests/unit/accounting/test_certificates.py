@@ -317,6 +317,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(("mistake", "rule", "menu"), MISTAKES)
 def test_every_known_mistake_is_caught(mistake: type[Books], rule: str, menu: list[Query]) -> None:
     assert worst_excess(mistake(RULES[rule]), menu) > 1.3

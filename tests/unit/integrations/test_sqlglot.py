@@ -129,7 +129,6 @@ def test_also_with_the_sqlglot_of_superset(older: Path) -> None:
         "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE",
         "SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE",
         "SELECT TOP 10 PRIVATE article FROM reads GROUP BY article WITH (epsilon = 0.05)",
-        "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(10, epsilon => 0.05)",
         "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE ORDER BY n",
         "SELECT country, article FROM reads GROUP BY ALL TOP 10 PRIVATE PER country WITH (partitions = ['DE', 'FR'])",
     ],
@@ -196,8 +195,6 @@ def test_stated_bounds_stay(measure: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(10) AND COUNT(*) > 5",
-        "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(10",
         "SELECT article FROM reads GROUP BY article QUALIFY n = 1 TOP 10 PRIVATE",
         "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE TOP 5 PRIVATE",
         "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE AND 1 = 1",

@@ -172,6 +172,7 @@ def test_a_uniform_next_to_the_probability_is_read_on_until_it_parts(words: int,
     assert reader.read == words + 1
 
 
+@pytest.mark.mutant
 def test_a_choice_that_is_not_confirmed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_below", lambda *_, **__: True)
     size, gap, variance = 400_000, 151, Fraction(10**4)
@@ -180,11 +181,13 @@ def test_a_choice_that_is_not_confirmed_is_noticed(monkeypatch: pytest.MonkeyPat
     assert goodness(Counter({True: passed, False: size - passed}), {True: 1 - below, False: below}) < 1e-6
 
 
+@pytest.mark.mutant
 def test_an_exponential_in_place_of_the_tail_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "bernoulli_exp", lambda *_, **__: True)
     assert rejects(lambda: bulk_p_value(Fraction(4), gap=4))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_jumps_that_are_off_by_one_are_noticed(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
     jump: Callable[..., int] = MODULE.discrete_exponential

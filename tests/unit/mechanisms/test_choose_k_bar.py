@@ -63,6 +63,7 @@ def test_no_neighbour_exceeds_the_range() -> None:
     assert 0.999 < widest() <= 1.0 + ROUNDING
 
 
+@pytest.mark.mutant
 def test_noise_of_half_the_size_is_caught() -> None:
     assert widest(factor=2.0) > 1.99
 
@@ -109,12 +110,14 @@ def test_choices_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 def test_noise_of_another_scale_is_noticed(factor: float) -> None:
     assert rejects(lambda: p_value("counts that fall", factor=factor))
 
 
+@pytest.mark.mutant
 def test_the_sign_of_the_published_code_is_noticed() -> None:
     assert rejects(lambda: p_value("counts that fall", sign=1))
 

@@ -29,6 +29,7 @@ def test_draws_follow_the_closed_form(variance: Fraction) -> None:
     assert fits(p_value(lambda: discrete_gaussian(variance, NOISE, count=DRAWS), law))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_noise_of_another_scale_is_noticed(variance: Fraction, scale: Fraction) -> None:

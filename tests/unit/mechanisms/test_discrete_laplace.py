@@ -29,6 +29,7 @@ def test_draws_follow_the_closed_form(scale: Fraction) -> None:
     assert fits(p_value(lambda: discrete_laplace(scale, NOISE, count=DRAWS), discrete_laplace_law(scale)))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("factor", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("scale", SCALES)
 def test_noise_of_another_scale_is_noticed(scale: Fraction, factor: Fraction) -> None:

@@ -39,6 +39,7 @@ def test_discrete_exponentials_follow_the_closed_form(rate: Fraction) -> None:
     assert fits(against(rate, drawn=rate))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("factor", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("rate", RATES)
 def test_another_rate_is_noticed(rate: Fraction, factor: Fraction) -> None:

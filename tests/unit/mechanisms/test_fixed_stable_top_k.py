@@ -117,6 +117,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     factor, variant = MISTAKES[mistake]
@@ -147,6 +148,7 @@ def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("factor", [Fraction(1, 3), Fraction(3)])
 @pytest.mark.parametrize("case", ["a gap before k", "a gap after k, drops"])

@@ -69,10 +69,12 @@ def test_no_neighbour_exceeds_the_claim() -> None:
     assert all(0.7 < part <= 1.0 + ROUNDING for part in worst())
 
 
+@pytest.mark.mutant
 def test_a_choice_without_the_half_is_caught() -> None:
     assert worst(share=1.0)[1] > 1.9
 
 
+@pytest.mark.mutant
 def test_a_gap_that_counts_twice_is_caught() -> None:
     assert worst(width=lambda gap: 2 * gap)[1] > 1.9
 
@@ -99,6 +101,7 @@ def test_choices_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("factor", [Fraction(7, 10), Fraction(13, 10)])
 def test_noise_of_another_scale_is_noticed(factor: Fraction) -> None:
     assert rejects(lambda: p_value("gaps of many sizes", factor))

@@ -104,6 +104,7 @@ WRONG: dict[str, Callable[[Sequence[int], int, float], dict[Hashable, float]]] =
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 def test_a_wrong_law_is_noticed() -> None:
     mechanism, counts = CASES["all candidates"]
@@ -121,6 +122,7 @@ def test_the_law_survives_few_shares_and_single_bits(case: str, monkeypatch: pyt
     assert fits(sampled(case, draws=500))
 
 
+@pytest.mark.mutant
 def test_few_shares_without_the_coin_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_UNITS", 1)
     monkeypatch.setattr(MODULE, "_is_kept", lambda *_: True)

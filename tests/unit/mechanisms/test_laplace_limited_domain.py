@@ -134,6 +134,7 @@ MISTAKES: dict[str, tuple[float, Variant]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     factor, variant = MISTAKES[mistake]
@@ -200,6 +201,7 @@ def test_their_order_follows_the_law(case: str) -> None:
     assert fits(lambda: p_value(case, counted=False))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", ["two that tie", "three, cut to two", "fewer groups than k_bar"])

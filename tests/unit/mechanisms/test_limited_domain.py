@@ -83,6 +83,7 @@ def test_the_law_survives_short_prefixes_that_are_refined(
     assert max(refined) > 2
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", ["vector", "fewer groups than k_bar", "ties everywhere", "BOTTOM far behind"])
@@ -94,6 +95,7 @@ def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypat
     assert rejects(sampled(case, 15_000))
 
 
+@pytest.mark.mutant
 def test_the_kth_count_in_place_of_the_next_is_noticed() -> None:
     mechanism, counts = CASES["vector"]
     wasteful = counts[: mechanism.k_bar] + counts[mechanism.k_bar - 1 :]

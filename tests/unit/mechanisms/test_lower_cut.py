@@ -101,6 +101,7 @@ def forget_beyond(places: Places) -> tuple[Sequence[int], ReadPlaces]:
     return rows[kept], told.take(np.flatnonzero(kept))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("mistake", [forget_the_rest, forget_beyond])
 def test_groups_that_are_not_read_are_noticed(monkeypatch: pytest.MonkeyPatch, mistake: Read) -> None:
@@ -108,6 +109,7 @@ def test_groups_that_are_not_read_are_noticed(monkeypatch: pytest.MonkeyPatch, m
     assert rejects(lambda: p_value(mistake, 12_000))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 def test_a_second_chance_of_groups_that_are_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """That they were returned says already that their place was drawn: noise of their own would lift more of them."""
@@ -120,6 +122,7 @@ def test_a_second_chance_of_groups_that_are_read_is_noticed(monkeypatch: pytest.
     assert rejects(lambda: p_value(mistake))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 def test_a_place_that_is_not_confirmed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     few_places(monkeypatch, 8)

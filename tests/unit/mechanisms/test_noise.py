@@ -28,6 +28,7 @@ def test_integers_are_uniform_below_any_bound(bound: int) -> None:
     assert fits(p_value)
 
 
+@pytest.mark.mutant
 def test_a_remainder_in_place_of_a_rejection_is_noticed() -> None:
     reader = BitReader(NOISE)
     assert rejects(lambda: goodness(Counter(reader.bits(3) % 5 for _ in range(20_000)), dict.fromkeys(range(5), 0.2)))

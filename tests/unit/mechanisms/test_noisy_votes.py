@@ -132,6 +132,7 @@ def test_the_noise_follows_its_law() -> None:
     assert fits(lambda: noise_p_value(NoisyVotes(Epsilon(4), 4, 2)))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3, 2)])
 def test_noise_of_another_size_is_noticed(scale: Fraction) -> None:
     assert rejects(lambda: noise_p_value(NoisyVotes(Epsilon(4), 4, 2), scale))

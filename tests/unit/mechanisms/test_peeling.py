@@ -58,6 +58,7 @@ def test_the_law_survives_short_prefixes_that_are_refined(monkeypatch: pytest.Mo
         assert fits(sampled(case, 800)), case
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", CASES)

@@ -79,11 +79,13 @@ def test_no_neighbour_exceeds_the_claim(kind: type[Test]) -> None:
     assert 0.9 < worst_excess(kind) <= 1.0 + ROUNDING
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("kind", [PTRGaussian, PTRLaplace])
 def test_a_threshold_that_takes_a_gap_of_one_for_stable_is_caught(kind: type[Test]) -> None:
     assert worst_excess(kind, unstable=0) > 1.3
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("kind", [PTRGaussian, PTRLaplace])
 def test_an_offset_less_by_one_is_caught(kind: type[Test]) -> None:
     assert worst_excess(kind, less=1) > 1.3
@@ -111,6 +113,7 @@ def test_releases_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("less", [-1, 1])
 @pytest.mark.parametrize("case", ["Gaussian, a gap", "Laplace, a gap"])
 def test_another_offset_is_noticed(case: str, less: int) -> None:

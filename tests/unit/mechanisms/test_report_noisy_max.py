@@ -109,11 +109,13 @@ def ratio_of_two_that_must_pass_two(scale: Fraction) -> float:
     return max(abs(math.log(here[event] / there[event])) for event in here)
 
 
+@pytest.mark.mutant
 def test_a_scale_that_does_not_grow_with_k_is_caught() -> None:
     assert 0.7 * 4 < ratio_of_two_that_must_pass_two(OneShotLaplace(Epsilon(4), 2).scale) <= 4.0
     assert ratio_of_two_that_must_pass_two(Fraction(1, 2)) > 1.3 * 2
 
 
+@pytest.mark.mutant
 def test_ties_broken_by_exact_counts_are_caught() -> None:
     noise = discrete_laplace_law(Fraction(1, 2), reach=26.0)
     assert widest_ratio(lambda counts: ordered(noise, counts, 1, ties=False), 2) > 1.2 * 2
@@ -148,6 +150,7 @@ def test_the_gaussian_is_as_private_as_it_says(variance: str) -> None:
     assert worst_order(mechanism, mechanism) <= 1.0
 
 
+@pytest.mark.mutant
 def test_the_curve_of_wider_noise_is_caught() -> None:
     assert worst_order(NoisyMaxGaussian(Fraction(1, 4)), NoisyMaxGaussian(Fraction(4))) > 1.0
 
@@ -193,6 +196,7 @@ def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(("case", "claimed"), [("Gumbel", "permute and flip"), ("Laplace", "Gumbel")])
 def test_the_law_of_another_noise_is_noticed(case: str, claimed: str) -> None:
     assert rejects(lambda: p_value(case, claimed))

@@ -125,10 +125,12 @@ def test_no_neighbour_exceeds_the_claim_at_the_edges() -> None:
     assert 0.5 < worst_excess(EDGES) <= 1.0 + 1e-9
 
 
+@pytest.mark.mutant
 def test_a_choice_without_the_half_is_caught() -> None:
     assert worst_excess(EDGES, Variant(share=1.0)) > 2.0
 
 
+@pytest.mark.mutant
 def test_a_threshold_that_takes_a_gap_of_one_for_stable_is_caught() -> None:
     assert worst_excess(EDGES, Variant(unstable=0)) > 100.0
 
@@ -155,6 +157,7 @@ def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: sampled_p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", ["a wide gap", "fewer groups than k_bar"])

@@ -111,6 +111,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
@@ -142,6 +143,7 @@ def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("factor", [Fraction(1, 2), Fraction(2)])
 def test_noise_of_another_scale_is_noticed(factor: Fraction) -> None:
     assert rejects(lambda: p_value("noises of one scale", factor))

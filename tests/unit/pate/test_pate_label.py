@@ -387,6 +387,7 @@ def test_the_labels_of_a_session_follow_the_law_of_the_majority() -> None:
     assert fits(lambda: majority_p_value(400))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("teachers", [360, 440])
 def test_another_majority_would_be_noticed(teachers: int) -> None:
     assert rejects(lambda: majority_p_value(teachers))
@@ -418,6 +419,7 @@ def test_the_labels_of_a_session_follow_the_law_for_a_teacher_exchanged() -> Non
     assert fits(lambda: stable_p_value(2))
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("sensitivity", [1, 3])
 def test_the_law_for_a_teacher_more_would_be_noticed(sensitivity: int) -> None:

@@ -82,7 +82,6 @@ OTHER_WORDS: list[tuple[str, Given]] = [
     (f"{BASE} ORDER BY 1, n DESC NULLS FIRST LIMIT 3", ()),
     (f"{BASE} LIMIT 0", ()),
     (BASE.replace("TOP", "HAVING units >= 100 AND units < 1e3 TOP"), ()),
-    (BASE.replace("TOP 10 PRIVATE", "HAVING PRIVATE_TOP(10)"), ()),
     (BASE.replace("TOP 10 PRIVATE", "").replace("SELECT", "SELECT TOP 10 PRIVATE"), ()),
     (BASE.replace("n > 5", "n > ?").replace("'a'", "?").replace("10", "?"), (5, "a", 10)),
     (BASE.replace("n > 5", "n > :low").replace("'a'", ":word"), {"low": 5, "word": "a"}),
@@ -421,8 +420,6 @@ def said(release: Release, random: Random) -> tuple[str, dict[str, object]]:
     tail = random.choice(["", f"ORDER BY {random.choice(outputs)[0]} DESC", "LIMIT 2", "ORDER BY 1 LIMIT 1"])
     having = "HAVING units > 3" if counts and random.random() < 0.3 else ""
     clause = f"{having} TOP {k} PRIVATE" + (f" WITH ({options})" if options else "")
-    if not having and random.random() < 0.4:
-        clause = f"HAVING PRIVATE_TOP({', '.join([str(k), *filter(None, [options.replace('=', '=>')])])})"
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     select = ", ".join(written for _, written in outputs)
     text = f"SELECT {select} FROM {source} {where} GROUP BY {group} {clause} {tail}"

@@ -163,6 +163,7 @@ def _choose(choose: Callable[..., float]) -> Callable[..., Rows]:
 MUTANTS: dict[str, Callable[..., Rows]] = {"the smaller number": _choose(min), "the larger number": _choose(max)}
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_other_rules_cut_some_unit(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_counts, "_join", MUTANTS[mutant])

@@ -24,7 +24,7 @@ ALL = """\
 users = "people/users.toml"
 postgres = "0.0.0.0:5432"
 web = "off"
-flight = "[::1]:31337"
+mcp = "[::1]:31337"
 certificate = "cert.pem"
 key = "/etc/key.pem"
 catalog = "none"
@@ -53,7 +53,7 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
     assert settings.users == tmp_path / "people/users.toml"
     assert settings.certificate == tmp_path / "cert.pem"
     assert settings.key == Path("/etc/key.pem")
-    assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "flight": ("::1", 31337)}
+    assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "mcp": ("::1", 31337)}
     assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("none", 60, 8)
     assert (settings.connections_per_user, settings.require_tls) == (3, True)
 
@@ -64,7 +64,9 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
         ('postgres = "5432"', "policy-address", "postgres"),
         ('postgres = "localhost:99999"', "policy-address", "postgres"),
         ('web = "::1:8080"', "policy-address", "web"),
-        ('flight = ""', "policy-address", "flight"),
+        ('mcp = ""', "policy-address", "mcp"),
+        ('flight = ""', "policy-flight", "flight"),
+        ("flight = 8815", "policy-type", "flight"),
         ("web = 8080", "policy-type", "web"),
         ('users = ""', "policy-path", "users"),
         ('catalog = "everything"', "policy-catalog", "catalog"),
@@ -109,13 +111,27 @@ def test_the_former_catalog_is_refused_with_the_new_word() -> None:
     assert (ServerSettings().catalog, ServerSettings(catalog="none").catalog) == ("auto", "none")
 
 
+def test_a_line_that_turned_flight_sql_off_is_read_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match=r'Delete the line flight = "off": server.flight \(policy.toml, line 7\)'):
+        assert read(tmp_path, 'flight = "off"') == ServerSettings()
+
+
+def test_a_line_that_turned_flight_sql_on_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError) as caught:
+        read(tmp_path, 'flight = "127.0.0.1:8815"')
+    assert (caught.value.code, caught.value.place) == ("policy-flight", "server.flight (policy.toml, line 7)")
+    assert caught.value.hint is not None
+    assert 'Delete the line flight = "127.0.0.1:8815".' in caught.value.hint
+    assert "Accept: application/vnd.apache.arrow.stream" in caught.value.hint
+
+
 def test_the_password_of_a_catalog_is_not_told() -> None:
     settings = ServerSettings(catalog="postgresql://shadow:secret@localhost/empty")
     assert "secret" not in repr(settings)
 
 
 def test_copies_keep_the_settings() -> None:
-    policy = Policy(Budget(1, "1e-6"), TABLES, server=ServerSettings(users="users.toml", flight="127.0.0.1:0"))
+    policy = Policy(Budget(1, "1e-6"), TABLES, server=ServerSettings(users="users.toml", mcp="127.0.0.1:0"))
     for made in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
         assert made.server == policy.server
 

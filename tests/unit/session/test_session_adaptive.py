@@ -250,7 +250,7 @@ def test_a_mechanism_for_a_fixed_k_is_refused_with_a_hint_that_works() -> None:
     "text",
     [
         "SELECT TOP ADAPTIVE PRIVATE article FROM reads GROUP BY article WITH (epsilon = 1, delta = 0.1)",
-        "select article from reads group by article having private_top(adaptive, epsilon => 1, delta => 0.1)",
+        "select article from reads group by article top adaptive private with (epsilon = 1, delta = 0.1)",
         "SELECT DISTINCT article FROM reads TOP Adaptive PRIVATE WITH (epsilon = ?, delta = 1e-1, mechanism = stable)",
         "SELECT article AS adaptive FROM reads GROUP BY adaptive TOP ADAPTIVE PRIVATE WITH (epsilon = 1, delta = 0.1)",
     ],

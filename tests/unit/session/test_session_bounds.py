@@ -158,7 +158,7 @@ def test_no_spelling_of_a_table_sheds_what_the_policy_says_of_it(spelling: str) 
     session = session_on(connection, dpsql.Policy(dpsql.Budget(50, "0.5"), tables))
     key = "article || label" if "join" in spelling else "article"
     body = f"SELECT {key} AS k {SPELLINGS[spelling]} GROUP BY k"
-    plan = session.explain(f"{HEADINGS.get(spelling, '')}{body} HAVING PRIVATE_TOP(3, k_bar => 5000)")
+    plan = session.explain(f"{HEADINGS.get(spelling, '')}{body} TOP 3 PRIVATE WITH (k_bar = 5000)")
     assert isinstance(plan.selection, LimitedDomain)
     assert (plan.max_groups_contributed, plan.selection.min_units) == (2, 7)
     rows = connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()

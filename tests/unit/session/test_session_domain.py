@@ -134,6 +134,7 @@ def counted(
     return found
 
 
+@pytest.mark.mutant
 def test_candidates_of_the_rows_alone_would_give_a_unit_away() -> None:
     """The mutant: without absent candidates an outcome is possible on one table and impossible on its neighbour."""
     with_unit, without = {"a": 1, "b": 1}, {"a": 1}

@@ -168,7 +168,7 @@ def test_the_option_puts_two_columns_after_each_measure() -> None:
     assert session.prepare(sql).schema == answer.arrow().schema
     called = session.sql(
         "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article "
-        "HAVING PRIVATE_TOP(3, epsilon => 1, intervals => true) ORDER BY n_high DESC"
+        "TOP 3 PRIVATE WITH (epsilon = 1, intervals = true) ORDER BY n_high DESC"
     )
     assert called.columns == ["article", "n", "n_low", "n_high"]
 

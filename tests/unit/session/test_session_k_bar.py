@@ -152,7 +152,7 @@ def test_an_answer_is_replayed_with_the_k_bar_that_was_chosen() -> None:
     assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
     fixed = [NAMES.format(more="").replace("AUTO", written) for written in ("AUTO", "1", "8192", "20")]
     assert len({compute_replay_key(session.explain(text)) for text in fixed}) == 4
-    called = "SELECT article FROM reads GROUP BY 1 HAVING PRIVATE_TOP(1, epsilon => 1, delta => 0.1, k_bar => auto)"
+    called = "SELECT article FROM reads GROUP BY 1 TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = auto)"
     assert compute_replay_key(session.explain(called)) == compute_replay_key(session.explain(NAMES.format(more="")))
 
 

@@ -27,7 +27,7 @@ from dpsql.session import Session
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, article VARCHAR)"
 PLACES = "CREATE TABLE places AS SELECT * FROM (VALUES ('FR', 2), (NULL, 9), ('DE', 1), ('FR', 2)) v(country, n)"
 CALLED = """SELECT article AS a, country AS c FROM reads GROUP BY ALL
-    HAVING PRIVATE_TOP(2, per => C, epsilon => 1, delta => 0.1, partitions => ['FR', 'DE'])"""
+    TOP 2 PRIVATE PER C WITH (epsilon = 1, delta = 0.1, partitions = ['FR', 'DE'])"""
 SINGLE = dpsql.PrivateTable("user_id", one_value_per_unit=["country"])
 NAMES = (
     "SELECT country, article FROM reads GROUP BY country, article TOP 2 PRIVATE PER country "
@@ -165,6 +165,7 @@ def test_no_neighbour_exceeds_the_claim(more: str, table: dpsql.PrivateTable | N
     assert 0.4 < worst_excess(pairs, plan) <= 1 + ROUNDING
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 def test_trusting_that_units_have_one_value_would_break_the_claim() -> None:
     """The mutant: the price of one partition, and the rows of all of them."""

@@ -60,7 +60,7 @@ TYPES = [
     ("SELECT coalesce(country, ?) AS d, greatest(n, ?) AS g FROM shops", "VARCHAR BIGINT"),
     ("SELECT date_trunc(?, ts) AS d, strftime(ts, ?) AS f FROM reads GROUP BY ALL TOP 3 PRIVATE", "VARCHAR VARCHAR"),
     (f"{TOP} WITH (epsilon = ?, mechanism = ?, k_bar = ?, fresh = ?)", "DOUBLE VARCHAR BIGINT BOOLEAN"),
-    ("SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(?, epsilon => ?) LIMIT ?", "BIGINT DOUBLE BIGINT"),
+    ("SELECT article FROM reads GROUP BY article TOP ? PRIVATE WITH (epsilon = ?) LIMIT ?", "BIGINT DOUBLE BIGINT"),
     (TOP.replace("TOP", "HAVING n >= ? TOP"), "BIGINT"),
     (
         f"SELECT article, n * ? AS m FROM ({TOP}) AS x WHERE n > ? AND article <> ? LIMIT ?",
@@ -78,7 +78,7 @@ TYPES = [
 BOUND = [
     (ASK.format("article = ? AND dwell > ? AND user_id <> ?"), ["a1", 0.5, 7]),
     ("SELECT article, date_trunc(?, ts) AS d FROM reads GROUP BY ALL TOP ? PRIVATE LIMIT ?", ["month", 3, 2]),
-    ("SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(?, epsilon => ?)", [3, 0.05]),
+    ("SELECT article FROM reads GROUP BY article TOP ? PRIVATE WITH (epsilon = ?)", [3, 0.05]),
     (f"SELECT article, n * ? AS m, n / ? AS h FROM ({TOP}) AS x WHERE n > ?", [2, 2.0, 1]),
     ("SELECT ? AS x, CAST(? AS DATE) AS d, ?::BIGINT AS b", ["x", date(2026, 1, 1), 1]),
     ("SELECT substr(country, ?, ?) AS s, lower(?) AS l, sqrt(?) AS r FROM shops", [1, 1, "A", 2.0]),

@@ -139,7 +139,7 @@ ALIKE = [
     f"-- why\n{SQL.replace('FROM', '/* who */ FROM')}",
     SQL.replace("reads", "r").replace("FROM r", "FROM reads AS r").replace("country =", "r.country ="),
     SQL.replace("'DE'", "$$DE$$"),
-    SQL.replace("TOP 9 PRIVATE WITH (epsilon = 0.05)", "HAVING PRIVATE_TOP(9, epsilon => 0.050)"),
+    SQL.replace("TOP 9 PRIVATE WITH (epsilon = 0.05)", "TOP 9 PRIVATE WITH (epsilon = 0.050)"),
     SQL.replace("0.05)", "5e-2, mechanism = auto, fresh = false)"),
     SQL.replace("GROUP BY article, country", "GROUP BY ALL"),
 ]

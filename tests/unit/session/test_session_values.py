@@ -158,6 +158,7 @@ def choose_after_where(
 charged_values_of = charged_values._select_units
 
 
+@pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("mutant", [choose_under_salts, choose_after_where])
 def test_a_unit_whose_value_is_chosen_otherwise_pays_twice(
@@ -200,6 +201,7 @@ def below_not(condition: Expression, source: object, *, table: object) -> object
 read_condition = charged_values._read_condition
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("name", "mutant", "sql"),
     [

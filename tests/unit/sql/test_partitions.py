@@ -56,8 +56,6 @@ def key_of(query: PrivateQuery) -> str:
             f'SELECT upper(country), n FROM events GROUP BY ALL TOP 3 PRIVATE PER "upper(country)" {LISTED}',
             "upper(country)",
         ),
-        (f"{TEXT} HAVING PRIVATE_TOP(3, partitions => ['DE'], per => country)", "country"),
-        (f"{TEXT} HAVING PRIVATE_TOP(3, PER => \"COUNTRY\", partitions => ['DE'])", "country"),
     ],
 )
 def test_per_names_a_key_by_its_output_or_its_column(text: str, key: str) -> None:
@@ -103,11 +101,6 @@ def test_a_column_named_per_is_a_column(text: str) -> None:
         (f"{TEXT} TOP 3 PRIVATE PER country AS x {LISTED}", "clause", "AS"),
         (f'{TEXT} TOP 3 PRIVATE "PER" country {LISTED}', "clause", '"PER"'),
         (f"{TEXT} PER country TOP 3 PRIVATE {LISTED}", "syntax", None),
-        (f"{TEXT} HAVING PRIVATE_TOP(3, per => 'country', partitions => ['DE'])", "per", "per => 'country'"),
-        (f"{TEXT} HAVING PRIVATE_TOP(3, per = country, partitions => ['DE'])", "per", "per = country"),
-        (f"{TEXT} HAVING PRIVATE_TOP(3, per => country n, partitions => ['DE'])", "per", "per => country n"),
-        (f"{TEXT} HAVING PRIVATE_TOP(3, per => country, per => n, partitions => ['DE'])", "per", "per => n"),
-        (f"{TEXT} HAVING PRIVATE_TOP(per => country, partitions => ['DE'])", "clause", "per => country"),
         (f"{TEXT} TOP 3 PRIVATE WITH (per = country, partitions = ['DE'])", "option", "per = country"),
         (f"{TEXT} TOP 3 PRIVATE PER country WITH (partitions = ['DE', 5])", "option", "partitions = ['DE', 5]"),
         (f"{TEXT} TOP 3 PRIVATE PER country WITH (partitions = [])", "option", "partitions = []"),

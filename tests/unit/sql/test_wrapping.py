@@ -35,7 +35,7 @@ HERE = "here AS (SELECT user_id, article FROM reads WHERE country = 'DE')"
         (f"SELECT n FROM (WITH {HERE} {TOP.replace('reads', 'here')}) AS x", None),
         (f"WITH {HERE} SELECT n FROM (WITH h AS (SELECT * FROM here) {TOP.replace('reads', 'h')}) AS x", None),
         ("SELECT * FROM (SELECT TOP 5 PRIVATE article FROM reads GROUP BY article WITH (k_bar = 9)) AS x", None),
-        ("SELECT * FROM (SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(5, k_bar => 9)) AS x", None),
+        ("SELECT * FROM (SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (k_bar = 9)) AS x", None),
     ],
 )
 def test_the_private_query_is_read_as_if_it_stood_alone(text: str, inner: str | None) -> None:

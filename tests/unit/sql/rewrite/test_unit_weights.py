@@ -132,6 +132,7 @@ MISTAKES: dict[str, list[tuple[str, str]]] = {
 }
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_the_arithmetic_are_told_from_it(mistake: str) -> None:
     sums = list_sums(SIGNED)

@@ -11,9 +11,9 @@ from starlette.responses import RedirectResponse, Response
 from dpsql.display import Message, box_html, remove_style
 from dpsql.errors import Error, Refusal
 from dpsql.server.bodies import parse_form
+from dpsql.server.http_requests import name_user
 from dpsql.server.problem_details import choose_status, without_paths
 from dpsql.server.random_bytes import draw_text
-from dpsql.server.response_guard import name_user
 from dpsql.server.users import User
 from dpsql.server.web.render import answered_html, page
 from dpsql.server.web.request_dispatch import RequestDispatch, require_curator

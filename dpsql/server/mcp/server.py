@@ -23,10 +23,10 @@ from dpsql.policy.server import is_loopback
 from dpsql.server.bodies import read_body
 from dpsql.server.gateway import Gateway
 from dpsql.server.http import Http, serve_http
+from dpsql.server.http_requests import Guard, name_user
 from dpsql.server.mcp.protocol import Context, build_server
 from dpsql.server.messages import Statement
 from dpsql.server.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.response_guard import Guard, name_user
 from dpsql.server.statement_dispatch import StatementDispatch
 from dpsql.server.tokens import Access
 from dpsql.server.visits import digest_token

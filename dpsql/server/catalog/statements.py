@@ -138,9 +138,9 @@ def _triples(words: list[_Word]) -> Iterator[tuple[_Word, _Word, _Word]]:
 
 
 def _is_private(words: list[_Word]) -> bool:
-    """Return whether TOP k PRIVATE or PRIVATE_TOP(...) appears anywhere."""
+    """Return whether TOP k PRIVATE appears anywhere."""
     return any(
-        word.is_any("private_top") or (word.is_any("top") and (then.is_any("private") or after.is_any("private")))
+        word.is_any("top") and (then.is_any("private") or after.is_any("private"))
         for word, then, after in _triples(words)
     )
 

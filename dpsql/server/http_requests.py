@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpsql.errors import Error, Refusal
-from dpsql.server.memory_quota import Holding, MemoryQuota, unread_quota
+from dpsql.server.memory_quota import Holding, MemoryQuota
 from dpsql.server.problem_details import choose_status, fault, plain_problem, stopping
 from dpsql.server.telemetry import Telemetry
 
@@ -30,6 +30,7 @@ _HEADERS = {
 }
 _FOR_A_YEAR = "max-age=31536000"
 _PIECE = 64 * 1024
+_UNREAD, _UNREAD_OF_USER = 512 << 20, 64 << 20  # bytes of responses that clients have not read
 _USER = "dpsql.user"
 
 
@@ -49,7 +50,7 @@ class Guard:
         headers = {**_HEADERS, **({"strict-transport-security": _FOR_A_YEAR} if secure else {})}
         self._app = app
         self._telemetry, self._surface = telemetry, surface
-        self._quota = unread_quota()
+        self._quota = MemoryQuota(_UNREAD, _UNREAD_OF_USER, full=_unread_error)
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,6 +123,11 @@ async def _send_pieces(send: Send, message: Message) -> None:
     for at in range(0, len(body), _PIECE):
         more = at + _PIECE < len(body) or message.get("more_body", False)
         await send({**message, "body": bytes(body[at : at + _PIECE]), "more_body": more})
+
+
+def _unread_error() -> Refusal:
+    hint = "Read the responses that the server has sent, and send this again: what was charged is stored, and free."
+    return Refusal("unread-answers", "This user has left too much unread.", hint=hint)
 
 
 def _cache_headers(message: Message) -> list[tuple[bytes, bytes]]:

@@ -1,0 +1,409 @@
+"""The bracket tree of a statement: the one place that pairs brackets and finds commas and clauses.
+
+    SELECT a, COUNT(*) AS n FROM (SELECT ... UNION SELECT ...) WHERE a IN (1, 2)        tokens
+    SELECT a, COUNT[*] AS n FROM [SELECT ... UNION SELECT ...] WHERE a IN [1, 2]        nodes: tokens and blocks
+
+A `Block` is a pair of brackets with the nodes between them; the statement is one without brackets. What is nested is
+one node of the block around it, so that commas and keywords of a block are found by looking at its nodes alone:
+`split` cuts nodes at commas, and a `Select` has its clauses by their first word. The parts of an expression are tuples
+of nodes, which compare by the identity of their tokens; their place in the text is that from `first_token` to
+`last_token`. `rewrite` makes a tree of other nodes, and `flatten` makes tokens of nodes.
+
+All is linear in the number of tokens. Brackets may be nested thousands deep: no function here calls itself. A closing
+bracket closes the innermost one that is open, whatever its form; one that closes nothing is a token of its own, and one
+that is never closed reaches to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
+from dpsql.sql.lexer import Statement, ascii_lower
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = [
+    "AGGREGATES",
+    "SET_OPERATIONS",
+    "Block",
+    "Call",
+    "Cte",
+    "Node",
+    "Nodes",
+    "Select",
+    "Spelling",
+    "find_calls",
+    "find_selects",
+    "first_token",
+    "flatten",
+    "kind_of",
+    "kinds_of",
+    "last_token",
+    "list_blocks",
+    "make_token",
+    "name_of",
+    "nest",
+    "rewrite",
+    "spell",
+    "split",
+    "walk",
+    "word_of",
+]
+
+Node: TypeAlias = "Token | Block"
+Nodes = tuple[Node, ...]
+
+SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+AGGREGATES = EVERY_AGGREGATE | {"columns"}  # COLUMNS(*) stands for several
+_OPENINGS = frozenset(["L_PAREN", "L_BRACKET", "L_BRACE"])
+_CLOSINGS = frozenset(["R_PAREN", "R_BRACKET", "R_BRACE"])
+_NAMES = frozenset(["VAR", "IDENTIFIER"])
+_CLAUSES = frozenset("FROM WHERE GROUP_BY HAVING WINDOW QUALIFY ORDER_BY LIMIT OFFSET".split())
+_ENDS_SELECT = SET_OPERATIONS | {"SELECT", ""}
+_BEFORE_PART = SET_OPERATIONS | {"ALL", "DISTINCT"}
+_OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # behind the last part of a set operation
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Block:
+    """Brackets and the nodes between them; without `opening` the whole statement, without `closing` never closed."""
+
+    opening: Token | None
+    nodes: Nodes
+    closing: Token | None
+
+    @property
+    def kind(self) -> str:
+        """The type of the opening bracket, "" for the statement."""
+        return "" if self.opening is None else self.opening.token_type.name
+
+    @property
+    def is_query(self) -> bool:
+        """Whether a query is in parentheses, directly; DuckDB lets one begin with FROM."""
+        return self.kind == "L_PAREN" and kind_of(self.nodes, 0) in {"SELECT", "WITH", "FROM"}
+
+    @cached_property
+    def ctes(self) -> tuple[Cte, ...]:
+        """The CTEs of a query, in their order."""
+        if kind_of(self.nodes, 0) != "WITH":
+            return ()
+        start = 1 + self.is_recursive
+        ends = (at for at, node in enumerate(self.nodes) if at >= start and kind_of((node,), 0) == "SELECT")
+        parts = split(self.nodes[start : next(ends, len(self.nodes))])
+        return tuple(Cte(part) for part in parts if part and isinstance(part[-1], Block))
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether WITH RECURSIVE begins the query."""
+        return kinds_of(self.nodes[:2]) == ["WITH", "RECURSIVE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """A CTE: its name, its columns if it has them in parentheses, AS and its query in parentheses."""
+
+    nodes: Nodes
+
+    @property
+    def name(self) -> str:
+        """Its name in lower case."""
+        return name_of(self.nodes, 0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Select:
+    """A SELECT: its nodes from that word on, without ORDER BY and LIMIT of the set operation of which it is the last.
+
+    `outer` is the SELECT in whose brackets it stands, and `cte` the name of the CTE that it is, "" for another.
+    """
+
+    nodes: Nodes
+    outer: Select | None = None
+    cte: str = ""
+
+    @cached_property
+    def clauses(self) -> tuple[tuple[str, Nodes], ...]:
+        """The clauses in their order: the type of the first word, and all nodes, that word the first of them."""
+        starts = [0]
+        for at in range(1, len(self.nodes)):
+            kind = kind_of(self.nodes, at)
+            if kind in _CLAUSES and not (kind == "FROM" and kind_of(self.nodes, at - 1) == "DISTINCT"):
+                starts.append(at)  # IS DISTINCT FROM is an operator
+        ends = [*starts[1:], len(self.nodes)]
+        return tuple(
+            (kind_of(self.nodes, start), self.nodes[start:end]) for start, end in zip(starts, ends, strict=True)
+        )
+
+    def clause(self, kind: str) -> Nodes:
+        """Return the first such clause without its first word; nothing where there is none."""
+        return next((nodes[1:] for each, nodes in self.clauses if each == kind), ())
+
+    def has(self, *kinds: str) -> bool:
+        """Say whether there is one of these clauses."""
+        return any(kind in kinds for kind, _ in self.clauses)
+
+    @cached_property
+    def is_distinct(self) -> bool:
+        """Whether it is SELECT DISTINCT."""
+        return kind_of(self.nodes, 1) == "DISTINCT"
+
+    @cached_property
+    def items(self) -> list[Nodes]:
+        """The items of its select list."""
+        return split(self.clause("SELECT")[self.is_distinct :])
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All its words in lower case, with those of its subqueries."""
+        return frozenset(ascii_lower(token.text) for token in flatten(self.nodes))
+
+    @cached_property
+    def end(self) -> int:
+        """The last character in the text."""
+        return last_token(self.nodes).end
+
+    def is_around(self, other: Select) -> bool:
+        """Say whether another SELECT stands in brackets of this one."""
+        outer = other.outer
+        while outer is not None and outer is not self:
+            outer = outer.outer
+        return outer is self
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an aggregate with its FILTER; it `is_qualified` by a schema."""
+
+    nodes: Nodes
+    is_qualified: bool = False
+
+    @property
+    def name(self) -> str:
+        """The aggregate, in lower case."""
+        return name_of(self.nodes, 0)
+
+    @property
+    def arguments(self) -> Nodes:
+        """What is in its parentheses."""
+        inside = self.nodes[1]
+        return inside.nodes if isinstance(inside, Block) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A token as it compares with others: names and keywords without regard to case, values by what they are."""
+
+    kind: str
+    text: str
+
+
+def nest(tokens: Iterable[Token]) -> Block:
+    """Return the bracket tree of some tokens."""
+    levels: list[tuple[Token | None, list[Node]]] = [(None, [])]
+    for token in tokens:
+        kind = token.token_type.name
+        if kind in _OPENINGS:
+            levels.append((token, []))
+        elif kind in _CLOSINGS and len(levels) > 1:
+            opening, nodes = levels.pop()
+            levels[-1][1].append(Block(opening, tuple(nodes), token))
+        else:
+            levels[-1][1].append(token)
+    while len(levels) > 1:
+        opening, nodes = levels.pop()
+        levels[-1][1].append(Block(opening, tuple(nodes), None))
+    return Block(None, tuple(levels[0][1]), None)
+
+
+def flatten(nodes: Iterable[Node]) -> list[Token]:
+    """Return the tokens of some nodes, with all brackets."""
+    found: list[Token] = []
+    levels: list[Iterator[Node]] = [iter(nodes)]
+    while levels:
+        for node in levels[-1]:
+            if isinstance(node, Block):
+                found += [node.opening] if node.opening is not None else []
+                levels.append(chain(node.nodes, () if node.closing is None else (node.closing,)))
+                break
+            found.append(node)
+        else:
+            levels.pop()
+    return found
+
+
+def kind_of(nodes: Sequence[Node], at: int) -> str:
+    """Return the type of a node, which is that of the opening bracket of a block; "" where there is none."""
+    if not 0 <= at < len(nodes):
+        return ""
+    node = nodes[at]
+    return node.kind if isinstance(node, Block) else node.token_type.name
+
+
+def kinds_of(nodes: Sequence[Node]) -> list[str]:
+    """Return the types of some nodes."""
+    return [node.kind if isinstance(node, Block) else node.token_type.name for node in nodes]
+
+
+def name_of(nodes: Sequence[Node], at: int) -> str:
+    """Return a word or a quoted name in lower case; "" for a block, and where there is none."""
+    node = nodes[at] if 0 <= at < len(nodes) else None
+    return "" if node is None or isinstance(node, Block) else ascii_lower(node.text)
+
+
+def word_of(nodes: Sequence[Node], at: int) -> str:
+    """Return a word that is not quoted, in lower case; "" for anything else."""
+    return "" if kind_of(nodes, at) == "IDENTIFIER" else name_of(nodes, at)
+
+
+def first_token(nodes: Sequence[Node]) -> Token:
+    """Return the first token of some nodes, of which there must be one."""
+    node = nodes[0]
+    return flatten(node.nodes)[0] if isinstance(node, Block) and node.opening is None else _opening(node)
+
+
+def _opening(node: Node) -> Token:
+    if isinstance(node, Block):
+        assert node.opening is not None  # noqa: S101 - only the statement has none
+        return node.opening
+    return node
+
+
+def last_token(nodes: Sequence[Node]) -> Token:
+    """Return the last token of some nodes, of which there must be one."""
+    node = nodes[-1]
+    while isinstance(node, Block):
+        if node.closing is not None:
+            return node.closing
+        if not node.nodes:
+            return _opening(node)
+        node = node.nodes[-1]
+    return node
+
+
+def make_token(kind: str, text: str, *, beside: Token) -> Token:
+    """Return a token at the place of another one, so that errors about it point there."""
+    from sqlglot import Token, TokenType
+
+    return Token(TokenType[kind], text, beside.line, beside.col, beside.start, beside.end)
+
+
+def split(nodes: Nodes, kinds: Collection[str] = ("COMMA",)) -> list[Nodes]:
+    """Return the parts of some nodes between those of these types."""
+    parts, start = list[Nodes](), 0
+    for at in range(len(nodes)):
+        if kind_of(nodes, at) in kinds:
+            parts.append(nodes[start:at])
+            start = at + 1
+    return [*parts, nodes[start:]]
+
+
+def list_blocks(block: Block) -> Iterator[Block]:
+    """Yield a block and all blocks in it, in the order of the text."""
+    waiting = [block]
+    while waiting:
+        block = waiting.pop()
+        yield block
+        waiting += [node for node in reversed(block.nodes) if isinstance(node, Block)]
+
+
+def walk(nodes: Nodes, *, hidden: Callable[[Block], bool] = lambda _: False) -> Iterator[tuple[Nodes, int]]:
+    """Yield all nodes in the order of the text, each as its place among those beside it; not those in `hidden` blocks.
+
+    A block comes before what is in it.
+    """
+    waiting = [(nodes, 0)]
+    while waiting:
+        nodes, at = waiting.pop()
+        if at >= len(nodes):
+            continue
+        yield nodes, at
+        waiting.append((nodes, at + 1))
+        node = nodes[at]
+        if isinstance(node, Block) and not hidden(node):
+            waiting.append((node.nodes, 0))
+
+
+def rewrite(block: Block, rule: Callable[[Nodes], Nodes]) -> Block:
+    """Return the tree in which a rule has replaced the nodes of each block, those of inner ones first."""
+    made: dict[int, Block] = {}
+    for each in reversed(list(list_blocks(block))):
+        nodes = tuple(made.get(id(node), node) for node in each.nodes)
+        changed = rule(nodes)
+        is_same = len(changed) == len(each.nodes) and all(map(_is_identical, changed, each.nodes))
+        made[id(each)] = each if is_same else Block(each.opening, changed, each.closing)
+    return made[id(block)]
+
+
+def _is_identical(one: Node, other: Node) -> bool:
+    return one is other
+
+
+def find_calls(nodes: Nodes) -> list[Call]:
+    """Return the calls of aggregates in some nodes, but no windows and none of a subquery.
+
+    Those in the arguments of a window are found, those in the arguments of another call are not.
+    """
+    found, passed = list[Call](), set[int]()
+
+    def is_hidden(block: Block) -> bool:
+        return block.is_query or id(block) in passed
+
+    for beside, at in walk(nodes, hidden=is_hidden):
+        if name_of(beside, at) not in AGGREGATES or kind_of(beside, at + 1) != "L_PAREN":
+            continue
+        end = at + 2
+        if kinds_of(beside[end : end + 2]) == ["FILTER", "L_PAREN"]:
+            end += 2
+        if kind_of(beside, end) != "OVER":
+            found.append(Call(beside[at:end], is_qualified=kind_of(beside, at - 1) == "DOT"))
+            passed.update(map(id, beside[at:end]))
+    return found
+
+
+def find_selects(block: Block) -> list[Select]:
+    """Return every SELECT, in the order of the text."""
+    found = list[Select]()
+    waiting: list[tuple[Block, Select | None, str]] = [(block, None, "")]
+    while waiting:
+        block, outer, cte = waiting.pop()
+        nodes, start, selects = block.nodes, 0, list[Select]()
+        for at, kind in enumerate([*kinds_of(nodes), ""]):
+            is_part = kind_of(nodes, start - 1) in _BEFORE_PART
+            begun = kind_of(nodes, start) == "SELECT" and at > start
+            if begun and (kind in _ENDS_SELECT or (is_part and kind in _OF_THE_WHOLE)):
+                selects.append(Select(nodes[start:at], outer, cte if not start else ""))
+                start = at
+            elif not begun and kind_of(nodes, start) != "SELECT":
+                start = at
+        found += selects
+        holders = {id(node): select for select in selects for node in select.nodes}
+        for at, node in enumerate(nodes):
+            if isinstance(node, Block):
+                waiting.append((node, holders.get(id(node), outer), _find_cte_name(nodes, at)))
+    return sorted(found, key=lambda each: first_token(each.nodes).start)
+
+
+def _find_cte_name(nodes: Nodes, at: int) -> str:
+    """Return the name of the CTE whose query a block is, "" for another."""
+    if kind_of(nodes, at - 1) != "ALIAS" or kind_of(nodes, at) != "L_PAREN":
+        return ""
+    return name_of(nodes, at - 2) or name_of(nodes, at - 3)  # t AS (...), t(a, b) AS (...)
+
+
+def spell(statement: Statement, nodes: Iterable[Node]) -> tuple[Spelling, ...]:
+    """Return nodes as they compare with others, token by token; each ? is another value."""
+    return tuple(_spell_token(statement, token) for token in flatten(nodes))
+
+
+def _spell_token(statement: Statement, token: Token) -> Spelling:
+    value = statement.value(token.text)
+    if value is not None:
+        return Spelling(value.kind, f"?{token.start}" if value.content == "?" else value.content)
+    kind = token.token_type.name
+    return Spelling("name" if kind in _NAMES else kind, ascii_lower(token.text))
