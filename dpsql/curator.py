@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from dpsql.ledger import Event, Verified
     from dpsql.plan.report.policy_report import Check
     from dpsql.plan.report.spending import Spending
-    from dpsql.policy.starter import FoundTable
-    from dpsql.policy.starter_toml import Starter
+    from dpsql.policy.starter import FoundTable, Starter
 
 __all__ = [
     "back_up",
@@ -50,7 +49,7 @@ def write_starter(
     from dpsql.engines import load_libraries
     from dpsql.open_engine import is_engine_url
     from dpsql.policy import DataSource, names_files
-    from dpsql.policy.starter_toml import Found, starter
+    from dpsql.policy.starter import Found, starter
 
     load_libraries("duckdb", "pyarrow")
     if isinstance(place, str) and is_engine_url(place):
@@ -76,8 +75,7 @@ def write_starter(
 
 def _describe_database(database: Path) -> Starter:
     from dpsql.engines.duckdb.schema import describe_schema
-    from dpsql.policy.quoting import policy_names
-    from dpsql.policy.starter_toml import Found, starter
+    from dpsql.policy.starter import Found, policy_names, starter
 
     schema = describe_schema(database)
     names = policy_names([table.key for table in schema.tables])
@@ -337,7 +335,7 @@ def materialize(
 
 
 def _nothing_to_materialize(policy: Policy, table: str | None) -> PolicyError:
-    from dpsql.policy.quoting import spell
+    from dpsql.policy.starter import spell
 
     hint = 'Write materialized = [["column"]] below the table.'
     if table is None:

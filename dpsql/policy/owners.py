@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError
-from dpsql.policy.links import Link
-from dpsql.policy.tables import PrivateTable, Table
+from dpsql.policy.tables import Link, PrivateTable, Table
 from dpsql.policy.validation import fold
 
 __all__ = ["Owner", "check_links", "find_owner", "find_path", "find_target", "shadowed"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import Error, Refusal
-from dpsql.policy.server import is_loopback
+from dpsql.policy.settings import is_loopback
 from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.problem_details import fault
 from dpsql.server.service import Service

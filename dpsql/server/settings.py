@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, ServerSettings
-from dpsql.policy.server import is_loopback, split_address
+from dpsql.policy.settings import is_loopback, split_address
 
 __all__ = [
     "ServerSettings",

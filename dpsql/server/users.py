@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpsql.errors import UsageError
-from dpsql.policy.analysts import check_asking
+from dpsql.policy.limits import check_asking
 from dpsql.server.passwords import ITERATIONS, SALT_BYTES, Verifier, has_password
 
 __all__ = ["SCOPES", "StoredToken", "User", "UserFile", "Users", "read_user_file"]

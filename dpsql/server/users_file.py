@@ -13,7 +13,7 @@ from datetime import UTC
 from pathlib import Path
 
 from dpsql.errors import UsageError
-from dpsql.policy.analysts import check_asking
+from dpsql.policy.limits import check_asking
 from dpsql.server.passwords import SALT_BYTES, Verifier, can_saslprep, derive_verifier
 from dpsql.server.random_bytes import draw_bytes, draw_text
 from dpsql.server.users import StoredToken, User, UserFile, read_user_file

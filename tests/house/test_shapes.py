@@ -49,7 +49,7 @@ def test_functions_take_at_most_6_parameters() -> None:
     modules = ("engine", "limits", "model", "model", "server", "tables")
     clauses = ["dpsql/sql/render/clauses.py select"]  # a parameter for each clause of SELECT
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")] + [
-        "dpsql/cli/ledger.py grant"
+        "dpsql/cli/curator.py grant"
     ]  # and one for each option of a command
     # what a session has, and the parts of a statement
     analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/evaluated_select.py read_evaluated"]

@@ -18,7 +18,7 @@ from dpsql.plan.report.policy_lint import lint_policy
 from dpsql.plan.report.policy_report import AccountLimit, CertificatePurchase, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy, PrivateTable
-from dpsql.policy.analysts import UNLISTED
+from dpsql.policy.limits import UNLISTED
 from dpsql.policy.owners import find_owner
 from dpsql.policy.validation import fold
 from dpsql.sql.analysis.analyze import analyze

@@ -11,7 +11,7 @@ from dpsql.dialects import ENUM
 from dpsql.plan.report.policy_report import CheckedTable, Finding
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
 from dpsql.policy.name_evidence import somebody_in
-from dpsql.policy.quoting import quote, spell
+from dpsql.policy.starter import quote, spell
 from dpsql.policy.validation import fold
 
 __all__ = ["lint_policy"]

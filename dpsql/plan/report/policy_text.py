@@ -9,7 +9,7 @@ from itertools import groupby
 
 from dpsql.accounting import Certificate
 from dpsql.plan.report.policy_report import CertificatePurchase, Check, CheckedTable
-from dpsql.policy.quoting import quote, spell
+from dpsql.policy.starter import quote, spell
 
 __all__ = ["describe_policy"]
 

@@ -12,7 +12,7 @@ from dpsql.ledger.calendar import Calendar
 from dpsql.plan.report.balance import Balance, compute_balance
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
-from dpsql.policy.analysts import UNLISTED
+from dpsql.policy.limits import UNLISTED
 
 __all__ = ["Spender", "Spending", "report_spending"]
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dpsql.errors import Error, Refusal, UsageError
-from dpsql.policy.server import is_loopback
+from dpsql.policy.settings import is_loopback
 from dpsql.server.bodies import read_body
 from dpsql.server.gateway import Gateway
 from dpsql.server.http import Http, serve_http

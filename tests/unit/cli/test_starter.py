@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from dpsql.policy.quoting import quote
 
 from dpsql.policy.name_evidence import find_identifier, find_people, judge_name
-from dpsql.policy.quoting import quote
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 
 

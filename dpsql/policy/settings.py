@@ -1,21 +1,175 @@
-"""Settings of `dpsql serve`: addresses, users, and limits."""
+"""Settings of the engine and of the server: keys of [engine] and [server] in a policy."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpsql.errors import PolicyError
+from dpsql.errors import PolicyError, UsageError
+from dpsql.policy.source import DatabaseUrl, is_url
 from dpsql.policy.tables import beside
 from dpsql.policy.toml import Section
-from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.policy.validation import check_count, check_flag, check_path, fill, wrong_type
 
-__all__ = ["CATALOGS", "OFF", "ServerSettings", "is_loopback", "read_server", "split_address"]
+ISOLATIONS = ("in_process", "process")
+_MEMORY = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})? ?[KMGT]i?B")
+_LONGEST_LIMIT = 86_400  # seconds
+_MAX_CONNECTIONS = 64
+# By default. DuckDB has all processors at work for one statement, so there is one for slow statements and others for
+# quick ones. Workers are fewer, since each has a part of the memory.
+_CONNECTIONS, _CURSORS, _WORKERS = 4, 3, 2
+_SHARE = 0.2  # of the machine's memory, for an engine of public tables, where the policy sets no limit
+_MEGABYTES = {"K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
+_LEAST_MEGABYTES = 256  # that an engine of public tables gets, where the policy gives as much
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class EngineSettings:
+    """Settings of the engine: the process that opens the data, and the resources of a statement.
+
+    With `isolation` "process" only a confined worker opens the data; with "in_process", the default, it is open in the
+    process of the analyst's code. `memory_limit`, such as "4GB", and `threads` are DuckDB's. A statement that takes
+    longer than `time_limit` seconds fails, and is charged in full like every failure. A statement over public tables
+    alone, which is free, is stopped after `public_time_limit` seconds (30 by default). With `answer_grid_ms`, results
+    that depend on rows are returned only 1, 2, 4, 8 ... times so many milliseconds after the start. A server runs up to
+    `connections` statements at a time, and lets `max_waiting` others wait (100 by default).
+
+    >>> EngineSettings(isolation="process", time_limit=60).isolation
+    'process'
+    """
+
+    isolation: str
+    memory_limit: str | None
+    threads: int | None
+    time_limit: float | None
+    answer_grid_ms: int | None
+    public_time_limit: float
+    connections: int | None
+    max_waiting: int
+
+    def __init__(  # noqa: PLR0913 - the keys of the table [engine]
+        self,
+        *,
+        isolation: str = "in_process",
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        time_limit: float | None = None,
+        answer_grid_ms: int | None = None,
+        public_time_limit: float = 30.0,
+        connections: int | None = None,
+        max_waiting: int = 100,
+    ) -> None:
+        fill(self, isolation=_isolation(isolation))
+        fill(self, memory_limit=None if memory_limit is None else _memory(memory_limit))
+        fill(self, threads=None if threads is None else check_count(threads, "engine.threads"))
+        fill(self, time_limit=None if time_limit is None else _seconds(time_limit, "engine.time_limit"))
+        fill(self, public_time_limit=_seconds(public_time_limit, "engine.public_time_limit"))
+        grid = None if answer_grid_ms is None else check_count(answer_grid_ms, "engine.answer_grid_ms")
+        fill(self, answer_grid_ms=grid)
+        fill(self, connections=None if connections is None else _connections(connections))
+        fill(self, max_waiting=check_count(max_waiting, "engine.max_waiting"))
+
+    def for_public_tables(self) -> EngineSettings:
+        """Return the settings of an engine that has public tables alone, beside the one that these are for.
+
+        It takes half of the threads, so that private statements keep the others, and a part of the memory.
+        """
+        threads = max(1, (self.threads or os.cpu_count() or 1) // 2)
+        memory = _machine_share(_SHARE) if self.memory_limit is None else _divide(self.memory_limit, 4)
+        return replace(self, memory_limit=memory, threads=threads, time_limit=self.public_time_limit)
+
+    def count_connections(self, *, of_duckdb: bool, is_apart: bool = False) -> int:
+        """Return how many statements a server runs at a time; those of DuckDB may be in processes of their own."""
+        return self.connections or ((_WORKERS if is_apart else _CURSORS) if of_duckdb else _CONNECTIONS)
+
+    def for_worker(self, count: int) -> EngineSettings:
+        """Return the settings of one of so many processes that together have the memory of these."""
+        memory = _machine_share(0.8 / count) if self.memory_limit is None else _divide(self.memory_limit, count)
+        return self if count == 1 else replace(self, memory_limit=memory)
+
+    def isolates(self, asked: str | None) -> bool:
+        """Return whether the data is opened in a separate process, because of these settings or of the argument.
+
+        Raises `UsageError` for an argument that demands less isolation than these settings.
+        """
+        if asked not in {None, *ISOLATIONS}:
+            hint = f"Write one of {', '.join(ISOLATIONS)}, or leave it to the policy."
+            raise UsageError("isolation", "There is no such isolation.", hint=hint)
+        if asked == "in_process" and self.isolation != asked:
+            reason = "The policy demands that the data be opened in a process of its own."
+            raise UsageError("isolation", reason, hint="Leave isolation out: the policy decides.")
+        return "process" in {asked, self.isolation}
+
+
+def read_engine(root: Section) -> EngineSettings:
+    """Return the settings that the table [engine] of a policy file describes."""
+    section = root.section("engine")
+    whole = ("threads", "answer_grid_ms", "connections", "max_waiting")
+    section.only("isolation", "memory_limit", "time_limit", "public_time_limit", *whole)
+    counts = {key: section.whole(key) for key in whole if key in section.values}
+    isolation, memory_limit = section.text("isolation"), section.text("memory_limit")
+    with root.placing():
+        return EngineSettings(
+            isolation="in_process" if isolation is None else isolation,
+            memory_limit=memory_limit,
+            time_limit=section.number_or("time_limit", None),
+            public_time_limit=section.number_or("public_time_limit", EngineSettings().public_time_limit),
+            **counts,
+        )
+
+
+def _isolation(value: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type("text", value, place="engine.isolation")
+    if value not in ISOLATIONS:
+        reason, hint = "There is no such isolation.", f"Write one of {', '.join(ISOLATIONS)}."
+        raise PolicyError("policy-isolation", reason, hint=hint, place="engine.isolation")
+    return value
+
+
+def _memory(value: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type('a text such as "4GB"', value, place="engine.memory_limit")
+    if not _MEMORY.fullmatch(value):
+        hint = 'Write a number and a unit, such as "4GB" or "512MB".'
+        raise PolicyError("policy-memory", "The text is no amount of memory.", hint=hint, place="engine.memory_limit")
+    return value
+
+
+def _machine_share(share: float) -> str:
+    """Return a share of the machine's memory."""
+    return f"{share * os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.3f}GiB"
+
+
+def _divide(memory: str, count: int) -> str:
+    """Return one of so many parts of an amount of memory, or all of it where a part would be too little to work in."""
+    number = memory.rstrip("KMGTiB ")
+    amount, unit = float(number), memory[len(number) :].strip()
+    if amount * _MEGABYTES[unit[0]] <= count * _LEAST_MEGABYTES:
+        return memory
+    return f"{amount / count:.3f}{unit}"
+
+
+def _connections(value: int) -> int:
+    if check_count(value, "engine.connections") > _MAX_CONNECTIONS:
+        reason = f"A server can run at most {_MAX_CONNECTIONS} statements at a time."
+        raise PolicyError("policy-range", reason, hint="Such as 4.", place="engine.connections")
+    return value
+
+
+def _seconds(value: float, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type("a number of seconds", value, place=place)
+    if not 0 < value <= _LONGEST_LIMIT:
+        reason = f"A time limit must be greater than 0 and at most {_LONGEST_LIMIT} seconds."
+        raise PolicyError("policy-range", reason, hint="Such as 60.", place=place)
+    return float(value)
+
 
 OFF = "off"
 CATALOGS = ("auto", "none")
