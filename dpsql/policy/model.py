@@ -308,7 +308,8 @@ def default_analyst() -> str | None:
 
 # Suggestion of epsilon and delta for a start, from public numbers alone. An item of epsilon e ranks two counts that
 # differ by g units in their right order with probability 1 / (1 + exp(-e g)). The total is what so many items of
-# e^2 / 8 come to, by the conversion of Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Corollary 13; `maths.md` 2.3)
+# e^2 / 8 come to, by the conversion of Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Corollary 13; `maths.md`
+# 2.3)
 # at the best of a few orders alpha, each of which is sound. This package cannot import the accounting; tests check that
 # the two agree.
 _ODDS = 19  # 95 of 100
