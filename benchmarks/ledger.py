@@ -31,7 +31,7 @@ from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Outcome
 from dpsql.ledger.base_ledger import encode_request, encode_settlement
 from dpsql.ledger.record import now
-from dpsql.ledger.sqlite.transaction import Rows
+from dpsql.ledger.sqlite.tables import Rows
 from dpsql.quantities import Delta, Epsilon
 
 QUICK = {"queries": 20, "writers": [1, 2], "events": [100, 1_000]}

@@ -19,8 +19,7 @@ from dpsql.answer import Answer
 from dpsql.build_answer import View, build_answer, build_free_answer
 from dpsql.errors import EngineError, Error, Refusal, Unsupported, UsageError
 from dpsql.ledger import base as ledgers
-from dpsql.ledger import charges
-from dpsql.ledger.failures import FAILED
+from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import cache
@@ -100,7 +99,7 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        log = charges.ChargeLog()
+        log = failures.ChargeLog()
         try:
             found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
             if isinstance(found, Answer):
@@ -222,7 +221,7 @@ class Session:
         return view, found
 
     def _release_parts(
-        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: charges.ChargeLog
+        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog
     ) -> list[tuple[planning.Plan, bytes, bool]]:
         """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
         if len(parts) > 1:
@@ -289,7 +288,7 @@ class Session:
         grid_ms = own.terms.answer_grid_ms
         # an engine that cannot run is found out before anything is reserved
         with (
-            charges.mark_charge(charges.SETTLING) as begun,
+            failures.mark_charge(failures.SETTLING) as begun,
             planning.hold_failure_to_grid(grid_ms) as begin,
             engines.take_turn(own.engine, stop),
         ):
@@ -318,7 +317,7 @@ class Session:
             else:
                 return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
             reservation.settle(
-                request.worst_case.refundable, FAILED if isinstance(failure, EngineError) else "interrupted"
+                request.worst_case.refundable, failures.FAILED if isinstance(failure, EngineError) else "interrupted"
             )
             raise failure
 
@@ -496,7 +495,7 @@ class Session:
             try:
                 settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
             except Error as error:
-                charges.ChargeLog().describe(error)
+                failures.ChargeLog().describe(error)
                 raise
             stored, replayed = settled.answer, settled.repeats
         return planning.ReleaseResult(

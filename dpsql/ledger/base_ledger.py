@@ -44,9 +44,7 @@ from dpsql.ledger.base import (
     refuse_other_division,
 )
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
-from dpsql.ledger.charges import RESERVING, SETTLING, mark_charge
-from dpsql.ledger.failures import Failures, refuse_after
-from dpsql.ledger.interrupts import release_on_interrupt
+from dpsql.ledger.failures import RESERVING, SETTLING, Failures, mark_charge, refuse_after, release_on_interrupt
 from dpsql.ledger.record import (
     GENESIS,
     Body,

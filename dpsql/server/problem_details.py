@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, UsageError
-from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 
 __all__ = ["choose_status", "fault", "plain_problem", "stopping", "without_paths"]
 

@@ -18,18 +18,34 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.checkpoint import checkpoint_if_due, decode_checkpoint
+from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
 from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.ledger.postgres import schema as postgres_schema
-from dpsql.ledger.postgres.connection import READING, WRITING, Connection, Haste
-from dpsql.ledger.postgres.errors import missing, rolled_back, sealed, unknown, unreachable
-from dpsql.ledger.postgres.transaction import Rows
+from dpsql.ledger.postgres import tables as postgres_tables
+from dpsql.ledger.postgres.connection import (
+    READING,
+    WRITING,
+    Connection,
+    Haste,
+    missing,
+    rolled_back,
+    sealed,
+    unknown,
+    unreachable,
+)
+from dpsql.ledger.postgres.tables import Rows
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.replay import Sums
-from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verify_rows
+from dpsql.ledger.verification import (
+    Mark,
+    Verified,
+    checkpoint_if_due,
+    decode_checkpoint,
+    is_behind,
+    replayed,
+    verify_rows,
+)
 from dpsql.policy import DatabaseUrl
 
 __all__ = ["PostgresLedger", "verify"]
@@ -184,7 +200,7 @@ def verify(url: str | DatabaseUrl) -> Verified:
     with sealed(), closing(postgres_server.connected(address)) as connection:
         postgres_server.begin(connection, READING, schema=address.schema)
         with postgres_server.until_committed(connection, READING):
-            if postgres_schema.is_blank(connection, address.schema):
+            if postgres_tables.is_blank(connection, address.schema):
                 raise missing()
             rows = _open_rows(connection, address.schema)
             replay, _ = verify_rows(rows, _checkpoint(rows))
@@ -197,23 +213,23 @@ def _checkpoint(rows: Rows) -> Sums | None:
 
 def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock: Clock) -> None:
     """Make the tables if there are none, or see that they are ours and can be written."""
-    if postgres_schema.is_blank(connection, schema):
+    if postgres_tables.is_blank(connection, schema):
         if wanted is None:
             raise missing()
-        postgres_schema.lock_making(connection)
-        if postgres_schema.is_blank(connection, schema):  # still, after those who came first
-            postgres_schema.build(connection, schema)
+        postgres_tables.lock_making(connection)
+        if postgres_tables.is_blank(connection, schema):  # still, after those who came first
+            postgres_tables.build(connection, schema)
             begin(Rows(connection), wanted, at=now(clock))
             return
     _open_rows(connection, schema)
-    postgres_schema.refuse_unwritable(connection)
-    postgres_schema.raise_version(connection)
+    postgres_tables.refuse_unwritable(connection)
+    postgres_tables.raise_version(connection)
 
 
 def _open_rows(connection: Connection, schema: str) -> Rows:
     """Return the book of tables that are a ledger's, of this version, and as they were made."""
-    postgres_schema.refuse_foreign(connection, schema)
+    postgres_tables.refuse_foreign(connection, schema)
     rows = Rows(connection)
     rows.terms()  # raises for a newer version, whose tables may be others
-    postgres_schema.refuse_strange(connection, schema)
+    postgres_tables.refuse_strange(connection, schema)
     return rows

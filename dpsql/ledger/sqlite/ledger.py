@@ -17,18 +17,16 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.checkpoint import checkpoint_if_due, decode_checkpoint
+from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.sqlite import file as sqlite_file
-from dpsql.ledger.sqlite import location, schema
-from dpsql.ledger.sqlite.errors import damaged, sealed
-from dpsql.ledger.sqlite.migration import migrate
+from dpsql.ledger.sqlite import tables
+from dpsql.ledger.sqlite.errors import damaged, refuse_network, sealed
 from dpsql.ledger.sqlite.sidecars import Sidecars, rolled_back
-from dpsql.ledger.sqlite.transaction import Rows
+from dpsql.ledger.sqlite.tables import Rows, migrate
 from dpsql.ledger.sqlite.verification import check, hold_against, missing, refuse_missing
-from dpsql.ledger.verification import Mark
+from dpsql.ledger.verification import Mark, checkpoint_if_due, decode_checkpoint
 
 __all__ = ["SQLiteLedger"]
 
@@ -42,7 +40,7 @@ class SQLiteLedger(Durable[Path | str]):
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
-        location.refuse_network(self._path)
+        refuse_network(self._path)
         if wanted is None:
             refuse_missing(self._path)
         else:
@@ -162,16 +160,16 @@ class SQLiteLedger(Durable[Path | str]):
 
 def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark | None, clock: Clock) -> None:
     """Bring the file to the present version, new or old, and make sure that it can be written."""
-    if schema.is_blank(connection):
+    if tables.is_blank(connection):
         if wanted is None:
             raise missing()
         if mark is not None:  # what it marks was here
             raise rolled_back()
-        schema.build(connection)
+        tables.build(connection)
         begin(Rows(connection), wanted, at=now(clock))
-    elif schema.read_version(connection) == 1:
+    elif tables.read_version(connection) == 1:
         migrate(connection)
-    elif not schema.is_whole(connection):
+    elif not tables.is_whole(connection):
         raise damaged()
     # BEGIN IMMEDIATE is content with a read-only file; a write, even of no row, is not
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")

@@ -15,7 +15,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.wire.codec import Malformed, fields_message
 
 __all__ = ["WireError", "error_message", "full_error", "notice_message", "to_wire_error"]
