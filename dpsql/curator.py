@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpsql.ledger import Event, Verified
     from dpsql.plan.report.policy_report import Check
     from dpsql.plan.report.spending import Spending
-    from dpsql.policy.starter import FoundTable, Starter
+    from dpsql.policy.starter import FoundTable, StarterPolicy
 
 __all__ = [
     "back_up",
@@ -40,7 +40,7 @@ __all__ = [
 
 def write_starter(
     place: str | Path, *, beside: str | Path | None = None, options: Mapping[str, str] | None = None
-) -> Starter:
+) -> StarterPolicy:
     """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
@@ -73,7 +73,7 @@ def write_starter(
     return _describe_database(path)
 
 
-def _describe_database(database: Path) -> Starter:
+def _describe_database(database: Path) -> StarterPolicy:
     from dpsql.engines.duckdb.schema import describe_schema
     from dpsql.policy.starter import Found, policy_names, starter
 

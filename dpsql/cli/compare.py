@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.accounting import ApproximateDP
-from dpsql.accounting.certificates.comparison import PurchasedItems, Totals, bought, figure_one, totals
+from dpsql.accounting.certificates.comparison import ComparedTotals, PurchasedItems, bought, figure_one, totals
 from dpsql.cli.show import write_json
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
@@ -48,7 +48,7 @@ def _write_counts(counts: Sequence[PurchasedItems], total: ApproximateDP) -> Non
         click.echo(f"{row.epsilon:12g}" + "".join(f"{getattr(row, name):10,}" for name in _CERTIFICATES))
 
 
-def _write_costs(costs: Sequence[Totals], delta: Delta) -> None:
+def _write_costs(costs: Sequence[ComparedTotals], delta: Delta) -> None:
     names = ("pure", "theorem2", "zcdp", "optimal", "fixed", "general")
     click.echo(f"\nTotal epsilon of a number of items at delta {delta}:\n")
     click.echo("item epsilon  items" + "".join(f"{name:>11}" for name in names))

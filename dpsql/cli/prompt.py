@@ -17,7 +17,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import Output
 from pygments.lexers.sql import SqlLexer
 
-from dpsql.cli.shell import Reader
+from dpsql.cli.shell import StatementReader
 from dpsql.completion import find_completions, is_complete
 from dpsql.sql.ir.catalog import Catalog
 
@@ -46,7 +46,7 @@ def prompt_reader(
     history: Path | None,
     keys: Input | None = None,
     screen: Output | None = None,
-) -> Reader:
+) -> StatementReader:
     """Return a reader of a terminal; tests pass their own input as `keys` and output as `screen`."""
     prompt: PromptSession[str] = PromptSession(
         history=InMemoryHistory() if history is None else FileHistory(str(history)),

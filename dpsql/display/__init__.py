@@ -3,13 +3,13 @@
 from dpsql.display.html import (
     MAX_ROWS,
     Bar,
-    Column,
     Facts,
     Message,
     Meter,
     NotebookRepr,
     Part,
     Sheet,
+    SheetColumn,
     box_html,
     budget_html,
     facts_html,
@@ -17,7 +17,7 @@ from dpsql.display.html import (
     sheet_html,
     style_sheet,
 )
-from dpsql.display.released_table import Cost, Released, released_html
+from dpsql.display.released_table import Cost, ReleasedTable, released_html
 from dpsql.display.text import (
     Ends,
     format_value,
@@ -34,7 +34,6 @@ from dpsql.display.text import (
 __all__ = [
     "MAX_ROWS",
     "Bar",
-    "Column",
     "Cost",
     "Ends",
     "Facts",
@@ -42,8 +41,9 @@ __all__ = [
     "Meter",
     "NotebookRepr",
     "Part",
-    "Released",
+    "ReleasedTable",
     "Sheet",
+    "SheetColumn",
 ]
 __all__ += [
     "box_html",

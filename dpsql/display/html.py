@@ -186,7 +186,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SheetColumn:
     """Name of a column, and whether it holds numbers, which are aligned to the right."""
 
     name: str
@@ -202,7 +202,7 @@ class Sheet:
     """
 
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[SheetColumn]
     rows: Sequence[Sequence[str]]
     total: int
     bars: Sequence[Bar | None] = ()
@@ -274,7 +274,7 @@ def _note_cuts(sheet: Sheet) -> Iterator[str]:
         yield f"The first {_MAX_COLUMNS} of {len(sheet.columns)} columns are shown; the answer holds all."
 
 
-def _make_heads(sheet: Sheet, columns: Sequence[Column]) -> Iterator[Html]:
+def _make_heads(sheet: Sheet, columns: Sequence[SheetColumn]) -> Iterator[Html]:
     yield element("th", {"scope": "col", "class": "dpsql-number"}, text("#"))
     for column in columns:
         aligned = {"class": "dpsql-number"} if column.is_number else {}

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
-from dpsql.display.html import Bar, Column, Meter, Part, Sheet, sheet_html
+from dpsql.display.html import Bar, Meter, Part, Sheet, SheetColumn, sheet_html
 from dpsql.display.text import Ends, format_number, format_released, replace_unprintable
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _PRIVATE, _PUBLIC = 200, 2000  # characters of a cell
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedTable:
     """First rows of an answer of `total` rows, column by column.
 
     `measured` are the positions of the columns that are no keys. Those of released values have the ends of the 95 %
@@ -29,7 +29,7 @@ class Released:
     if there is one.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[SheetColumn]
     values: Sequence[Sequence[object]]
     total: int
     measured: Sequence[int] = ()
@@ -82,7 +82,7 @@ class Cost:
     granted: BudgetVector | None
 
 
-def released_html(released: Released, cost: Cost) -> str:
+def released_html(released: ReleasedTable, cost: Cost) -> str:
     """Return the answer as HTML."""
     return sheet_html(
         Sheet(
@@ -139,7 +139,7 @@ def _split_loss(loss: Loss, currencies: tuple[str, str]) -> tuple[Fraction, Frac
 _BAR = 36  # cells
 
 
-def terminal_table(released: Released) -> Table:
+def terminal_table(released: ReleasedTable) -> Table:
     """Return all rows of `released`."""
     from rich.table import Table
 

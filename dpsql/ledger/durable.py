@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from dpsql.accounting import ApproximateDP, BudgetVector, CertificateTerms, Periods
 from dpsql.ledger.base_ledger import BaseLedger, new_terms
 from dpsql.ledger.calendar import Clock, utc
-from dpsql.ledger.record import GENESIS, Body, Event, Terms, encode_account_prefix, encode_version, make_event
+from dpsql.ledger.record import GENESIS, Body, Event, LedgerTerms, encode_account_prefix, encode_version, make_event
 from dpsql.ledger.replay import refuse_unlinked, tampered
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
@@ -30,7 +30,7 @@ FIRST, LAST = -(2**63), 2**63 - 1  # numbers that a row can have, also where no 
 _PAGE = 100
 
 
-class Found(Protocol):
+class RowsFound(Protocol):
     """Result of a statement."""
 
     def fetchone(self) -> Any:  # noqa: ANN401 - as the database says
@@ -53,7 +53,7 @@ class EventRows(ABC):
     ENTRY: ClassVar[str]  # the entry that the body of the event `settled` settles, as an expression
 
     @abstractmethod
-    def _run(self, statement: str, *values: object) -> Found:
+    def _run(self, statement: str, *values: object) -> RowsFound:
         """Run a statement with values in place of its question marks."""
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
@@ -202,5 +202,5 @@ class Durable(BaseLedger, Generic[Where]):
         return True
 
     @abstractmethod
-    def _start(self, place: Where, wanted: Terms | None, *, clock: Clock) -> None:
+    def _start(self, place: Where, wanted: LedgerTerms | None, *, clock: Clock) -> None:
         """Open the ledger at `place`, or create it with the wanted terms."""

@@ -24,7 +24,7 @@ from dpsql.errors import Error, LedgerError
 from dpsql.ledger.durable import encode_holder
 from dpsql.ledger.record import (
     Event,
-    Terms,
+    LedgerTerms,
     decode_fraction,
     decode_present,
     decode_ratio,
@@ -140,10 +140,10 @@ class Verified:
     head: str
 
 
-class Rows(Protocol):
+class LedgerRows(Protocol):
     """Rows to verify."""
 
-    def terms(self) -> Terms:
+    def terms(self) -> LedgerTerms:
         """Return the present terms."""
         ...
 
@@ -172,7 +172,7 @@ class Rows(Protocol):
         ...
 
 
-def replayed(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
+def replayed(rows: LedgerRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
     """Return what the history adds up to, and the terms; raise `ledger-tampered` where the rows say otherwise.
 
     It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
@@ -184,7 +184,7 @@ def replayed(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]
     return _agreeing(rows, Replay())
 
 
-def _agreeing(rows: Rows, replay: Replay) -> tuple[Replay, Terms]:
+def _agreeing(rows: LedgerRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
     replay.read(rows.history(replay.began) if replay.began else rows.history())
     terms = rows.terms()
     if terms != replay.terms:
@@ -194,7 +194,7 @@ def _agreeing(rows: Rows, replay: Replay) -> tuple[Replay, Terms]:
     return replay, terms
 
 
-def verify_rows(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
+def verify_rows(rows: LedgerRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
     """Replay from the first event, and check the stored answers and the checkpoint as well."""
     replay, terms = replayed(rows)
     _check_answers(rows, replay)
@@ -208,7 +208,7 @@ def verify_rows(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Ter
     return replay, terms
 
 
-def _check_answers(rows: Rows, replay: Replay) -> None:
+def _check_answers(rows: LedgerRows, replay: Replay) -> None:
     """Raise `ledger-tampered` if an answer was changed, is missing, or belongs to no event.
 
     None is missing if there are as many answers as events that name one, and each has the digest of its event.
@@ -225,7 +225,7 @@ def _check_answers(rows: Rows, replay: Replay) -> None:
             rows.answer(json.loads(body)["entry"])  # raises for the first that is missing
 
 
-def _check_repeats(rows: Rows) -> None:
+def _check_repeats(rows: LedgerRows) -> None:
     """Raise `ledger-tampered` if a settlement repeats an entry that has no answer, or is of another question."""
     for seq, _, kind, body, _ in rows.history():
         told = json.loads(body) if kind == "settled" else {}
@@ -235,7 +235,7 @@ def _check_repeats(rows: Rows) -> None:
                 raise tampered(f"event {seq} repeats an answer to another question")
 
 
-def _question(rows: Rows, entry: int) -> tuple[str, str | None, int] | None:
+def _question(rows: LedgerRows, entry: int) -> tuple[str, str | None, int] | None:
     """Return key, account and data version of a reservation; None for another event, or one without a key."""
     (event,) = rows.events(entry - 1, 1)
     told = json.loads(event.body)
@@ -243,6 +243,6 @@ def _question(rows: Rows, entry: int) -> tuple[str, str | None, int] | None:
     return (told["key"], told["account"], told["data_version"]) if found else None
 
 
-def is_behind(rows: Rows, mark: Mark, *, data_set: str) -> bool:
+def is_behind(rows: LedgerRows, mark: Mark, *, data_set: str) -> bool:
     """Say whether the ledger never came to what its mark says."""
     return mark.data_set != data_set or rows.chain_at(mark.seq) != mark.chain

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from IPython.display import publish_display_data
 
-from dpsql.display import Column, Facts, Message, Sheet, box_html, facts_html, replace_unprintable, sheet_html
+from dpsql.display import Facts, Message, Sheet, SheetColumn, box_html, facts_html, replace_unprintable, sheet_html
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Listing:
     def _repr_html_(self) -> str:
         latest = self.table.slice(max(0, self.table.num_rows - _LATEST))
         columns = [
-            Column(field.name, is_number=field.name.endswith(("charged", "reserved"))) for field in latest.schema
+            SheetColumn(field.name, is_number=field.name.endswith(("charged", "reserved"))) for field in latest.schema
         ]
         rows = [[_format_cell(cell) for cell in row.values()] for row in latest.to_pylist()]
         left_out = self.table.num_rows - len(rows)

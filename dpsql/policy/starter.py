@@ -97,7 +97,7 @@ class FoundTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class UnitCandidate:
     """A column that could be the privacy unit: how sure that is, and the reasons for and against."""
 
     column: FoundColumn
@@ -126,12 +126,12 @@ class Decision:
     """
 
     table: FoundTable
-    unit: Candidate | None
-    others: tuple[Candidate, ...]
+    unit: UnitCandidate | None
+    others: tuple[UnitCandidate, ...]
     through: str | None = None
 
     @property
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[UnitCandidate, ...]:
         """The unit, if one was decided, and the others."""
         return self.others if self.unit is None else (self.unit, *self.others)
 
@@ -171,7 +171,7 @@ def _decide(table: FoundTable, spread: Mapping[str, int]) -> Decision:
     return Decision(table, unit, tuple(candidate for candidate in found if candidate is not unit))
 
 
-def _candidate(column: FoundColumn, table: FoundTable, *, spread: Mapping[str, int]) -> Candidate | None:
+def _candidate(column: FoundColumn, table: FoundTable, *, spread: Mapping[str, int]) -> UnitCandidate | None:
     """Return what the schema says for `column`, or None when it says nothing."""
     if column.type in NO_IDS:
         return None
@@ -191,7 +191,7 @@ def _candidate(column: FoundColumn, table: FoundTable, *, spread: Mapping[str, i
         reasons.append("usually a row's own key, in a table that seems to list people; but no key is declared")
     if naming is not None and (others := spread[fold(column.name)] - 1):
         reasons.append(f"the same name in {others} other {'table' if others == 1 else 'tables'}")
-    return Candidate(
+    return UnitCandidate(
         column,
         is_clear=leads or is_own_key or is_person,
         is_own_key=is_own_key
@@ -329,7 +329,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Starter:
+class StarterPolicy:
     """A starter policy: the text of the file, and what was decided in it."""
 
     text: str
@@ -372,7 +372,7 @@ class Starter:
         return [*told, "", end]
 
 
-def starter(found: Found) -> Starter:
+def starter(found: Found) -> StarterPolicy:
     """Return the starter policy for what was found."""
     decisions = decide(found.tables)
     blocks = [
@@ -388,7 +388,9 @@ def starter(found: Found) -> Starter:
     if not decisions:
         blocks.append(["# The database has no table that a policy could name."])
     text = "\n\n".join("\n".join(block) for block in blocks) + "\n"
-    return Starter(text, decisions, found.skipped, has_url=found.source is not None, secret_notes=found.secret_notes)
+    return StarterPolicy(
+        text, decisions, found.skipped, has_url=found.source is not None, secret_notes=found.secret_notes
+    )
 
 
 def _list_source(source: DataSource, notes: Sequence[str]) -> Iterator[list[str]]:

@@ -244,7 +244,7 @@ def read_calendar_days(section: Section) -> dict[str, Mapping[str, date]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class TableLink:
     """A `column` that names, by the `key` of another `table`, the row whose privacy unit its own row belongs to.
 
     >>> Link.of("customer_id -> customers.id")
@@ -256,9 +256,9 @@ class Link:
     key: str
 
     @classmethod
-    def of(cls, given: Link | str) -> Link:
+    def of(cls, given: TableLink | str) -> TableLink:
         """Return the link that a text spells; raise `PolicyError` if it spells none."""
-        if isinstance(given, Link):
+        if isinstance(given, TableLink):
             return given
         if not isinstance(given, str):
             raise wrong_type('text such as "customer_id -> customers.id"', given, place="link")
@@ -314,7 +314,7 @@ class PrivateTable:
     """
 
     privacy_unit: str | None
-    link: Link | None
+    link: TableLink | None
     columns: tuple[str, ...] | None
     source: Path | SourceUrl | None
     max_groups_contributed: int | None
@@ -332,7 +332,7 @@ class PrivateTable:
         privacy_unit: str | None = None,
         columns: ExposedColumns = None,
         *,
-        link: Link | str | None = None,
+        link: TableLink | str | None = None,
         source: Path | SourceUrl | str | None = None,
         max_groups_contributed: int | None = None,
         min_units: int | None = None,
@@ -347,7 +347,7 @@ class PrivateTable:
             reason = "A private table has either a privacy_unit or a link to one."
             raise PolicyError("policy-table", reason, hint="Give one of the two.", place="link" if link else None)
         fill(self, privacy_unit=None if privacy_unit is None else check_name(privacy_unit, "privacy_unit"))
-        fill(self, link=None if link is None else Link.of(link))
+        fill(self, link=None if link is None else TableLink.of(link))
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))

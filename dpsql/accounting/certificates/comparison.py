@@ -14,11 +14,11 @@ from dpsql.accounting.guarantees import ApproximateDP, BoundedRange, Certificate
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["PurchasedItems", "Ratio", "Totals", "bought", "figure_one", "totals"]
+__all__ = ["ComparedTotals", "PurchasedItems", "Ratio", "bought", "figure_one", "totals"]
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ComparedTotals:
     """The total epsilon of `items` items of one epsilon, under each bound.
 
     `pure`, `theorem2`, `zcdp` and `optimal` are certificates. `advanced` is the pure term of Theorem 1, `older_zcdp`
@@ -39,12 +39,12 @@ class Totals:
     general: float
 
 
-def totals(items: int, epsilon: Epsilon, *, delta: Delta) -> Totals:
+def totals(items: int, epsilon: Epsilon, *, delta: Delta) -> ComparedTotals:
     """Return the row of `maths.md` 6.2 for these items; `delta` pays for the composition alone."""
     if not 1 <= items <= MOST_ITEMS:
         raise UsageError("composition-range", f"A comparison is of 1 to {MOST_ITEMS:,} items.")
     terms, rho = durfee_rogers(items, epsilon, delta=delta), BoundedRange(epsilon).rho * items
-    return Totals(
+    return ComparedTotals(
         epsilon=float(epsilon),
         items=items,
         pure=terms.basic,

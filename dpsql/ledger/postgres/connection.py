@@ -190,7 +190,7 @@ class Haste:
         return min(until, max(began, self.since) + _HASTE)
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that is closed when a statement takes longer than a minute, or is interrupted.
 
     No timeout of the server ends a commit that waits for a missing standby, and none reaches a client whose line is
@@ -237,7 +237,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
 
-def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
+def connected(url: DatabaseUrl, haste: Haste | None = None) -> LedgerConnection:
     """Open a connection of our own; one attempt. No statement is prepared, so that a pooler may stand between."""
     haste = haste or Haste()
     try:
@@ -246,7 +246,7 @@ def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
         if not math.isinf(haste.since):
             others["connect_timeout"] = str(round(_HASTE))
         target = make_conninfo(url.target, **others, client_encoding="UTF8")
-        connection = Connection.connect(target, autocommit=True, prepare_threshold=None)
+        connection = LedgerConnection.connect(target, autocommit=True, prepare_threshold=None)
     except psycopg.Error:  # its words may quote the address
         failure = unreachable()
     else:
@@ -255,7 +255,7 @@ def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
     raise failure
 
 
-def refuse_unsafe(connection: Connection) -> None:
+def refuse_unsafe(connection: LedgerConnection) -> None:
     """Raise `ledger-read-only` on a standby, `ledger-not-durable` if a crash may lose or tear what was committed."""
     with connection.within(WAIT):
         row = connection.execute(
@@ -269,12 +269,12 @@ def refuse_unsafe(connection: Connection) -> None:
             raise not_durable(setting)
 
 
-def is_idle(connection: Connection) -> bool:
+def is_idle(connection: LedgerConnection) -> bool:
     """Say whether a connection is alive, as far as is known, and in no transaction that someone left open."""
     return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def read_snapshot(connection: Connection) -> str:
+def read_snapshot(connection: LedgerConnection) -> str:
     """Return the transactions that a statement sees now, as a text that changes with every commit to the database."""
     with connection.within(WAIT):
         row = connection.execute(
@@ -283,7 +283,7 @@ def read_snapshot(connection: Connection) -> str:
     return " ".join(map(str, row or ()))
 
 
-def begin(connection: Connection, level: str, *, schema: str) -> None:
+def begin(connection: LedgerConnection, level: str, *, schema: str) -> None:
     """Begin a short transaction whose commit is on the disk when it returns.
 
     A process that stalls within it loses the transaction and its lock.
@@ -300,7 +300,7 @@ def begin(connection: Connection, level: str, *, schema: str) -> None:
 
 
 @contextmanager
-def open_cursor(connection: Connection, name: str) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
+def open_cursor(connection: LedgerConnection, name: str) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
     """Open a cursor of the server during the body; one that cannot be closed there is closed with its connection."""
     cursor = connection.cursor(name)
     try:
@@ -315,7 +315,7 @@ def open_cursor(connection: Connection, name: str) -> Iterator[psycopg.ServerCur
 
 
 @contextmanager
-def until_committed(connection: Connection, level: str) -> Iterator[None]:
+def until_committed(connection: LedgerConnection, level: str) -> Iterator[None]:
     """Commit when the body ends, undo it if anything is raised; a connection that can do neither is closed."""
     with connection.within(_LONGEST * WAIT if level == WRITING else math.inf):
         try:
@@ -332,7 +332,7 @@ def until_committed(connection: Connection, level: str) -> Iterator[None]:
             _end_reading(connection)
 
 
-def _undo(connection: Connection) -> None:
+def _undo(connection: LedgerConnection) -> None:
     try:
         with connection.within(_ENDING * WAIT):
             connection.execute("ROLLBACK")
@@ -343,7 +343,7 @@ def _undo(connection: Connection) -> None:
         raise
 
 
-def _end_reading(connection: Connection) -> None:
+def _end_reading(connection: LedgerConnection) -> None:
     """End a transaction that has read all it wanted, which is right also where the line breaks now."""
     try:
         with connection.within(_ENDING * WAIT):
@@ -355,7 +355,7 @@ def _end_reading(connection: Connection) -> None:
         raise failed()
 
 
-def _commit(connection: Connection) -> None:
+def _commit(connection: LedgerConnection) -> None:
     """Commit, once; raise `ledger-unconfirmed` unless the server said that it is done, or that it is not."""
     warned: list[str] = []
 

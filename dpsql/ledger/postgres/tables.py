@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import psycopg
 
 from dpsql.accounting import BudgetState
-from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, Found, encode_holder
-from dpsql.ledger.postgres.connection import Connection, damaged, newer, not_a_ledger, open_cursor
-from dpsql.ledger.record import Event, Terms, decode_fraction, decode_present, encode_fraction, encode_present
+from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, RowsFound, encode_holder
+from dpsql.ledger.postgres.connection import LedgerConnection, damaged, newer, not_a_ledger, open_cursor
+from dpsql.ledger.record import Event, LedgerTerms, decode_fraction, decode_present, encode_fraction, encode_present
 
 VERSION = 4  # with budgets of values
 REPEATS = 3  # with entries that may repeat others, and a certificate other than zcdp or none
@@ -116,17 +116,17 @@ UPDATE balances SET body = body WHERE false
 """
 
 
-def is_blank(connection: Connection, schema: str) -> bool:
+def is_blank(connection: LedgerConnection, schema: str) -> bool:
     """Say whether the schema is empty: new, or created for a ledger."""
     return not _relations(connection, schema)
 
 
-def lock_making(connection: Connection) -> None:
+def lock_making(connection: LedgerConnection) -> None:
     """Wait until no other process is creating a ledger in this database."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
 
 
-def build(connection: Connection, schema: str) -> None:
+def build(connection: LedgerConnection, schema: str) -> None:
     """Make the tables of a ledger, and the schema if it is not there; inside the caller's transaction."""
     (there,) = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", (schema,)).fetchone() or (False,)
     if not there:
@@ -135,7 +135,7 @@ def build(connection: Connection, schema: str) -> None:
     connection.execute(_RULES)
 
 
-def refuse_strange(connection: Connection, schema: str) -> None:
+def refuse_strange(connection: LedgerConnection, schema: str) -> None:
     """Raise `ledger-damaged` if tables, triggers or functions of a ledger are not as they were made."""
     if _relations(connection, schema) != _EXPECTED_RELATIONS:
         raise damaged()
@@ -145,13 +145,13 @@ def refuse_strange(connection: Connection, schema: str) -> None:
         raise damaged()
 
 
-def refuse_foreign(connection: Connection, schema: str) -> None:
+def refuse_foreign(connection: LedgerConnection, schema: str) -> None:
     """Raise `not-a-ledger` if the schema holds something else than a ledger of any version."""
     if _TERMS not in _relations(connection, schema):
         raise not_a_ledger()
 
 
-def raise_version(connection: Connection, version: int = REPEATS) -> bool:
+def raise_version(connection: LedgerConnection, version: int = REPEATS) -> bool:
     """Bring the version of an earlier dpsql's tables to at least `version`; return whether this role may."""
     connection.execute("SAVEPOINT version")
     try:
@@ -162,12 +162,12 @@ def raise_version(connection: Connection, version: int = REPEATS) -> bool:
     return True
 
 
-def refuse_unwritable(connection: Connection) -> None:
+def refuse_unwritable(connection: LedgerConnection) -> None:
     """Raise what the server says to a role that may not reserve and settle."""
     connection.execute(_WRITES)
 
 
-def _relations(connection: Connection, schema: str) -> set[tuple[object, ...]]:
+def _relations(connection: LedgerConnection, schema: str) -> set[tuple[object, ...]]:
     return set(connection.execute(_RELATIONS, (schema,)))
 
 
@@ -184,7 +184,7 @@ _STATE = ("spent_rho", "spent_delta", "reserved_rho")
 Json = TypeVar("Json", str, dict[str, Any])
 
 
-class Rows(EventRows):
+class PostgresRows(EventRows):
     """One transaction's view of the schema, by an open connection."""
 
     SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND told_entry(body) = ?"
@@ -192,25 +192,25 @@ class Rows(EventRows):
     ENTRY = "told_entry(settled.body)"
     FIRST_ASKED = f"{_UNDER} WHERE body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: LedgerConnection) -> None:
         self._connection = connection
-        self._terms: Terms | None = None
+        self._terms: LedgerTerms | None = None
         self._version = 0
         self._balances: dict[str | None, BudgetState] = {}
         self._head: tuple[int, str] | None = None
 
-    def take_turn(self) -> Terms:
+    def take_turn(self) -> LedgerTerms:
         """Wait until no other writer is within its transaction, and return the terms that the last one left."""
         self._terms = self._read_terms("SELECT version, body FROM terms FOR UPDATE")
         return self._terms
 
-    def terms(self) -> Terms:
+    def terms(self) -> LedgerTerms:
         """Return the present terms."""
         if self._terms is None:
             self._terms = self._read_terms("SELECT version, body FROM terms")
         return self._terms
 
-    def set_terms(self, terms: Terms) -> None:
+    def set_terms(self, terms: LedgerTerms) -> None:
         """Put other terms in place of the present ones."""
         told = encode_present(terms)
         changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
@@ -287,7 +287,7 @@ class Rows(EventRows):
         super()._insert(event)
         self._head = event.seq, event.chain
 
-    def _read_terms(self, statement: str) -> Terms:
+    def _read_terms(self, statement: str) -> LedgerTerms:
         row = self._run(statement).fetchone()
         if row is None:
             raise damaged()
@@ -303,7 +303,7 @@ class Rows(EventRows):
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
 
-    def _run(self, statement: str, *values: object) -> Found:
+    def _run(self, statement: str, *values: object) -> RowsFound:
         return self._connection.execute(statement.replace("?", "%s"), values)
 
 

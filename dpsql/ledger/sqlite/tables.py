@@ -15,11 +15,11 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.base import Outcome, Request, sum_entries
 from dpsql.ledger.base_ledger import begin, encode_request, encode_settlement, new_data_set
 from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, Found, encode_holder
+from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, RowsFound, encode_holder
 from dpsql.ledger.record import (
     Entry,
+    LedgerTerms,
     Settlement,
-    Terms,
     budget_names,
     decode_certificate,
     decode_fraction,
@@ -201,7 +201,7 @@ _UNDER = f"""{LINKED} WHERE kind = 'reserved' AND json_extract(body, '$.key') <>
 AND json_extract(body, '$.key') = json_extract(?, '$')"""
 
 
-class Rows(EventRows):
+class SQLiteRows(EventRows):
     """One transaction's view of the file, by an open connection."""
 
     SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
@@ -211,15 +211,15 @@ class Rows(EventRows):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._terms: Terms | None = None
+        self._terms: LedgerTerms | None = None
 
-    def terms(self) -> Terms:
+    def terms(self) -> LedgerTerms:
         """Return the present terms."""
         if self._terms is None:
             self._terms = self._read_terms()
         return self._terms
 
-    def _read_terms(self) -> Terms:
+    def _read_terms(self) -> LedgerTerms:
         row = self._connection.execute(
             "SELECT budget_rho, budget_delta, total_epsilon, total_delta, data_set, data_version FROM terms"
         ).fetchone()
@@ -235,7 +235,7 @@ class Rows(EventRows):
         except (TypeError, ValueError) as error:
             raise damaged() from error
 
-    def set_terms(self, terms: Terms) -> None:
+    def set_terms(self, terms: LedgerTerms) -> None:
         """Put other terms in place of the present ones."""
         told = encode_terms(terms.budget, terms.total, certified=terms.certified)
         names = (*budget_names(terms.certified.certificate), *_TOTAL)
@@ -319,11 +319,11 @@ class Rows(EventRows):
         rows = self._connection.execute("SELECT holder, spent_rho, spent_delta, reserved_rho FROM balances")
         return {holder: _state(row) for holder, *row in rows}
 
-    def history(self, after: int = FIRST) -> Found:
+    def history(self, after: int = FIRST) -> RowsFound:
         """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
         return self._run(HISTORY, after)
 
-    def _run(self, statement: str, *values: object) -> Found:
+    def _run(self, statement: str, *values: object) -> RowsFound:
         return self._connection.execute(statement, values)
 
 
@@ -381,7 +381,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         for table in ("terms", "balance", "entries"):
             connection.execute(f"DROP TABLE {table}")
         build(connection)
-        rows = Rows(connection)
+        rows = SQLiteRows(connection)
         _, created_at, *told = terms
         named = dict(zip(("budget_rho", "budget_delta", "total_epsilon", "total_delta"), told, strict=True))
         begin(rows, decode_terms(named, new_data_set(), data_version=0), at=_time(created_at))
@@ -393,7 +393,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise damaged() from error
 
 
-def _carry(rows: Rows, row: tuple[str, ...]) -> Entry:
+def _carry(rows: SQLiteRows, row: tuple[str, ...]) -> Entry:
     """Write one entry as its events: the reservation and, if there was one, the settlement right after it."""
     opened_at, query, worst_rho, delta, settled_at, loss_rho, digest = row
     request = Request(_text(query), BudgetVector(decode_fraction(worst_rho), decode_fraction(delta)))

@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dpsql.errors import LedgerError
-from dpsql.ledger.record import Terms
+from dpsql.ledger.record import LedgerTerms
 from dpsql.ledger.replay import Replay, Sums
 from dpsql.ledger.sqlite import file as sqlite_file
 from dpsql.ledger.sqlite import tables
 from dpsql.ledger.sqlite.errors import damaged, sealed, unopened
 from dpsql.ledger.sqlite.sidecars import Sidecars, rolled_back
-from dpsql.ledger.sqlite.tables import Rows
+from dpsql.ledger.sqlite.tables import SQLiteRows
 from dpsql.ledger.verification import Mark, Verified, decode_checkpoint, is_behind, replayed, verify_rows
 
 
@@ -68,7 +68,7 @@ def verify_file(file: Path, mark: Mark | None, *, checkpoint: Sums | None = None
     return Verified(replay.seq, replay.chain)
 
 
-def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums | None) -> tuple[Replay, Terms]:
+def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums | None) -> tuple[Replay, LedgerTerms]:
     """Return what a file adds up to whose tables, chain and balances fit, and that came at least to its mark."""
     rows = _whole(connection)
     replay, terms = replayed(rows, checkpoint)
@@ -76,13 +76,13 @@ def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums
     return replay, terms
 
 
-def _whole(connection: sqlite3.Connection) -> Rows:
+def _whole(connection: sqlite3.Connection) -> SQLiteRows:
     if not tables.is_whole(connection):
         raise damaged()
-    return Rows(connection)
+    return SQLiteRows(connection)
 
 
-def hold_against(mark: Mark | None, rows: Rows, *, data_set: str) -> None:
+def hold_against(mark: Mark | None, rows: SQLiteRows, *, data_set: str) -> None:
     """Raise `ledger-rolled-back` if the file never came to what its mark says."""
     if mark is not None and is_behind(rows, mark, data_set=data_set):
         raise rolled_back()
