@@ -2,7 +2,7 @@
 
     python -m benchmarks run certificates [--data DIR] [--queries 2000] [--items 50 100 400] [--asked 0]
 
-Items: the tables of `dpsql compare-budgets`, all of delta spent on composition, plus the gain of each certificate over
+Items: the tables of `compare_budgets.py`, all of delta spent on composition, plus the gain of each certificate over
 Theorem 2 of Durfee and Rogers; `optimal` counts to 5,000. Sessions: a real session over a ledger in memory asks TOP 10
 queries, names only, of one table, each with another WHERE, until `BudgetExceeded`: on MSWeb, areas of one split whose
 name contains a letter or two; on Steam, games played for so many hours. The budget is (1, 1e-6), and the default
@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import accuracy
+from compare_budgets import bought, totals
 from data_sets import MSWEB, present
 from program.main import alone
 from program.row import Row
 
 import dpsql
 from dpsql.accounting import ApproximateDP, BoundedRange
-from dpsql.accounting.certificates.comparison import bought, totals
 from dpsql.errors import BudgetExceeded
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon

@@ -41,7 +41,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(given: Namespace) -> Iterator[Row]:
     """Ask through each surface in turns."""
-    with events_in(given.rows) as folder, served(folder) as place, ExitStack() as holds:
+    with events_in(given.rows) as folder, served(folder, catalog="auto") as place, ExitStack() as holds:
         surfaces = opened(folder, place, holds=holds)
         same = place.distinct()
         for kind, question in (("distinct", place.distinct), ("again", lambda: same)):

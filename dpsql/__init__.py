@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from dpsql.answer import Answer
-    from dpsql.plan import Balance, Forecast, Plan
+    from dpsql.plan import Plan
     from dpsql.receipt import Receipt
+    from dpsql.report import Balance, Forecast
     from dpsql.session import Session
 
     __version__: str
@@ -81,7 +82,7 @@ __all__ = [
     "connect",
 ]
 
-_LATER = {"Answer": "answer", "Balance": "plan", "Forecast": "plan", "Plan": "plan", "Receipt": "receipt"}
+_LATER = {"Answer": "answer", "Balance": "report", "Forecast": "report", "Plan": "plan", "Receipt": "receipt"}
 _LATER |= {"Session": "session"}
 
 

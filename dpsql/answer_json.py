@@ -12,13 +12,13 @@ from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
 from dpsql.answer import Answer
 from dpsql.engines.arrow_values import read_values
 from dpsql.intervals import LEVEL
-from dpsql.plan.report.tables import describe_outcome
 from dpsql.receipt import Receipt, Total
+from dpsql.report.tables import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry
-    from dpsql.plan import Balance
-    from dpsql.plan.report.spending import Spender, Spending
+    from dpsql.report import Balance
+    from dpsql.report.spending import Spender, Spending
 
 __all__ = [
     "encode_answer",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql import engines
+from dpsql import engines, report
 from dpsql import plan as planning
 from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
 from dpsql.receipt import Receipt, Total
@@ -42,7 +42,7 @@ def build_answer(
         for (plan, _, replayed), released, balance in zip(parts, releases, balances, strict=True)
     ]
     explanations = [
-        planning.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
+        report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
         for plan, released, balance in zip(plans, releases, balances, strict=True)
         if released.stopped_at_bottom
     ]
@@ -78,7 +78,7 @@ def _build_receipt(
     released: planning.Release,
     own: SessionDependencies,
     *,
-    balance: planning.Balance,
+    balance: report.Balance,
     replayed: bool,
 ) -> Receipt:
     """Return the receipt of one release; one that was `replayed` is charged nothing."""
@@ -107,7 +107,7 @@ def _build_receipt(
         wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
         read_as=str(query.clause) if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
-        bounds=planning.describe_bounds(query, drawn.bounded_by),
+        bounds=report.describe_bounds(query, drawn.bounded_by),
         cut=query.cut,
         list_note=query.list_note,
         legs=released.legs,
@@ -118,7 +118,7 @@ def _build_receipt(
         reread=plan.reread and not replayed,
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
         used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
-        more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
+        more=None if replayed else report.count_more(plan, balance.remaining, loss=released.loss),
     )
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from dpsql.engines import Engine
     from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Verified
-    from dpsql.plan.report.policy_report import Check
-    from dpsql.plan.report.spending import Spending
     from dpsql.policy.starter import FoundTable, StarterPolicy
+    from dpsql.report.policy_report import Check
+    from dpsql.report.spending import Spending
 
 __all__ = [
     "back_up",
@@ -112,8 +112,8 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
-    from dpsql.plan.report.policy_report import Finding
     from dpsql.policy.owners import find_path
+    from dpsql.report.policy_report import Finding
 
     sweep()
     known = load_policy(policy)
@@ -163,8 +163,8 @@ def _find_outdated(
 def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
     """Return what a policy means, checked against the tables that an engine has open; raises as `check_policy`."""
     from dpsql.intervals import LEVEL, ValueNoise
-    from dpsql.plan.registration import build_catalog
-    from dpsql.plan.report.policy_check import report_policy
+    from dpsql.registration import build_catalog
+    from dpsql.report.policy_check import report_policy
 
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if engine is not None:
@@ -223,8 +223,9 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.plan import Terms, read_balances
-    from dpsql.plan.report.spending import report_spending
+    from dpsql.plan import Terms
+    from dpsql.report import read_balances
+    from dpsql.report.spending import report_spending
 
     known = load_policy(policy)
 
@@ -309,7 +310,7 @@ def materialize(
     from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.open_engine import find_source, list_sources
-    from dpsql.plan.registration import build_catalog
+    from dpsql.registration import build_catalog
 
     known = load_policy(policy)
     if database is None and known.needs_database:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dpsql import plan as planning
+from dpsql import report
 from dpsql.engines import Stop
 from dpsql.errors import Refusal, Unsupported
 from dpsql.session_dependencies import SessionDependencies
@@ -28,7 +29,7 @@ class PlanFinder:
     """
 
     own: SessionDependencies
-    free: planning.FreeAnswers
+    free: report.FreeAnswers
     names: planning.NamesOfAccount
     salts: tuple[int, int]
 
@@ -61,13 +62,13 @@ class PlanFinder:
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
         if query.explained:
-            plan = planning.simulate_recall(plan, noise=self.own.noise)
+            plan = report.simulate_recall(plan, noise=self.own.noise)
         return replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=planning.find_waste(plan),
-            needs=planning.describe_need(plan),
+            warnings=report.find_waste(plan),
+            needs=report.describe_need(plan) if query.explained else "",
         ), stored
 
     def find_stored(self, plan: planning.Plan) -> bytes | None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines
+from dpsql import engines, report
 from dpsql import plan as planning
 from dpsql.answer import Answer
 from dpsql.build_answer import View, build_answer, build_free_answer
@@ -57,7 +57,7 @@ class Session:
             max_k=own.terms.limits.max_k,
             parser=planning.EvaluatorParser(own.evaluator),
         )
-        self._free_answers = planning.FreeAnswers(
+        self._free_answers = report.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
         names = planning.NamesOfAccount(own.ledger, own.account, by_default=own.terms.uses_known_names)
@@ -205,12 +205,10 @@ class Session:
         if earlier is not None and any(stored is None for _, stored in parts):
             parts = self._plans.mark_reread(parts, earlier())
         if not parts and isinstance(statement, statements.EvaluatedQuery) and statement.explained:
-            return build_free_answer(planning.free_plan_table(), self._dependencies)
+            return build_free_answer(report.free_plan_table(), self._dependencies)
         if parts and parts[0][0].query.explained:
             plans = [plan for plan, _ in parts]
-            return build_free_answer(
-                planning.plan_table(plans, self.budget, wrapped=view.is_wrapped), self._dependencies
-            )
+            return build_free_answer(report.plan_table(plans, self.budget, wrapped=view.is_wrapped), self._dependencies)
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
         kept = [(plan, stored, True) for plan, stored in found if stored is not None]
@@ -225,7 +223,7 @@ class Session:
     ) -> list[tuple[planning.Plan, bytes, bool]]:
         """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
         if len(parts) > 1:
-            planning.check_together(
+            report.check_together(
                 [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
             )
         settled = list[tuple[planning.Plan, bytes, bool]]()
@@ -262,7 +260,7 @@ class Session:
         except ledgers.Shortfall as error:
             short = error
         if short is not None:
-            raise planning.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
+            raise report.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         return settled.answer, settled.repeats
 
     def _release(
@@ -355,7 +353,7 @@ class Session:
 
     def forecast(
         self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None
-    ) -> planning.Forecast:
+    ) -> report.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
@@ -365,7 +363,7 @@ class Session:
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
-        return planning.forecast(plan, self._dependencies.read_balance(plan.charged_values).remaining, times=times)
+        return report.forecast(plan, self._dependencies.read_balance(plan.charged_values).remaining, times=times)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -406,14 +404,14 @@ class Session:
         return self._dependencies.terms
 
     @property
-    def budget(self) -> planning.Balance:
+    def budget(self) -> report.Balance:
         """Granted, spent, reserved and remaining amounts in rho and delta; never a running epsilon.
 
         For an analyst with a limit of their own it is the balance of that limit; the remaining amount is never more
         than what is left of the total.
         """
         self._check_open()
-        return planning.read_balances(self._dependencies.ledger, self._dependencies.terms)
+        return report.read_balances(self._dependencies.ledger, self._dependencies.terms)
 
     @property
     def progress(self) -> float | None:
@@ -429,7 +427,7 @@ class Session:
         self._check_open()
         own = self._dependencies
         entries = (entry for entry in own.ledger.entries() if entry.account == own.account)
-        return planning.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
+        return report.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""

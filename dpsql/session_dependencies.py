@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsql import engines
+from dpsql import engines, report
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import base as ledgers
@@ -38,9 +38,9 @@ class SessionDependencies:
         """Name of the analyst under which answers are stored; None where analysts have no accounts."""
         return None if self.terms.account is None else self.terms.account.name
 
-    def read_balance(self, values: tuple[str, ...] = ()) -> planning.Balance:
+    def read_balance(self, values: tuple[str, ...] = ()) -> report.Balance:
         """Return the balance of a query that is charged to these values or, without them, to all units."""
-        return planning.read_balance(self.ledger, self.terms, values=values)
+        return report.read_balance(self.ledger, self.terms, values=values)
 
     def request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool, law: str = "") -> ledgers.Request:
         """Return the request of this analyst to the ledger for a query of this text, worst case and key."""

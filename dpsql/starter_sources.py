@@ -13,9 +13,9 @@ from dpsql.engines.adapter_errors import show_adapter_errors
 from dpsql.engines.duckdb.file_schema import describe_file
 from dpsql.errors import EngineError, Error, UsageError
 from dpsql.open_engine import open_engine, open_url
-from dpsql.plan.registration import may_be_unit
 from dpsql.policy import Budget, DataSource, Policy, PublicTable, SourceUrl
 from dpsql.policy.starter import FoundColumn, FoundTable
+from dpsql.registration import may_be_unit
 from dpsql.sql.ir.types import Family, find_read_type, parse_type
 
 __all__ = ["describe_address", "describe_column", "describe_engine", "describe_files"]

@@ -39,7 +39,7 @@ with duckdb.connect() as database:
         show("As many as stand out:", session.sql(adaptive))
         show(
             "Near a k that we would like, where the gaps are much alike:",
-            session.sql(f"{ask} TOP ADAPTIVE PRIVATE WITH (epsilon = 0.2, prefer = 5, penalty = 10)"),
+            session.sql(f"{ask} TOP ADAPTIVE PRIVATE WITH (epsilon = 0.2, prefer = 5)"),
         )
         show("The fixed top 10, for comparison, pays for what it returns:", session.sql(f"{ask} TOP 10 PRIVATE"))
         print(session.budget)

@@ -110,7 +110,7 @@ def _parameter(given: inspect.Parameter) -> str:
 def _type(annotation: object) -> str:
     """Return a type as a reader writes it, without the modules of dpsql that it comes from."""
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return re.sub(r"\b(?:planning|engines|ledgers|statements|clocks)\.(?=[A-Z])", "", name)
+    return re.sub(r"\b(?:planning|report|engines|ledgers|statements|clocks)\.(?=[A-Z])", "", name)
 
 
 def _text(thing: object) -> str:

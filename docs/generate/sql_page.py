@@ -7,22 +7,9 @@ import re
 from functions import signatures
 from pages import code, head, table
 
-from dpsql.mechanisms import (
-    DomainDiscovery,
-    FixedStableTopK,
-    GaussianHistogram,
-    JointExponential,
-    KnownGroups,
-    LaplaceLimitedDomain,
-    LimitedDomain,
-    Peeling,
-    Relay,
-    TopStable,
-    WeightedGaussian,
-)
-from dpsql.plan.auto import CHOSEN
 from dpsql.plan.mechanisms import per_partition, request, rows_fetched
-from dpsql.plan.planner import MECHANISMS
+from dpsql.plan.mechanisms.record import Auto, Domain
+from dpsql.plan.mechanisms.records import list_records
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
 from dpsql.sql.analysis import from_clause, private_select, reader, unnest
@@ -34,18 +21,6 @@ from dpsql.sql.functions.text import TEXT_FUNCTIONS
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import grammar, options
 
-_CLASSES = {
-    "limited_domain": LimitedDomain,
-    "relay": Relay,
-    "gaussian_histogram": GaussianHistogram,
-    "laplace_limited_domain": LaplaceLimitedDomain,
-    "weighted_gaussian": WeightedGaussian,
-    "domain_discovery": DomainDiscovery,
-    "stable": FixedStableTopK,
-    "top_stable": TopStable,
-    "peeling": Peeling,
-    "joint": JointExponential,
-}
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
     "FLOAT DOUBLE VARCHAR UUID ENUM BLOB DATE TIMESTAMP TIME INTERVAL"
@@ -142,16 +117,14 @@ def _aggregates() -> str:
 
 
 def losses() -> str:
-    """Return the page of the loss of each mechanism; refuse where a mechanism is missing here."""
-    if ("auto", *_CLASSES) != MECHANISMS:
-        raise SystemExit("The mechanisms of this page are not those of dpsql.plan.planner.")
+    """Return the page of the loss of each mechanism, from its record."""
     rows = []
-    for name, kind in {**_CLASSES, "known_groups": KnownGroups}.items():
-        words = " ".join((kind.__doc__ or "").split())
+    for mechanism in list_records(Domain.UNKNOWN, Domain.KNOWN, Domain.ALL):
+        words = " ".join((mechanism.theorem.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
-        chosen = "yes" if name in CHOSEN else "no"
-        chosen = "for `ALL PRIVATE` and totals" if kind is KnownGroups else chosen
-        rows.append([f"`{name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
+        chosen = "no" if mechanism.auto is Auto.NEVER else "yes"
+        chosen = "for `ALL PRIVATE` and totals" if mechanism.domain is Domain.ALL else chosen
+        rows.append([f"`{mechanism.name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
     header = ["mechanism", "what it does", "`auto` may choose it", "loss", "source"]
     return "\n".join(
         [

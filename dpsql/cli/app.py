@@ -114,7 +114,11 @@ _LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # mo
 
 
 _OPTION = "Option of the engine at a URL, as [source.options] has it; may be repeated."
-_RENAMED = {"prepare": "materialize"}
+_FORMER = {
+    "prepare": 'The command "prepare" is called "materialize" since version 0.11.0.',
+    "compare-budgets": 'The command "compare-budgets" was removed in version 0.12.0. In a copy of the repository, run: '
+    "python benchmarks/compare_budgets.py",
+}
 
 
 class _Group(click.Group):
@@ -124,9 +128,9 @@ class _Group(click.Group):
         return list(self.commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; refuse a name of an earlier version with its new name."""
-        if cmd_name in _RENAMED:
-            ctx.fail(f'The command "{cmd_name}" is called "{_RENAMED[cmd_name]}" since version 0.11.0.')
+        """Return a command; refuse one of an earlier version with what to write instead."""
+        if cmd_name in _FORMER:
+            ctx.fail(_FORMER[cmd_name])
         return super().get_command(ctx, cmd_name)
 
 
@@ -310,31 +314,6 @@ def budget(
     from dpsql.curator import read_spending
 
     write_spending(read_spending(policy, analyst=analyst), output, last=last, details=details)
-
-
-@app.command(name="compare-budgets")
-@click.option("--epsilon", default="1", help="Total epsilon.")
-@click.option("--delta", default="1e-6", help="Total delta, all of it used for composition.")
-@click.option(
-    "--item-epsilon",
-    multiple=True,
-    default=["0.02", "0.05", "0.1", "0.5"],
-    help="Epsilon of one item; repeat for more.",
-)
-@click.option("--items", type=int, multiple=True, default=[10, 100], help="Number of items to price; repeat for more.")
-@_add_layout("Output format: two text tables, or one JSON object.")
-@click.option("--plot", type=_PATH, help="Also save a plot (.png, .svg or .pdf); needs dpsql[plot].")
-def compare_budgets(
-    *, epsilon: str, delta: str, item_epsilon: Sequence[str], items: Sequence[int], layout: Layout, plot: Path | None
-) -> None:
-    """Compare what a total budget buys by certificate. Reads no data."""
-    from dpsql.accounting import ApproximateDP
-    from dpsql.cli.compare import run
-    from dpsql.quantities import Delta, Epsilon
-
-    total = ApproximateDP(Epsilon(epsilon), Delta(delta))
-    epsilons = list(map(Epsilon, item_epsilon))
-    run(total, epsilons=epsilons, items=items, as_json=layout == Layout.json, plot=plot)
 
 
 @app.command()

@@ -16,8 +16,8 @@ import click
 from dpsql.answer_json import encode_spending
 from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.errors import UsageError
-from dpsql.plan.report.tables import describe_outcome, describe_plans
 from dpsql.receipt import format_share
+from dpsql.report.tables import describe_outcome, describe_plans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from dpsql.accounting import BudgetVector
     from dpsql.answer import Answer
     from dpsql.ledger import Entry
-    from dpsql.plan import Balance, Plan
-    from dpsql.plan.report.spending import Spender, Spending
+    from dpsql.plan import Plan
+    from dpsql.report import Balance
+    from dpsql.report.spending import Spender, Spending
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 

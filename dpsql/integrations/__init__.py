@@ -1,1 +1,1 @@
-"""Adapters for SQLAlchemy, sqlglot, Superset and Harlequin, found by entry points."""
+"""Adapters for SQLAlchemy, sqlglot and Superset, found by entry points."""

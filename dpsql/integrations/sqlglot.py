@@ -26,9 +26,9 @@ from sqlglot.errors import ParseError
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.clause import find_bare_clauses
-from dpsql.sql.syntax.item_alias import is_alias_of_interval
 from dpsql.sql.syntax.misread_forms import is_typed_and_cast
 from dpsql.sql.syntax.standard_calls import normalize_standard_calls
+from dpsql.sql.syntax.terms import is_alias_of_interval
 from dpsql.sql.syntax.typed_literals import DATE_FUNCTIONS
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Mechanisms: exact counts in, private choices out, each with a loss that was proved."""
 
-from dpsql.mechanisms.base import Mechanism, NoisyRelease, Selection
+from dpsql.mechanisms.base import NoisyRelease, Selection, TopKMechanism
 from dpsql.mechanisms.choose_k_bar import ChooseKBar
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
 from dpsql.mechanisms.evident_peeling import EvidenceGate, EvidentPeeling, EvidentSelection
@@ -49,7 +49,6 @@ __all__ = [
     "LaplaceCounts",
     "LaplaceLimitedDomain",
     "LimitedDomain",
-    "Mechanism",
     "Noise",
     "NoisyCounts",
     "NoisyMaxGaussian",
@@ -69,6 +68,7 @@ __all__ = [
     "SharedTotalRelease",
     "StableSelection",
     "StableTopK",
+    "TopKMechanism",
     "TopStable",
     "TopStableSelection",
     "WeightedGaussian",

@@ -10,7 +10,7 @@ from dpsql.accounting import ZCDP
 from dpsql.mechanisms.histogram import Histogram, LabelPosition
 from dpsql.mechanisms.sampling.noise import Noise
 
-__all__ = ["Mechanism", "NoisyRelease", "Selection"]
+__all__ = ["NoisyRelease", "Selection", "TopKMechanism"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class NoisyRelease:
         return cls(tuple(position for _, position in first), tuple(-negated for negated, _ in first))
 
 
-class Mechanism(Protocol):
+class TopKMechanism(Protocol):
     """A selection of at most k of the leaders of a histogram."""
 
     @property

@@ -90,6 +90,13 @@ class WeightedGaussian:
         return weighted_threshold(self.variance, self.delta, most=self.max_groups_contributed, steps=WEIGHT_STEPS)
 
     @property
+    def least_threshold(self) -> int:
+        """Return a number that the threshold is not below: what a unit in as many groups as the bound allows needs."""
+        failure = delta_of_each(self.delta, self.max_groups_contributed)
+        weight = unit_weight(self.max_groups_contributed)
+        return weight + discrete_gaussian_offset(self.variance, failure)
+
+    @property
     def cut(self) -> LowerCut | None:
         """Return the cut below which few groups need be read, if there is one; the loss is the same."""
         return find_cut(((self.threshold, self.variance),))

@@ -1,6 +1,5 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
-from dpsql.plan.bound_notes import describe_bounds
 from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
 from dpsql.plan.cache.earlier_answers import list_earlier_plans
 from dpsql.plan.cache.known_names import NamesOfAccount
@@ -8,7 +7,6 @@ from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.cache.stored_release import PackedRelease, is_of_0_11, is_same_release, pack_bytes, pack_release, unpack
 from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
-from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
 from dpsql.plan.measure_intervals import describe_noise
 from dpsql.plan.measure_values import divide_steps, find_place
@@ -16,26 +14,15 @@ from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, draw_places, name_measure, release
-from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance, read_balances
-from dpsql.plan.report.forecast import Forecast, count_more, forecast
-from dpsql.plan.report.short_answer import describe_need, explain_short_answer
-from dpsql.plan.report.shortfall import check_together, explain_shortfall
-from dpsql.plan.report.simulation import simulate_recall
-from dpsql.plan.report.tables import free_plan_table, history_table, plan_columns, plan_table
-from dpsql.plan.report.wasted_charge import find_waste
 from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = [
     "MOST_PUBLIC_ROWS",
-    "Account",
     "AnswerCache",
-    "Balance",
     "Draw",
     "EvaluatedView",
     "EvaluatorParser",
     "ExternalRelease",
-    "Forecast",
-    "FreeAnswers",
     "NamesOfAccount",
     "PackedRelease",
     "Plan",
@@ -48,22 +35,11 @@ __all__ = [
     "Terms",
     "build_plan",
     "build_statement",
-    "check_together",
-    "compute_balance",
     "compute_replay_key",
-    "count_more",
-    "describe_bounds",
-    "describe_need",
     "describe_noise",
     "divide_steps",
     "draw_places",
-    "explain_short_answer",
-    "explain_shortfall",
     "find_place",
-    "find_waste",
-    "forecast",
-    "free_plan_table",
-    "history_table",
     "hold_failure_to_grid",
     "hold_to_grid",
     "is_of_0_11",
@@ -73,13 +49,8 @@ __all__ = [
     "name_measure",
     "pack_bytes",
     "pack_release",
-    "plan_columns",
-    "plan_table",
-    "read_balance",
-    "read_balances",
     "read_progress",
     "release",
     "result_view",
-    "simulate_recall",
     "unpack",
 ]

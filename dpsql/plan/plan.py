@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.accounting import BoundedRange, BudgetVector, Certificate, CertificateFilter, Loss, item_price
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.auto import CHOSEN, Candidate
-from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
+from dpsql.plan.auto import Candidate, predict
+from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
+from dpsql.plan.mechanisms.need import Need
+from dpsql.plan.mechanisms.record import Auto, Mechanism
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.released_names import ReleasedNames
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
@@ -33,6 +36,7 @@ class Plan(NotebookRepr):
     if it is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means
     something else than it did in 0.11; it is `reread` if 0.11 answered it.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
+    `record` says what the mechanism can do, and `request` is the query as it has it.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
     of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
     shows beside the one of the query. `population` is the public number of units, for warnings, where there is one.
@@ -42,6 +46,8 @@ class Plan(NotebookRepr):
     """
 
     query: PrivateQuery
+    record: Mechanism
+    request: MechanismRequest = field(compare=False)
     mechanism_plan: MechanismPlan
     spec: ReleaseSpec
     max_groups_contributed: int | None
@@ -180,6 +186,11 @@ class Plan(NotebookRepr):
         return epsilon**2 / 8 * self.mechanism_plan.price.keys(k) >= self.spec.min_rho
 
     @property
+    def need(self) -> Need | None:
+        """With how many units a key has an even chance to be returned; None where nothing is predicted."""
+        return predict(self.record, self.request)
+
+    @property
     def item_loss(self) -> BoundedRange:
         """The guarantee of one item."""
         return BoundedRange(self.epsilon)
@@ -213,7 +224,7 @@ class Plan(NotebookRepr):
             ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
             *self._describe_keys(),
             *self._describe_names(),
-            *self.spec.report.facts,
+            *self.mechanism_plan.describe(self.query),
             *([("counts", _SHARED)] if self.query.reads_total else []),
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
@@ -269,12 +280,10 @@ class Plan(NotebookRepr):
         elif self.query.names is not None and self.spec.rows.known and self.query.domain is None:
             needs = "a lower threshold" if self.spec.rows.evident else "no threshold"
             why = f"known names need {needs}, and their order has the least noise, at the least price"
-        elif sum(each.name in CHOSEN for each in self.considered) == 1:
+        elif sum(each.mechanism.auto is not Auto.NEVER for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
-        elif self.mechanism == "known_groups":
-            why = "the counts of all candidates cost fewer items than a choice among them"
-        elif self.mechanism == "relay":
-            why = "its first leg is a limited domain, and its second finds groups that the first cannot see"
+        elif self.record.why:
+            why = self.record.why
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
 

@@ -1,38 +1,28 @@
 """From a question and the session's terms to a plan: which mechanism answers, within the policy's ceilings.
 
-Only public numbers decide here: the statement, the policy and earlier answers.
+Only public numbers decide here: the statement, the policy and earlier answers. What a mechanism can do stands in its
+record (`mechanisms/record.py`), and only the mechanism that answers is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
-from dpsql.plan.auto import CHOSEN, Candidate, choose_candidate, compare_candidates
-from dpsql.plan.auto_names import choose_over_names
+from dpsql.plan.auto import Candidate, Fit, choose, choose_over_names, compare
 from dpsql.plan.cache.readings import find_changed_readings
-from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
+from dpsql.plan.cache.replay_key import compute_keys, order_canonically
 from dpsql.plan.measures import bound_measures
-from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
-from dpsql.plan.mechanisms.adaptive import adaptive
-from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_items
+from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec
+from dpsql.plan.mechanisms.certificate_rules import check_partitions, price_items, refuse_mechanism
 from dpsql.plan.mechanisms.counts_by_item import pays_total
-from dpsql.plan.mechanisms.domain_discovery import domain_discovery
-from dpsql.plan.mechanisms.gaussian_histogram import gaussian_histogram
-from dpsql.plan.mechanisms.joint import joint
-from dpsql.plan.mechanisms.known_groups import known_groups
-from dpsql.plan.mechanisms.laplace_limited_domain import laplace_limited_domain
-from dpsql.plan.mechanisms.limited_domain import limited_domain
-from dpsql.plan.mechanisms.peeling import peeling
-from dpsql.plan.mechanisms.per_partition import all_partitions, each_partition
-from dpsql.plan.mechanisms.relay import relay
-from dpsql.plan.mechanisms.request import OWN_CAP, read_epsilon, read_groups
-from dpsql.plan.mechanisms.stable import stable
-from dpsql.plan.mechanisms.top_stable import top_stable
-from dpsql.plan.mechanisms.weighted_gaussian import weighted_gaussian
+from dpsql.plan.mechanisms.per_partition import plan_request
+from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition
+from dpsql.plan.mechanisms.records import list_names, list_records
+from dpsql.plan.mechanisms.request import OWN_CAP, MechanismRequest, find_min_units, read_epsilon, read_groups
 from dpsql.plan.plan import Plan
 from dpsql.plan.query_terms import plan_within_terms
 from dpsql.plan.rows_limit import check_rows
@@ -44,29 +34,14 @@ from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, Release
 from dpsql.sql.rewrite.charged_values import confine_to_values
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["MECHANISMS", "build_plan"]
+__all__ = ["build_plan"]
 
-_Builder = Callable[[MechanismRequest], MechanismPlan]
-_UNKNOWN_DOMAIN: dict[str, _Builder] = {
-    "limited_domain": limited_domain,
-    "relay": relay,
-    "gaussian_histogram": gaussian_histogram,
-    "laplace_limited_domain": laplace_limited_domain,
-    "weighted_gaussian": weighted_gaussian,
-    "domain_discovery": domain_discovery,
-    "stable": stable,
-    "top_stable": top_stable,
+_OF_SOME = ("prefer",)  # options of a mechanism that is named where another is asked for them
+_NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do
+    Domain.UNKNOWN: ("with this mechanism", "Leave it out: all groups are read."),
+    Domain.KNOWN: ("with a domain", "Leave it out: every candidate of the domain is read, and no delta is spent."),
+    Domain.ALL: ("where nothing is selected", "Leave it out."),
 }
-_KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
-_ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
-_ALL_GROUPS: dict[str, _Builder] = {"known_groups": known_groups}
-_OVER_NAMES: dict[str, _Builder] = {**_UNKNOWN_DOMAIN, "peeling": peeling}  # where names are known
-_LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
-_COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
-_OF_WEIGHTS = frozenset([relay, weighted_gaussian, domain_discovery])  # those with a cap of their own
-_WITHOUT_TOTAL = frozenset([known_groups, gaussian_histogram, laplace_limited_domain])  # counts are not drawn after
-_OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
-MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
@@ -79,71 +54,179 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     if stated is not None:
         return plan_within_terms(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
     query = bound_measures(order_canonically(confine_to_values(query)), terms)
-    options, limits, k = query.clause.options, terms.limits, query.clause.k
-    if k is not None and k > limits.max_k:
-        hint = f"Ask for at most {limits.max_k}."
-        raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
-    fitting, name = _read_mechanism(options.get("mechanism"), query)
+    options, k = query.clause.options, query.clause.k
+    if k is not None and k > terms.limits.max_k:
+        hint = f"Ask for at most {terms.limits.max_k}."
+        raise Refusal("k", f"k may be at most {terms.limits.max_k} here.", hint=hint, place=query.clause.place)
+    fitting, named = _read_mechanism(options.get("mechanism"), query)
     _check_words(query)
-    if query.names is not None and _find_min_units(query, terms) > 1:
+    min_units = find_min_units(query, terms)
+    if query.names is not None and min_units > 1:
         query = replace(query, names=None)  # a known name does not promise so many units
+    request = _read_request(query, terms, first=named or fitting[0], min_units=min_units)
+
+    def fit(mechanism: Mechanism) -> MechanismRequest:
+        return _fit(mechanism, request, salts=salts)
+
     considered: tuple[Candidate, ...] = ()
-    if k is not None and (name is None or query.explained):
-        considered = compare_candidates(
-            query,
-            [each for each in fitting if each in _find_compared(query)],
-            build=lambda each: _consider(fitting[each], query, terms=terms, salts=salts),
-        )
-    chosen = choose_candidate(considered)
-    if name is None:
-        name = choose_over_names(
-            query, build=lambda each: _consider(_OVER_NAMES[each], query, terms=terms, salts=salts)
-        )
-    if name is None:
-        name = next(iter(fitting)) if chosen is None else chosen.name
-    builder = fitting[name] if name in fitting else _OVER_NAMES[name]
-    mechanism_plan, query, groups = _build(builder, query, terms=terms, salts=salts)
-    if name == "peeling" and query.domain is not None and _is_auto(options.get("mechanism")):
-        mechanism_plan, query, groups = _choose_known_groups((mechanism_plan, query, groups), terms=terms, salts=salts)
-        name = mechanism_plan.selection.name
+    if query.explained and k is not None:
+        considered = compare(_list_compared(fitting, query, explained=True), fit)
+    mechanism = named or _choose(fitting, query, fit)
+    fitted = fit(mechanism)
     try:
-        spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
+        mechanism_plan, spec = _plan(mechanism, fitted, salts=salts)
     except Unsupported:  # an engine that cannot look up weights
-        if not (_is_auto(options.get("mechanism")) and "limited_domain" in fitting):
+        if named is not None or not mechanism.weighs:
             raise
-        name = "limited_domain"
-        mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
-        spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
-    check_rows(mechanism_plan, spec.rows, query=query, limit=limits.max_rows_fetched)
+        mechanism = fitting[0]
+        fitted = fit(mechanism)
+        mechanism_plan, spec = _plan(mechanism, fitted, salts=salts)
+    check_rows(mechanism_plan, spec.rows, query=query, limit=terms.limits.max_rows_fetched)
     plan = Plan(
-        query=query,
+        query=_share_total(fitted.query, mechanism_plan, k=fitted.k),
+        record=mechanism,
+        request=fitted,
         mechanism_plan=mechanism_plan,
         spec=spec,
-        max_groups_contributed=groups,
+        max_groups_contributed=fitted.groups,
         rule=terms.rule,
         considered=considered,
-        population=_read_population(query, terms),
+        population=_read_population(request),
     )
-    tables = [terms.tables[name] for name in query.tables]
-    bound = read_groups(options.get("max_groups_contributed"), tables)
-    min_units = _find_min_units(query, terms)
-    keys = compute_question_keys(
-        query,
-        mechanism=name,
-        bound=bound,
+    keys = compute_keys(
+        plan,
+        bound=request.groups,
         min_units=min_units,
         uses_names=terms.uses_known_names,
         reread=None if query.counts_units_alone else find_changed_readings(query, terms),
     )
-    release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
     return replace(
         _note_list(plan, terms),
-        key=keys.key,
-        release_key=release_key,
-        similar_keys=(*keys.similar, release_key),
+        key=keys.question,
+        release_key=keys.release,
+        similar_keys=(*keys.similar, keys.release),
         named_keys=keys.named,
         earlier_key=keys.earlier,
     )
+
+
+def _read_request(query: PrivateQuery, terms: Terms, *, first: Mechanism, min_units: int) -> MechanismRequest:
+    """Return what a query asks of any mechanism; refuse an epsilon that is too small for its measures.
+
+    A certificate that does not cover the `first` of them refuses before.
+    """
+    options, clause = query.clause.options, query.clause
+    _check_certificate(first, query, terms=terms)
+    groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
+    epsilon = read_epsilon(options.get("epsilon"), terms)
+    measures = query.measures if query.releases_counts else ()
+    least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
+    if epsilon.value < least:
+        reason = f"With these bounds epsilon must be at least {float(least):.2g}."
+        hint = "Raise epsilon, or ask the curator for smaller bounds."
+        raise Refusal("option-range", reason, hint=hint, place=clause.place)
+    price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
+    return MechanismRequest(query, terms, price, groups, min_units)
+
+
+def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Terms) -> None:
+    """Refuse a mechanism, or partitions, whose loss is not known under the certificate of the session."""
+    certificate = terms.certificate
+    if certificate not in mechanism.certificates:
+        raise refuse_mechanism(mechanism.name, query.clause, certificate=certificate)
+    check_partitions(query.partitions, certificate=certificate)
+
+
+def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]) -> MechanismRequest:
+    """Return the request as a mechanism has it: with its bound and its price, and the partitions that it charges.
+
+    Raises `Refusal` for a certificate or an option that is not for the mechanism.
+    """
+    query, terms, partitions = request.query, request.terms, request.query.partitions
+    _check_certificate(mechanism, query, terms=terms)
+    _check_options(mechanism, request)
+    if partitions is not None and not partitions.values:
+        hint = "List them: partitions = ['DE', 'FR']."
+        raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
+    groups, price = request.groups, request.price
+    if mechanism.domain is Domain.ALL:
+        groups = _bound_known_groups(request)
+        if groups != request.groups:
+            measures = query.measures if query.releases_counts else ()
+            price = price_items(price.epsilon, groups, measures=measures, certificate=terms.certificate)
+    if price.contributions and (partitions is not None or not mechanism.draws_after):
+        price = replace(price, contributions=())
+    own_cap = groups is None and mechanism.weighs
+    fitted = replace(request, price=price, groups=OWN_CAP if own_cap else groups, own_cap=own_cap)
+    if partitions is None or mechanism.per_partition is not PerPartition.EACH:
+        return fitted
+    # the query's delta is that of the runs that add up; with min_units of all, since in each a small group may pass
+    if _has_one_value(partitions.column, terms.tables):  # each unit then counts in one partition alone
+        query = replace(query, partitions=replace(partitions, salts=salts))
+    count = len(partitions.values)
+    charged = 1 if query.partitions is not partitions or partitions.salts is not None else min(count, groups or count)
+    return replace(fitted, query=query, runs=charged if request.min_units == 1 else count, charged=charged)
+
+
+def _check_options(mechanism: Mechanism, request: MechanismRequest) -> None:
+    """Refuse an option that has no meaning with the mechanism."""
+    options = request.query.clause.options
+    for name in _OF_SOME:
+        if name in options and name not in mechanism.options:
+            takes = dict.fromkeys(each.name for each in list_records() if name in each.options)
+            reason = f"{name} is for mechanism = {' or '.join(takes)}."
+            raise Refusal("option", reason, hint="Leave it out.", place=options[name].place)
+    for name in ("delta", "k_bar"):
+        if name in options and name not in mechanism.options:
+            where, hint = _NO_MEANING[mechanism.domain]
+            raise Refusal("option", f"{name} has no meaning {where}.", hint=hint, place=options[name].place)
+
+
+def _bound_known_groups(request: MechanismRequest) -> int | None:
+    """Return the bound of the groups of each unit where all of them are known; None if no unit can be in more."""
+    query = request.query
+    groups = 1 if _has_one_value(query.key_column, request.terms.tables) else request.groups  # as the engine keeps it
+    return None if groups is not None and _count_known_groups(query) <= groups else groups
+
+
+def _list_compared(fitting: Sequence[Mechanism], query: PrivateQuery, *, explained: bool = False) -> list[Mechanism]:
+    """Return the mechanisms that AUTO chooses among, in EXPLAIN with those that it shows beside them."""
+    allowed = {Auto.ALWAYS, *([Auto.UNITS] if query.counts_units_alone else []), *([Auto.NEVER] if explained else [])}
+    return [each for each in fitting if each.auto in allowed]
+
+
+def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, fit: Fit) -> Mechanism:
+    """Return the mechanism that AUTO chooses for a query; the first if none can answer, which then says why."""
+    names, k, domain, chosen = query.names, query.clause.k, query.domain, None
+    if names is not None and k is not None and domain is None and names.count >= k:
+        over_names = [*fitting, *list_records(Domain.KNOWN)]
+        chosen = choose_over_names(over_names, fit, k=k, known=names.count)
+    among = _list_compared(fitting, query)
+    if chosen is None and k is not None and len(among) > 1:
+        chosen = choose(among, fit)
+    chosen = chosen or fitting[0]
+    if isinstance(domain, LiteralDomain) and k is not None and query.releases_counts:
+        # all counts of a listed domain can cost fewer items than a choice and the counts of k
+        items = min(k, len(domain.values))
+        for each in list_records(Domain.ALL):
+            with suppress(Refusal):
+                if each.price(fit(each)).items(items) < chosen.price(fit(chosen)).items(items):
+                    return each
+    return chosen
+
+
+def _plan(
+    mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]
+) -> tuple[MechanismPlan, ReleaseSpec]:
+    """Return the plan of a mechanism, and what is known of its release before a row is read."""
+    plan = plan_request(mechanism, request)
+    bound = None if request.groups is None else Bound(request.groups, salts)
+    return plan, plan.specify(_share_total(request.query, plan, k=request.k), bound)
+
+
+def _share_total(query: PrivateQuery, plan: MechanismPlan, *, k: int) -> PrivateQuery:
+    """Return the query that reads the number of units where counts of some rows have less noise with it."""
+    return replace(query, reads_total=True) if pays_total(plan.price, k) else query
 
 
 def _note_list(plan: Plan, terms: Terms) -> Plan:
@@ -157,89 +240,20 @@ def _note_list(plan: Plan, terms: Terms) -> Plan:
     return replace(plan, query=replace(plan.query, list_note=note))
 
 
-def _find_compared(query: PrivateQuery) -> frozenset[str]:
-    """Return the mechanisms that are weighed against each other."""
-    wanted = _COMPARED if query.explained else CHOSEN
-    # to weigh rows and sums takes about three times as long as to count users
-    return wanted if query.counts_units_alone else wanted - {"relay"}
-
-
-def _choose_known_groups(
-    peeled: tuple[MechanismPlan, PrivateQuery, int | None], *, terms: Terms, salts: tuple[int, int]
-) -> tuple[MechanismPlan, PrivateQuery, int | None]:
-    """Return the release of all counts of a listed domain if it costs fewer items than peeling and the counts of k."""
-    mechanism_plan, query, _ = peeled
-    if not query.releases_counts or not isinstance(query.domain, LiteralDomain):
-        return peeled
-    every = _build(known_groups, query, terms=terms, salts=salts)
-    k = min(query.clause.k or 1, len(query.domain.values))
-    return every if every[0].price.items(k) < mechanism_plan.price.items(k) else peeled
-
-
-def _find_min_units(query: PrivateQuery, terms: Terms) -> int:
-    """Return how many units the policy wants in a group."""
-    return max(terms.tables[name].min_units or 1 for name in query.tables)
-
-
-def _is_auto(option: Option | None) -> bool:
-    """Return whether the planner may choose the mechanism."""
-    return option is None or option.value == "auto"
-
-
-def _read_population(query: PrivateQuery, terms: Terms) -> int | None:
+def _read_population(request: MechanismRequest) -> int | None:
     """Return about how many units there are, in public, for messages: the least that a table read says.
 
     It says nothing about sums of rows and values, nor about units that a bound keeps out of groups.
     """
-    tables = [terms.tables[name] for name in query.tables]
-    bounded = read_groups(query.clause.options.get("max_groups_contributed"), tables) is not None
-    if bounded or query.partitions is not None or query.domain is not None or query.measures[0].bounds is not None:
+    query, tables = request.query, request.terms.tables
+    if (
+        request.groups is not None
+        or query.partitions is not None
+        or query.domain is not None
+        or query.measures[0].bounds is not None
+    ):
         return None
-    return min((table.population for table in tables if table.population is not None), default=None)
-
-
-def _build(
-    build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tuple[int, int]
-) -> tuple[MechanismPlan, PrivateQuery, int | None]:
-    """Return how a mechanism would answer, with the query and the bound as it has them."""
-    options = query.clause.options
-    check_mechanism(build.__name__, query.clause, certificate=terms.certificate)
-    check_partitions(query.partitions, certificate=terms.certificate)
-    groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
-    own_cap = groups is None and build in _OF_WEIGHTS
-    groups = OWN_CAP if own_cap else groups
-    if build is known_groups and _has_one_value(query.key_column, terms.tables):
-        groups = 1  # the engine keeps each unit to one
-    if build is known_groups and groups is not None and _count_known_groups(query) <= groups:
-        groups = None  # no unit can be in more
-    epsilon = read_epsilon(options.get("epsilon"), terms)
-    measures = query.measures if query.releases_counts else ()
-    price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
-    if build in _WITHOUT_TOTAL or query.partitions is not None:
-        price = replace(price, contributions=())
-    least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
-    if epsilon.value < least:
-        reason = f"With these bounds epsilon must be at least {float(least):.2g}."
-        hint = "Raise epsilon, or ask the curator for smaller bounds."
-        raise Refusal("option-range", reason, hint=hint, place=query.clause.place)
-    if build in _OF_EACH:
-        query = _keep_one_partition(query, terms.tables, salts=salts)
-    asked = MechanismRequest(query, terms, price, groups, own_cap)
-    if build not in _LEANING:
-        asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
-    mechanism_plan = _build_mechanism(build, asked)
-    return mechanism_plan, replace(query, reads_total=pays_total(mechanism_plan.price, asked.k)), groups
-
-
-def _consider(build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tuple[int, int]) -> MechanismPlan:
-    """Return the plan of a mechanism; refuse one of which more rows may cross than the policy allows."""
-    mechanism_plan, query, groups = _build(build, query, terms=terms, salts=salts)
-    limit = terms.limits.max_rows_fetched
-    if limit is not None:
-        with suppress(Unsupported):  # which is found out again if it is chosen
-            rows = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts)).rows
-            check_rows(mechanism_plan, rows, query=query, limit=limit)
-    return mechanism_plan
+    return min((most for name in query.tables if (most := tables[name].population) is not None), default=None)
 
 
 def _count_known_groups(query: PrivateQuery) -> int:
@@ -249,62 +263,43 @@ def _count_known_groups(query: PrivateQuery) -> int:
     return count_groups(query.domain) or 1
 
 
-def _keep_one_partition(
-    query: PrivateQuery, tables: Mapping[str, PrivateTable], *, salts: tuple[int, int]
-) -> PrivateQuery:
-    """Return the query so that each unit counts in one partition alone, where the policy says that it is in one."""
-    partitions = query.partitions
-    if partitions is None or not _has_one_value(partitions.column, tables):
-        return query
-    return replace(query, partitions=replace(partitions, salts=salts))
-
-
 def _has_one_value(column: tuple[str, str] | None, tables: Mapping[str, PrivateTable]) -> bool:
     """Return whether the policy says that each unit has one value of a column, as (table, column)."""
     return column is not None and fold(column[1]) in map(fold, tables[column[0]].one_value_per_unit)
 
 
-def _build_mechanism(build: _Builder, request: MechanismRequest) -> MechanismPlan:
-    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them."""
-    partitions = request.query.partitions
-    if partitions is None:
-        return build(request)
-    if not partitions.values:
-        hint = "List them: partitions = ['DE', 'FR']."
-        raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
-    build_partitions = each_partition if build in _OF_EACH else all_partitions
-    return build_partitions(build, request, partitions=partitions)
-
-
-def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping[str, _Builder], str | None]:
+def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Mechanism], Mechanism | None]:
     """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
     known = query.domain is not None
-    fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
     if query.clause.shape != "top":
         _check_no_mechanism(option)
-        return _ALL_GROUPS, None
+        return list_records(Domain.ALL), None
+    domain = Domain.KNOWN if known else Domain.UNKNOWN
     if query.clause.is_adaptive:
         _check_adaptive(query)
-        fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
-    name = "auto" if option is None else option.value
-    if _is_auto(option):
+        domain = Domain.ADAPTIVE
+    fitting = list_records(domain)
+    if option is None or option.value == "auto":
         return fitting, None
-    if option is None:
-        return fitting, None
-    if isinstance(name, str) and name in fitting:
-        return fitting, name
-    if name in others and query.clause.is_adaptive:
+    for mechanism in fitting:
+        if option.value == mechanism.name:
+            return fitting, mechanism
+    places, name = {each.domain for each in list_records() if each.name == option.value} - {Domain.ALL}, option.value
+    if not places:
+        near = propose_name(str(name), list_names())
+        hint = f"{near}Leave it out, or write one of {', '.join(list_names())}."
+        raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+    reason, hint = f"{name} needs a known domain.", "Write domain = 'countries.country'."
+    if query.clause.is_adaptive:
+        reason = f"TOP ADAPTIVE PRIVATE is for {_list_or(fitting)}."
         hint = "Leave the mechanism out, or give a number: TOP 10 PRIVATE."
-        raise Refusal("option", "TOP ADAPTIVE PRIVATE is for stable.", hint=hint, place=option.place)
-    if name in others and known:
-        reason, hint = f"A known domain is for {' or '.join(_KNOWN_DOMAIN)}.", "Leave the mechanism out."
-        raise Refusal("option", reason, hint=hint, place=option.place)
-    if name in others:
-        hint = "Write domain = 'countries.country'."
-        raise Refusal("option", f"{name} needs a known domain.", hint=hint, place=option.place)
-    near = propose_name(str(name), MECHANISMS)
-    hint = f"{near}Leave it out, or write one of {', '.join(MECHANISMS)}."
-    raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+    elif known:
+        reason, hint = f"A known domain is for {_list_or(fitting)}.", "Leave the mechanism out."
+    raise Refusal("option", reason, hint=hint, place=option.place)
+
+
+def _list_or(mechanisms: Sequence[Mechanism]) -> str:
+    return " or ".join(each.name for each in mechanisms)
 
 
 def _check_no_mechanism(option: Option | None) -> None:

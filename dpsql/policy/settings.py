@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsql.errors import PolicyError, UsageError
-from dpsql.policy.source import DatabaseUrl, is_url
+from dpsql.policy.source import is_url
 from dpsql.policy.tables import beside
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import check_count, check_flag, check_path, fill, wrong_type
@@ -185,10 +185,10 @@ class ServerSettings:
 
     `users` is the file that `dpsql user add` writes. `postgres`, `web` and `mcp` are each a "host:port" or "off"; one
     that other machines can reach needs a `certificate` and its `key`, files in PEM. With `require_tls`, connections of
-    PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` is the PostgreSQL that
-    answers tools which list tables: "auto" starts an empty one, an address is that of an empty database, and "none"
-    refuses such statements. `statements_per_minute` is a limit for each analyst, `max_connections` one for all
-    together, and `connections_per_user` one for each user of PostgreSQL's protocol.
+    PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` says what answers tools
+    which list tables: "auto" starts an empty PostgreSQL, and "none" refuses such statements.
+    `statements_per_minute` is a limit for each analyst, `max_connections` one for all together, and
+    `connections_per_user` one for each user of PostgreSQL's protocol.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'
@@ -200,7 +200,7 @@ class ServerSettings:
     mcp: str
     certificate: Path | None
     key: Path | None
-    catalog: str | DatabaseUrl
+    catalog: str
     statements_per_minute: int
     max_connections: int
     connections_per_user: int
@@ -215,7 +215,7 @@ class ServerSettings:
         mcp: str = OFF,
         certificate: Path | str | None = None,
         key: Path | str | None = None,
-        catalog: str | DatabaseUrl = "auto",
+        catalog: str = "auto",
         statements_per_minute: int = 600,
         max_connections: int = 200,
         connections_per_user: int = 50,
@@ -285,7 +285,7 @@ def read_server(root: Section, folder: Path) -> ServerSettings:
             mcp=said("mcp", usual.mcp),
             certificate=files["certificate"],
             key=files["key"],
-            catalog=said("catalog", str(usual.catalog)),
+            catalog=said("catalog", usual.catalog),
             require_tls=bool(section.flag("require_tls")),
             **counts,
         )
@@ -316,19 +316,12 @@ def _address(value: str, place: str) -> str:
     return value
 
 
-def _catalog(value: str | DatabaseUrl) -> str | DatabaseUrl:
-    if not isinstance(value, str | DatabaseUrl):
+def _catalog(value: str) -> str:
+    if not isinstance(value, str):
         raise wrong_type("text", value, place="server.catalog")
-    if is_url(value):
-        try:
-            return DatabaseUrl.of(value)
-        except PolicyError as error:
-            reason = "The address of the catalog cannot be read."
-            raise PolicyError(error.code, reason, hint=error.hint, place="server.catalog") from None
-    if value == "minimal":
-        reason, hint = 'The catalog "minimal" no longer exists.', 'Write catalog = "none", or leave it out for "auto".'
-        raise PolicyError("policy-catalog", reason, hint=hint, place="server.catalog")
     if value not in CATALOGS:
-        hint = f"Write one of {', '.join(CATALOGS)}, or the postgresql:// address of an empty database."
-        raise PolicyError("policy-catalog", "There is no such catalog.", hint=hint, place="server.catalog")
+        was_removed = is_url(value) or value in {"minimal", "foreign"}
+        reason = "This catalog was removed." if was_removed else "There is no such catalog."
+        hint = 'Write catalog = "auto" for a PostgreSQL that the server starts, or catalog = "none" for none.'
+        raise PolicyError("policy-catalog", reason, hint=hint, place="server.catalog")
     return value

@@ -24,7 +24,7 @@ from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPubl
 if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.plan.report.policy_report import Check
+    from dpsql.report.policy_report import Check
     from dpsql.session import Session
     from dpsql.sql.ir.catalog import Catalog
     from dpsql.sql.syntax.parameters import ParameterValues
@@ -233,7 +233,7 @@ class _Resources:
         self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: EngineQueue
     ) -> None:
         """Open the data of a policy, and check that tables and ledger fit it."""
-        from dpsql.plan.registration import build_catalog
+        from dpsql.registration import build_catalog
 
         refuse_adapter_debug()
         if policy.ledger is None:

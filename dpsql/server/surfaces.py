@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import UsageError
-from dpsql.policy import DatabaseUrl, Table
+from dpsql.policy import Table
 from dpsql.server.gateway import Gateway
 from dpsql.sql.ir.catalog import Catalog as Tables
 
@@ -107,8 +107,7 @@ class _RenewableCatalog:
         from dpsql.server.catalog import open_available_catalog
 
         self._gateway = gateway
-        kind = gateway.service.policy.server.catalog
-        self._kind = kind.target if isinstance(kind, DatabaseUrl) else kind  # only a restart changes it
+        self._kind = gateway.service.policy.server.catalog  # only a restart changes it
         self._contents = self._read_contents()
         self._catalog: Catalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
 

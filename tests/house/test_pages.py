@@ -169,7 +169,6 @@ def test_every_fence_is_read() -> None:
 
 def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
-        "how-to/harlequin.md": "not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
         "how-to/materialize.md": "it needs a database; tests/engines/postgres/test_materialized.py runs this command",
         "how-to/notebook.md": "installs",
         "how-to/server.md": "waits for a signal; tests/server/test_serve.py runs it",

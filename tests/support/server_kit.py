@@ -83,7 +83,7 @@ def serving(
     policy: str = POLICY + ACCOUNTS,
     users: Iterable[User] = USERS,
 ) -> Iterator[Served]:
-    """Run a server as long as the block; `catalog` is "none", "auto", an address, or one that is there."""
+    """Run a server as long as the block; `catalog` is "none", "auto", or one that is there."""
     log = StringIO()
     front = front_of(folder, policy=policy, log=log, users=users)
     if isinstance(catalog, str):

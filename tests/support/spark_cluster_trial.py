@@ -23,7 +23,7 @@ from dpsql import Budget, Policy, PrivateTable
 from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.spark.engine import SparkEngine
-from dpsql.plan.registration import build_catalog
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.plan.auto import predict_need
 from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import Option, PrivateQuery
@@ -61,7 +60,7 @@ def _find_chosen(plans: Sequence[Plan]) -> Plan | None:
     Where the policy says how many units there are, the last of k groups was taken to have one k-th of them, and a
     mechanism that needs no more and ranks by counts went before the others.
     """
-    predicted = [(plan, predict_need(plan.mechanism_plan, plan.query)) for plan in plans]
+    predicted = [(plan, plan.need) for plan in plans]
     needs = [(plan, need) for plan, need in predicted if need is not None]
     usual = [(plan, need) for plan, need in needs if plan.mechanism != "domain_discovery"]
     if not usual:

@@ -38,8 +38,8 @@ from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQu
 
 __all__ = [
     "FORMAT",
-    "QuestionKeys",
-    "compute_question_keys",
+    "Keys",
+    "compute_keys",
     "compute_replay_key",
     "encode_value",
     "list_fields",
@@ -91,36 +91,32 @@ class _Numbers(dict[int, int]):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionKeys:
-    """Keys of a question: its own, and those under which an equivalent text may have stored it.
+class Keys:
+    """Keys of a question and of its release, and those under which an equivalent text may have stored the answer.
 
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
     under the `named` keys are of the same words with a mechanism of those that AUTO chooses among. `earlier` is the key
     that 0.11 gave to the question, where its statement means something else today; "" where it does not.
     """
 
-    key: str
+    question: str
+    release: str
     similar: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     earlier: str = ""
 
 
-def compute_question_keys(
-    query: PrivateQuery,
-    *,
-    mechanism: str,
-    bound: int | None,
-    min_units: int,
-    uses_names: bool = True,
-    reread: Reread | None = None,
-) -> QuestionKeys:
+def compute_keys(
+    plan: Plan, *, bound: int | None, min_units: int, uses_names: bool = True, reread: Reread | None = None
+) -> Keys:
     """Return the keys of what the analyst wrote: the digests of its own words, and of others with the same answer.
 
     The rules of the tables are part of it: the bound of units, and min_units. Other words leave out the mechanism,
-    leave out all options that have defaults, or name the `mechanism` that answers. `uses_names` says whether queries
-    use known names by default. The query must be in the order of `order_canonically`. It is `reread` if its statement
-    means something else than it did in 0.11.
+    leave out all options that have defaults, or name the mechanism that answers. `uses_names` says whether queries use
+    known names by default. The query must be in the order of `order_canonically`. It is `reread` if its statement means
+    something else than it did in 0.11.
     """
+    query = plan.query
     default = ("known", str(uses_names).lower())
     written = {
         name: option.value if not isinstance(option.value, str) else (option.value, option.word)
@@ -135,8 +131,6 @@ def compute_question_keys(
         *_partition_fields(query.partitions),
         query.protected,
     )
-    counted = _counted_fields(query)
-    parts = [QUESTION, *counted, *rules, *((reread.readings,) if reread is not None and reread.readings else ())]
     own = tuple(sorted(written.items()))
     similar, named = list[tuple[object, ...]](), list[tuple[object, ...]]()
     if not _WITH_DEFAULTS.isdisjoint(written):
@@ -144,14 +138,18 @@ def compute_question_keys(
         similar = list(dict.fromkeys([tuple(option for option in own if option[0] != "mechanism"), bare]))
     if "mechanism" not in written and query.clause.shape == "top":
         choices = _CHOICES if query.domain is None else _OF_A_DOMAIN
-        for name in dict.fromkeys((mechanism, *choices)):
+        for name in dict.fromkeys((plan.record.name, *choices)):
             named.append(tuple(sorted((*own, ("mechanism", (name, True))))))
-    first, *others = _digest_each(parts, [own, *similar, *named])
+    counted = _write(_counted_fields(query))  # once: it walks over the whole of the query
+    readings = (reread.readings,) if reread is not None and reread.readings else ()
+    start = f"{_write((QUESTION,))},{counted},{_write((*rules, *readings))}"
+    first, *others = (_digest(start, (ending,)) for ending in (own, *similar, *named))
     earlier = ""
     if reread is not None and reread.measures is not None:
-        as_in_0_11 = _counted_fields(replace(query, measures=reread.measures))
-        (earlier,) = _digest_each([QUESTION, *as_in_0_11, *rules], [own])
-    return QuestionKeys(first, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
+        as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), *rules))
+        earlier = _digest(as_in_0_11, (own,))
+    release = _digest(f"{_write((FORMAT,))},{counted}", _release_fields(plan))
+    return Keys(first, release, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
 
 
 def compute_replay_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
@@ -159,19 +157,35 @@ def compute_replay_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
 
     The digest `as_in_0_10` is the one by which the versions before question keys stored a release of units alone.
     """
-    query, numbers = plan.query, _Numbers()
-    parts = (
-        FORMAT,
-        *_counted_fields(query),
+    numbers = _Numbers()
+    described: object = [
+        _encode(part, numbers) for part in (FORMAT, *_counted_fields(plan.query), *_release_fields(plan))
+    ]
+    if as_in_0_10:
+        described = _rename_as_in_0_10(described)
+    return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
+
+
+def _release_fields(plan: Plan) -> tuple[object, ...]:
+    """Return the part of the key for the mechanism with its parameters, which names no relation."""
+    query = plan.query
+    return (
         *plan.mechanism_plan.release_identity,
         plan.max_groups_contributed,
         *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),
     )
-    described: object = [_encode(part, numbers) for part in parts]
-    if as_in_0_10:
-        described = _rename_as_in_0_10(described)
-    return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
+
+
+def _write(parts: Sequence[object]) -> str:
+    """Return the JSON of parts without the brackets around them."""
+    numbers = _Numbers()
+    return _to_json([_encode(part, numbers) for part in parts])[1:-1]
+
+
+def _digest(start: str, parts: Sequence[object]) -> str:
+    """Return the digest of a JSON list that starts with what is written, and goes on with parts."""
+    return hashlib.sha256(f"[{start},{_write(parts)}]".encode("ascii")).hexdigest()
 
 
 def _rename_as_in_0_10(described: object) -> object:
@@ -186,14 +200,6 @@ def _rename_as_in_0_10(described: object) -> object:
         case dict():
             return {name: _rename_as_in_0_10(part) for name, part in described.items()}
     return described
-
-
-def _digest_each(parts: Sequence[object], endings: Sequence[object]) -> list[str]:
-    """Return the digest of the parts with each of the endings, which name no relation; the parts are encoded once."""
-    numbers = _Numbers()
-    start = _to_json([_encode(part, numbers) for part in parts])[:-1]
-    every = (f"{start},{_to_json(_encode(ending, numbers))}]" for ending in endings)
-    return [hashlib.sha256(each.encode("ascii")).hexdigest() for each in every]
 
 
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:
@@ -212,6 +218,8 @@ def order_canonically(query: PrivateQuery) -> PrivateQuery:
 
     Keys break ties at the cut and are hashed together for a bound, so queries of one replay key need one order of them.
     """
+    if len(query.keys) <= 1 and not isinstance(query.domain, LiteralDomain | ProductDomain):
+        return query
     numbers = _Numbers()
     _encode(query.body, numbers)
     spelled = [_to_json(_encode(key, numbers)) for key in query.keys]

@@ -28,6 +28,7 @@ from dpsql.sql.rewrite.engine_query import Bound, CountingQuery
 __all__ = [
     "Contribution",
     "CountNoise",
+    "Facts",
     "Groups",
     "ItemLoss",
     "MechanismOutput",
@@ -40,6 +41,8 @@ __all__ = [
     "require_zcdp",
     "sqrt_rounded_down",
 ]
+
+Facts = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -210,16 +213,15 @@ class NoisyTotal:
 class SpecReport:
     """Facts for receipts and EXPLAIN; all of them are public.
 
-    `charged` says in words which of the reserved items are charged, `facts`, as name and value, which groups take part,
-    and `cap` what bounds the groups of each unit where the mechanism does so itself. `k_bar` of the exact leaders take
-    part, 0 where all groups or candidates do. A key is as likely as not to be returned `threshold_offset` above the
-    count after the leaders, or above 0, and at least at `min_threshold`; these are weights where rows are weighted, and
-    a unit in one group has weight 1. `chooses` names what the mechanism chooses in private, "k" or "k_bar" (or that "of
-    each" partition), whose value here is then the largest possible.
+    `charged` says in words which of the reserved items are charged, and `cap` what bounds the groups of each unit where
+    the mechanism does so itself. `k_bar` of the exact leaders take part, 0 where all groups or candidates do. A key is
+    as likely as not to be returned `threshold_offset` above the count after the leaders, or above 0, and at least at
+    `min_threshold`; these are weights where rows are weighted, and a unit in one group has weight 1. `chooses` names
+    what the mechanism chooses in private, "k" or "k_bar" (or that "of each" partition), whose value here is then the
+    largest possible.
     """
 
     charged: str
-    facts: tuple[tuple[str, str], ...]
     cap: str = ""
     k_bar: int = 0
     threshold_offset: Fraction = Fraction(0)
@@ -232,13 +234,11 @@ class ReleaseSpec:
     """All that is known of a release before a row is read: its loss, the rows read, the noise of counts, the report.
 
     At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
-    `half` is the loss if half of the keys come back, rounded up. The mechanism takes no keys that cost less than
-    `min_rho`. `counts` is None where no counts are released.
+    The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released.
     """
 
     k: int
     worst_case: Loss
-    half: Loss
     rows: RowsRead
     report: SpecReport
     counts: CountNoise | None = None
@@ -286,8 +286,17 @@ class MechanismPlan(Protocol):
         """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
         ...
 
+    @property
+    def half(self) -> Loss:
+        """The loss if half of the keys come back, rounded up."""
+        ...
+
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return what is known before a row is read."""
+        ...
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return for EXPLAIN which groups take part, as lines of name and value."""
         ...
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:

@@ -19,17 +19,11 @@ __all__ = [
     "CertifiedPrice",
     "check_delta",
     "check_epsilon",
-    "check_mechanism",
     "check_partitions",
     "find_epsilon_within",
     "price_items",
+    "refuse_mechanism",
 ]
-
-_BY_ITEM = (
-    "limited_domain",
-    "peeling",
-    "known_groups",
-)  # proved for every certificate (`maths.md` 6.3); nothing else enters
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +72,8 @@ def find_epsilon_within(left: BudgetVector, items: int) -> Fraction:
             return Fraction(0)
 
 
-def check_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> None:
-    """Refuse a mechanism whose loss is not known under the certificate."""
-    if certificate is Certificate.zcdp or name in _BY_ITEM:
-        return
+def refuse_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> Refusal:
+    """Return the refusal of a mechanism whose loss is not known under the certificate."""
     option, asked, hint = clause.options.get("mechanism"), name, "Leave the mechanism out."
     if clause.is_adaptive:
         asked, hint = "TOP ADAPTIVE PRIVATE", "Give a number, and leave the mechanism out: TOP 10 PRIVATE."
@@ -89,7 +81,7 @@ def check_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> N
         f"{asked} has no loss under the certificate {certificate.value}, which is for items of bounded range alone."
     )
     place = clause.place if option is None or clause.is_adaptive else option.place
-    raise Refusal("certificate", reason, hint=hint, place=place)
+    return Refusal("certificate", reason, hint=hint, place=place)
 
 
 def check_partitions(partitions: Partitions | None, *, certificate: Certificate) -> None:

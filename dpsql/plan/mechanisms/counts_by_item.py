@@ -21,7 +21,7 @@ __all__ = ["add_counts", "add_others", "charge_by_item", "draw_measures", "draw_
 
 def pays_total(price: ItemLoss, k: int) -> bool:
     """Say whether counts of some number of rows up to `k` have less noise with a shared total; False without counts."""
-    return any(_list_sharing(price, labels) for labels in range(2, k + 1))
+    return price.counts is not None and any(_list_sharing(price, labels) for labels in range(2, k + 1))
 
 
 def _list_sharing(price: ItemLoss, labels: int) -> list[tuple[tuple[int, ...], SharedTotal]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dpsql.accounting import Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
 from dpsql.plan.mechanisms.base import (
     CountNoise,
+    Facts,
     Groups,
     ItemLoss,
     MechanismOutput,
@@ -18,6 +20,8 @@ from dpsql.plan.mechanisms.base import (
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
+from dpsql.plan.mechanisms.need import Need
+from dpsql.plan.mechanisms.record import Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.plan.mechanisms.unordered import add_count_loss
@@ -25,14 +29,14 @@ from dpsql.plan.mechanisms.weighted_gaussian import (
     OWN,
     compute_threshold,
     describe_threshold,
-    price_keys_at_once,
-    weights_within,
+    list_weights,
+    predict_weighted,
 )
 from dpsql.quantities import Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
 
-__all__ = ["DomainDiscoveryPlan", "domain_discovery"]
+__all__ = ["DOMAIN_DISCOVERY", "DomainDiscoveryPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,8 @@ class DomainDiscoveryPlan:
         return ReleaseSpec(
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
-            half=add_count_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
             rows=RowsRead(
-                counting=rewritten(cut_query, bound=bound, weights=weights_within(discovery)),
+                counting=rewritten(cut_query, bound=bound, weights=list_weights(discovery.max_groups_contributed)),
                 weighted=True,
                 others=len(query.measures) - 1,
                 cut=cut,
@@ -72,17 +75,21 @@ class DomainDiscoveryPlan:
             report=SpecReport(
                 charged="half of the keys at once, the other half only if more than k are found"
                 + ("" if counts is None else ", and one for each count returned"),
-                facts=(
-                    *describe_threshold(discovery, query),
-                    (
-                        "peeling",
-                        f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold",
-                    ),
-                ),
                 threshold_offset=compute_threshold(discovery),
                 cap=OWN if self.own_cap else "",
             ),
         )
+
+    @property
+    def half(self) -> Loss:
+        """The loss of the domain, which has no more than half of the keys, and of their counts."""
+        chosen = self.selection
+        return add_count_loss(chosen.discovery.loss, math.ceil(chosen.k / 2), price=self.price)
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return what a key of the domain needs, and how keys are chosen among them."""
+        peeling = f"epsilon {float(self.selection.epsilon):.4g} for each key, if more than k reach the threshold"
+        return (*describe_threshold(self.selection.discovery, query), ("peeling", peeling))
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw the domain by the weights, keys of it by the counts, and then counts of these."""
@@ -95,22 +102,38 @@ class DomainDiscoveryPlan:
         return add_counts(keys, groups, price=self.price, noise=noise)
 
 
-def domain_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:
+def _choose(request: MechanismRequest) -> DomainDiscovery:
     """Return the mechanism of two stages: half of the rho of one item for each key goes to each.
 
     Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
     for one, and counts of all groups of a unit cost one item each.
     """
-    request.refuse(
-        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
-    )
-    k = request.k
-    bound, delta, price = request.bound(), request.delta, price_keys_at_once(request)
-    half = Rho(price.rho(k).value / 2)
+    k, bound, delta = request.k, request.bound(), request.delta
+    half = Rho(request.price.rho(k).value / 2)
     try:
         peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
-        mechanism = DomainDiscovery(half, delta, bound, peeling, k, request.most)
-        return DomainDiscoveryPlan(mechanism, price, request.own_cap)
+        return DomainDiscovery(half, delta, bound, peeling, k, request.most)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
+
+
+def _predict(request: MechanismRequest) -> Need:
+    return predict_weighted(_choose(request).discovery, request)
+
+
+def _plan(request: MechanismRequest) -> DomainDiscoveryPlan:
+    return DomainDiscoveryPlan(_choose(request), request.price, request.own_cap)
+
+
+DOMAIN_DISCOVERY = Mechanism(
+    name="domain_discovery",
+    domain=Domain.UNKNOWN,
+    theorem=DomainDiscovery,
+    law="Gaussian noise on weights, and peeling",
+    plan=_plan,
+    need=_predict,
+    reads=Reads.GROUPS,
+    weighs=True,
+    options=frozenset(["delta"]),
+)

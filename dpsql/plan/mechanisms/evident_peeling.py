@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP, Certificate, Loss
 from dpsql.mechanisms import EvidentPeeling, EvidentSelection, Noise
-from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, SpecReport
+from dpsql.plan.mechanisms.base import CountNoise, Facts, Groups, ItemLoss, MechanismOutput, ReleaseSpec, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import draw_measures, put_measures
 from dpsql.plan.mechanisms.evidence import GATE_CLOSED, GATE_OPEN, leave_out_below_line
 from dpsql.plan.mechanisms.known_domain import count_candidates, read_domain
@@ -17,7 +17,7 @@ from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["EvidentPeelingPlan", "evident_peeling"]
+__all__ = ["EvidentPeelingPlan", "choose_evident", "need_of_evident"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,27 @@ class EvidentPeelingPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: every known name is read, and no delta is spent."""
         chosen, price = self.selection, self.price
-        returned = math.ceil(chosen.k / 2)
-        stopped = EvidentSelection((), returned, returned < chosen.k, False if chosen.left(returned) > 0 else None)
         behind = ", and what the gate and the names behind it use" if chosen.left(0) else ""
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), Delta(0)),
-            half=self._price(stopped, returned),
             rows=read_domain(query, bound, known=self.known, evident=True),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=f"charged: one for each key and count returned, for BOTTOM{behind}",
-                facts=(("domain", count_candidates(query, self.known)), ("evidence", self._describe_line(query))),
             ),
         )
+
+    @property
+    def half(self) -> Loss:
+        """The loss of half of the keys, of BOTTOM, and of the gate."""
+        chosen, returned = self.selection, math.ceil(self.selection.k / 2)
+        stopped = EvidentSelection((), returned, returned < chosen.k, False if chosen.left(returned) > 0 else None)
+        return self._price(stopped, returned)
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return who the candidates are, and which evidence they need."""
+        return ("domain", count_candidates(query, self.known)), ("evidence", self._describe_line(query))
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys, and then counts of them, which must reach a line of their own."""
@@ -97,8 +104,14 @@ def _describe_legs(chosen: EvidentSelection) -> str:
     return f"above the evidence line: {chosen.above}; {GATE_OPEN}: {behind} more"
 
 
-def evident_peeling(request: MechanismRequest, k: int) -> EvidentPeelingPlan:
+def choose_evident(request: MechanismRequest) -> EvidentPeeling:
     """Return the mechanism over known names; its gate has no loss under a certificate without rho."""
     has_gate = request.terms.certificate is Certificate.zcdp
-    chosen = EvidentPeeling(request.price.epsilon, k, request.most, has_gate)
-    return EvidentPeelingPlan(chosen, request.price, request.known)
+    return EvidentPeeling(request.price.epsilon, min(request.k, request.candidates()), request.most, has_gate)
+
+
+def need_of_evident(request: MechanismRequest) -> float:
+    """Return the need of the most frequent of the known names: at BOTTOM, or at the gate, it has an even chance."""
+    chosen = choose_evident(request)
+    bottom = float(chosen.find_bottom(request.known))
+    return min(bottom, float(chosen.gate(0).height)) if chosen.left(0) else bottom

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
 from dpsql.mechanisms.known_names import find_line, keep_evident
-from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+)
 from dpsql.plan.mechanisms.counts_by_item import add_others
 from dpsql.plan.mechanisms.measure_text import describe_known, describe_noisy, describe_spread, name_value
+from dpsql.plan.mechanisms.need import Need
+from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
 
-__all__ = ["GaussianHistogramPlan", "gaussian_histogram"]
+__all__ = ["GAUSSIAN_HISTOGRAM", "GaussianHistogramPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +50,13 @@ class GaussianHistogramPlan:
         """The mechanism, and the items of its loss."""
         return self.selection, self.price
 
-    def uncut(self, most: int) -> GaussianHistogramPlan:
-        """Return the same release with so many keys at most."""
-        return replace(self, selection=replace(self.selection, k=most))
-
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: it reads all groups, at a fixed price."""
         chosen, price, threshold = self.selection, self.price, self.selection.threshold
-        sigma = describe_spread(query, math.sqrt(chosen.variance))
         cut_query, cut = cut_rows(query, chosen, known=self.known)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=chosen.loss + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
-            half=chosen.loss + ZCDP(price.rho(price.other_items(math.ceil(chosen.k / 2))), Delta(0)),
             rows=RowsRead(
                 counting=rewrite_all(cut_query, bound=bound, every=self.known > 0),
                 min_count=0 if self.known else 1,
@@ -65,20 +70,26 @@ class GaussianHistogramPlan:
             report=SpecReport(
                 charged="paid at once, however many are returned"
                 + ("; one for each value of a further measure" if price.others else ""),
-                facts=(
-                    *self._describe_known(query),
-                    ("threshold", f"{describe_noisy(query, threshold)}, independent of the other groups"),
-                    ("noise", f"sigma {sigma} on the {name_value(query)} of every group; all groups are read"),
-                ),
                 threshold_offset=Fraction(threshold),
             ),
         )
 
-    def _describe_known(self, query: PrivateQuery) -> tuple[tuple[str, str], ...]:
-        """Return what the known names need."""
-        if not self.evident:
-            return describe_known(self.known)
-        return describe_known(self.known, line=describe_noisy(query, find_line(self.selection.variance, self.known)))
+    @property
+    def half(self) -> Loss:
+        """The loss of all keys, and of further measures of half of them."""
+        items = self.price.other_items(math.ceil(self.selection.k / 2))
+        return self.selection.loss + ZCDP(self.price.rho(items), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return what known names need, what others do, and the noise."""
+        chosen = self.selection
+        line = describe_noisy(query, find_line(chosen.variance, self.known)) if self.evident else ""
+        sigma = describe_spread(query, math.sqrt(chosen.variance))
+        return (
+            *describe_known(self.known, line=line),
+            ("threshold", f"{describe_noisy(query, chosen.threshold)}, independent of the other groups"),
+            ("noise", f"sigma {sigma} on the {name_value(query)} of every group; all groups are read"),
+        )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
@@ -92,17 +103,47 @@ class GaussianHistogramPlan:
         return add_others(first, groups, price=price, noise=noise)
 
 
-def gaussian_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
+def _choose(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
-    request.refuse(
-        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
-    )
     bound, delta = request.bound(), request.delta
     try:
-        rho, most = price.rho(price.joint_items(k)), request.most
-        mechanism = GaussianHistogram(rho, delta, k, bound, most)
-        return GaussianHistogramPlan(mechanism, price, request.known, request.evident)
+        return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.most)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
+
+
+def _plan(request: MechanismRequest) -> GaussianHistogramPlan:
+    return GaussianHistogramPlan(_choose(request), request.price, request.known, request.evident)
+
+
+def _predict(request: MechanismRequest) -> Need:
+    return Need(float(_choose(request).threshold))
+
+
+def _spread(request: MechanismRequest) -> float:
+    """Return the standard deviation of the noise on a known name."""
+    return math.sqrt(_choose(request).variance)
+
+
+def _find_evidence(request: MechanismRequest) -> float | None:
+    """Return the line that known names must reach; None where they need none."""
+    return float(find_line(_choose(request).variance, request.known)) if request.evident else None
+
+
+GAUSSIAN_HISTOGRAM = Mechanism(
+    name="gaussian_histogram",
+    domain=Domain.UNKNOWN,
+    theorem=GaussianHistogram,
+    law="Gaussian noise on counts",
+    plan=_plan,
+    need=_predict,
+    spread=_spread,
+    evidence=_find_evidence,
+    reads=Reads.GROUPS,
+    draws_after=False,
+    per_partition=PerPartition.CUT,
+    options=frozenset(["delta"]),
+    auto=Auto.ALWAYS,
+)

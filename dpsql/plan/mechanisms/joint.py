@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import EvidenceGate, JointExponential, Noise
 from dpsql.mechanisms.evident_peeling import GATE_SHARE
 from dpsql.mechanisms.known_names import FALSE_ALARM
 from dpsql.plan.mechanisms.base import (
     CountNoise,
+    Facts,
     Groups,
     ItemLoss,
     MechanismOutput,
@@ -23,12 +24,14 @@ from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.evidence import GATE_CLOSED, GATE_OPEN, leave_out_below_line
 from dpsql.plan.mechanisms.known_domain import count_candidates, read_candidates, read_domain
 from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_noisy
+from dpsql.plan.mechanisms.need import Need, count_assumed
+from dpsql.plan.mechanisms.record import Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["JointPlan", "joint"]
+__all__ = ["JOINT", "JointPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +55,30 @@ class JointPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: every candidate is read, and no delta is spent."""
         chosen, counts, gate = self.selection, self.price.counts, self.gate
-        worst_case = chosen.worst_case if gate is None else chosen.worst_case + ZCDP(gate.rho, Delta(0))
-        if counts is not None:
-            worst_case += ZCDP(self.price.rho(self.price.count_items(chosen.k)), Delta(0))
         return ReleaseSpec(
             k=chosen.k,
-            worst_case=worst_case,
-            half=worst_case,
+            worst_case=self.half,
             rows=read_domain(query, bound, known=self.known, evident=gate is not None),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if gate is None else ' if a gate opens, else a tenth of them'}"
                 f"{'' if counts is None else ', and one for each count returned'}",
-                facts=(
-                    ("domain", count_candidates(query, self.known)),
-                    ("draw", f"all keys in one, of epsilon {float(chosen.epsilon):.4g}"),
-                    *([] if gate is None else [("evidence", _describe_gate(gate, query))]),
-                ),
             ),
+        )
+
+    @property
+    def half(self) -> Loss:
+        """The loss of all keys, which come back together, and of their counts."""
+        chosen, price, gate = self.selection, self.price, self.gate
+        keys = chosen.worst_case if gate is None else chosen.worst_case + ZCDP(gate.rho, Delta(0))
+        return keys if price.counts is None else keys + ZCDP(price.rho(price.count_items(chosen.k)), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return who the candidates are, how they are drawn, and which evidence they need."""
+        return (
+            ("domain", count_candidates(query, self.known)),
+            ("draw", f"all keys in one, of epsilon {float(self.selection.epsilon):.4g}"),
+            *([] if self.gate is None else [("evidence", _describe_gate(self.gate, query))]),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -94,7 +103,7 @@ def _describe_gate(gate: EvidenceGate, query: PrivateQuery) -> str:
     return f"a gate asks for one name of {describe_noisy(query, gate.height)}, and if it opens others follow; {NO_ROW}"
 
 
-def joint(request: MechanismRequest) -> JointPlan:
+def _plan(request: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
     k, price = min(request.k, request.candidates()), request.price
     rho, gate = price.rho(k).value, None
@@ -107,3 +116,31 @@ def joint(request: MechanismRequest) -> JointPlan:
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
+
+
+def _predict(request: MechanismRequest) -> Need:
+    """Return how far behind its rank a key is in one of two draws at most."""
+    chosen = _plan(request).selection
+    candidates, word = count_assumed(request, chosen.k)
+    epsilon = float(chosen.epsilon.value / chosen.sensitivity)
+    sequences = math.lgamma(candidates + 1) - math.lgamma(candidates - chosen.k + 1)
+    return Need(2 * (sequences + math.log(2)) / epsilon, f" more than others, {word} {candidates:,} candidates")
+
+
+def _find_evidence(request: MechanismRequest) -> float | None:
+    """Return where the gate of known names stands."""
+    gate = _plan(request).gate
+    return None if gate is None else float(gate.height)
+
+
+JOINT = Mechanism(
+    name="joint",
+    domain=Domain.KNOWN,
+    theorem=JointExponential,
+    law="all keys in one draw",
+    plan=_plan,
+    need=_predict,
+    evidence=_find_evidence,
+    reads=Reads.CANDIDATES,
+    most_simulated=1_000_000,
+)

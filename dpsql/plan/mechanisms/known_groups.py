@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dpsql.accounting import Loss
 from dpsql.errors import Refusal
-from dpsql.mechanisms import KnownGroups, Noise
-from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.mechanisms import CountRelease, KnownGroups, Noise
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+)
 from dpsql.plan.mechanisms.counts_by_item import draw_others
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
 
-__all__ = ["KnownGroupsPlan", "find_min", "known_groups"]
+__all__ = ["KNOWN_GROUPS", "KnownGroupsPlan", "find_min"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +52,15 @@ class KnownGroupsPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: every group is read, in the order of the keys, and no delta is spent."""
         groups, k = self.selection.groups, self.k
-        loss = self.price.loss(self.price.items(k or groups), Delta(0))
         is_total = query.clause.shape == "total"
         least, listed = find_min(query), False
         if self.known:
             query, listed = keep_known(replace(query, domain=None))
         counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound, every=self.known > 0)
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
-        returned = "every one is returned" if k is None else "all are counted, for fewer items than a choice among them"
-        facts = [] if is_total else [("domain", f"{groups:,} known groups; {returned}")]
-        facts += [("cut", query.cut)] if query.cut else []
         return ReleaseSpec(
             k=k or groups,
-            worst_case=loss,
-            half=loss,
+            worst_case=self.half,
             rows=RowsRead(
                 counting=counting,
                 max_rows=None if self.known else groups,
@@ -65,8 +71,20 @@ class KnownGroupsPlan:
                 listed=listed,
             ),
             counts=CountNoise.of(self.price.counts),
-            report=SpecReport(charged=f"charged: {what}", facts=tuple(facts)),
+            report=SpecReport(charged=f"charged: {what}"),
         )
+
+    @property
+    def half(self) -> Loss:
+        """The loss of all counts, which always come back."""
+        return self.price.loss(self.price.items(self.k or self.selection.groups), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return how many groups there are; nothing of a total."""
+        returned = "all are counted, for fewer items than a choice among them" if self.k else "every one is returned"
+        domain = ("domain", f"{self.selection.groups:,} known groups; {returned}")
+        cut = [("cut", query.cut)] if query.cut else []
+        return (*([] if query.clause.shape == "total" else [domain]), *cut)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw the counts of all groups that were read, which are the public ones, and return the first `k`, or all."""
@@ -91,12 +109,15 @@ def find_min(query: PrivateQuery) -> int | None:
     return None if bounds is not None and bounds.low < 0 else 0
 
 
-def known_groups(request: MechanismRequest) -> KnownGroupsPlan:
-    """Return the release of all groups of a known domain, or of the total of a query without keys."""
+def _read(request: MechanismRequest) -> tuple[CountRelease, int, int | None]:
+    """Return the release of counts, the number of groups, and how many are returned, None for all of them.
+
+    Raises `Refusal` for a query whose groups are not known, or that asks for no counts.
+    """
     clause, counts = request.query.clause, request.price.counts
     if clause.shape != "top":
         reason = "{name} has no meaning where nothing is selected."
-        request.refuse(("delta", "k_bar", "monotone"), reason=reason, hint="Leave it out.")
+        request.refuse(("monotone",), reason=reason, hint="Leave it out.")
     if clause.shape == "total":
         request.refuse(
             ("domain", "max_groups_contributed"), reason="{name} has no meaning with a total.", hint="Leave it out."
@@ -112,7 +133,30 @@ def known_groups(request: MechanismRequest) -> KnownGroupsPlan:
         hint = f"Select COUNT(DISTINCT {request.query.unit_name}) too."
         raise Refusal("counts", "Known groups are released for their counts.", hint=hint, place=clause.place)
     groups = 1 if clause.shape == "total" else request.candidates()
-    k = None if clause.k is None else min(clause.k, groups)
-    once = 0 if k is None else counts.items(groups) - counts.items(k)  # the other measures are of the first k alone
+    return counts, groups, None if clause.k is None else min(clause.k, groups)
+
+
+def _price(request: MechanismRequest) -> ItemLoss:
+    """Return the price of the counts of all groups; the other measures are of the first k alone."""
+    counts, groups, k = _read(request)
+    return replace(request.price, each=0, once=0 if k is None else counts.items(groups) - counts.items(k))
+
+
+def _plan(request: MechanismRequest) -> KnownGroupsPlan:
+    counts, groups, k = _read(request)
     known = request.known if isinstance(request.query.domain, ReleasedDomain) else 0
-    return KnownGroupsPlan(KnownGroups(counts, groups), replace(request.price, each=0, once=once), k, known)
+    return KnownGroupsPlan(KnownGroups(counts, groups), _price(request), k, known)
+
+
+KNOWN_GROUPS = Mechanism(
+    name="known_groups",
+    domain=Domain.ALL,
+    theorem=KnownGroups,
+    law="noise on known groups",
+    plan=_plan,
+    price=_price,
+    reads=Reads.CANDIDATES,
+    draws_after=False,
+    certificates=EVERY_CERTIFICATE,
+    why="the counts of all candidates cost fewer items than a choice among them",
+)

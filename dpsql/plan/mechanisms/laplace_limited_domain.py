@@ -6,18 +6,29 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, LaplaceLimitedDomain, Noise
-from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+)
 from dpsql.plan.mechanisms.counts_by_item import add_others
 from dpsql.plan.mechanisms.measure_text import describe_amount, describe_spread, name_value
+from dpsql.plan.mechanisms.need import Need, need_of_leaders
+from dpsql.plan.mechanisms.record import Domain, Mechanism, PerPartition, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
-__all__ = ["LaplaceLimitedDomainPlan", "laplace_limited_domain"]
+__all__ = ["LAPLACE_LIMITED_DOMAIN", "LaplaceLimitedDomainPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +46,9 @@ class LaplaceLimitedDomainPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: it reads k_bar + 1 groups, at a fixed price."""
         chosen, price, counted = self.selection, self.price, self.price.counts is not None
-        offset = chosen.offset + chosen.sensitivity
-        threshold = f"{describe_amount(query, offset)} above group number {chosen.k_bar + 1}"
-        scale = describe_spread(query, float(chosen.scale))
         return ReleaseSpec(
             k=chosen.k,
             worst_case=chosen.worst_case + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
-            half=chosen.worst_case + ZCDP(price.rho(price.other_items(math.ceil(chosen.k / 2))), Delta(0)),
             rows=RowsRead(
                 counting=rewrite(query, chosen.k_bar + 1, bound=bound),
                 max_rows=chosen.k_bar + 1,
@@ -51,15 +58,23 @@ class LaplaceLimitedDomainPlan:
             report=SpecReport(
                 charged="paid at once, however many are returned"
                 + ("; one for each value of a further measure" if price.others else ""),
-                facts=(
-                    ("k_bar", str(chosen.k_bar)),
-                    ("threshold", threshold),
-                    ("noise", f"Laplace of scale {scale} on every {name_value(query)} and on the threshold"),
-                ),
                 k_bar=chosen.k_bar,
-                threshold_offset=Fraction(offset),
+                threshold_offset=Fraction(chosen.offset + chosen.sensitivity),
             ),
         )
+
+    @property
+    def half(self) -> Loss:
+        """The loss of all keys, and of further measures of half of them."""
+        items = self.price.other_items(math.ceil(self.selection.k / 2))
+        return self.selection.worst_case + ZCDP(self.price.rho(items), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return the leaders, the threshold and the noise."""
+        chosen = self.selection
+        above = f"{describe_amount(query, chosen.offset + chosen.sensitivity)} above group number {chosen.k_bar + 1}"
+        noise = f"Laplace of scale {describe_spread(query, float(chosen.scale))} on every {name_value(query)}"
+        return ("k_bar", str(chosen.k_bar)), ("threshold", above), ("noise", f"{noise} and on the threshold")
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys and counts together; the mechanism puts equal noisy counts in a random order."""
@@ -72,13 +87,36 @@ class LaplaceLimitedDomainPlan:
         return add_others(first, groups, price=self.price, noise=noise)
 
 
-def laplace_limited_domain(request: MechanismRequest) -> LaplaceLimitedDomainPlan:
+def _choose(request: MechanismRequest) -> LaplaceLimitedDomain:
     """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
     price, k = request.price, request.k
     bound, delta, k_bar = request.bound(), request.delta, request.k_bar
     try:
         pure = price.pure(price.joint_items(k))
-        return LaplaceLimitedDomainPlan(LaplaceLimitedDomain(pure, delta, k, k_bar, bound, request.most), price)
+        return LaplaceLimitedDomain(pure, delta, k, k_bar, bound, request.most)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
+
+
+def _predict(request: MechanismRequest) -> Need:
+    chosen = _choose(request)
+    return need_of_leaders(chosen.offset + chosen.sensitivity, chosen.k_bar)
+
+
+def _plan(request: MechanismRequest) -> LaplaceLimitedDomainPlan:
+    return LaplaceLimitedDomainPlan(_choose(request), request.price)
+
+
+LAPLACE_LIMITED_DOMAIN = Mechanism(
+    name="laplace_limited_domain",
+    domain=Domain.UNKNOWN,
+    theorem=LaplaceLimitedDomain,
+    law="Laplace noise on leaders",
+    plan=_plan,
+    need=_predict,
+    reads=Reads.LEADERS,
+    draws_after=False,
+    per_partition=PerPartition.EACH,
+    options=frozenset(["delta", "k_bar"]),
+)

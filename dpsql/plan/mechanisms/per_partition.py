@@ -8,17 +8,19 @@ of each partition, costs what it costs without partitions: the cut is post-proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.plan.mechanisms.base import (
+    Facts,
     Groups,
     ItemLoss,
     MechanismOutput,
@@ -27,14 +29,13 @@ from dpsql.plan.mechanisms.base import (
     SelectionMechanism,
     require_zcdp,
 )
-from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
+from dpsql.plan.mechanisms.record import Mechanism, PerPartition
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.quantities import Delta, Rho
-from dpsql.sql.ir.statements import Partitions, PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["AllPartitionsPlan", "EachPartitionPlan", "all_partitions", "each_partition"]
+__all__ = ["AllPartitionsPlan", "EachPartitionPlan", "check_partitions", "plan_request"]
 
 MOST_ROWS = 1_000_000
 
@@ -76,16 +77,23 @@ class EachPartitionPlan:
         return replace(
             one,
             worst_case=_times(require_zcdp(one.worst_case), self.charged_partitions),
-            half=_times(require_zcdp(one.half), self.charged_partitions),
             charged_partitions=self.charged_partitions,
             rows=replace(one.rows, partitions=self.partitions),
             report=replace(
                 one.report,
                 charged=charged if self.partitions == 1 else f"{charged}; in each partition, {self._describe_charge()}",
-                facts=(("partitions", f"{self.partitions}, each answered"), *one.report.facts),
                 chooses=f"{one.report.chooses} of each" if one.report.chooses else "",
             ),
         )
+
+    @property
+    def half(self) -> Loss:
+        """The loss if half of the keys come back in each partition."""
+        return _times(require_zcdp(self.each.half), self.charged_partitions)
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return how many partitions there are, and what is said of each."""
+        return ("partitions", f"{self.partitions}, each answered"), *self.each.describe(query)
 
     def _describe_charge(self) -> str:
         if self.charged_partitions == self.partitions:
@@ -115,7 +123,7 @@ class EachPartitionPlan:
 class AllPartitionsPlan:
     """One release of the groups of all partitions, cut to the first k of each."""
 
-    every: GaussianHistogramPlan | WeightedGaussianPlan
+    every: MechanismPlan
     partitions: int
 
     @property
@@ -136,17 +144,24 @@ class AllPartitionsPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: the price is that of the same query without partitions."""
         whole = self.every.specify(query, bound)
+        return replace(whole, rows=replace(whole.rows, partitions=self.partitions))
+
+    @property
+    def half(self) -> Loss:
+        """The loss without partitions."""
+        return self.every.half
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return how many partitions there are, and what is said of the release."""
         fact = ("partitions", f"{self.partitions}, each answered from one release of all groups")
-        return replace(
-            whole,
-            rows=replace(whole.rows, partitions=self.partitions),
-            report=replace(whole.report, facts=(fact, *whole.report.facts)),
-        )
+        return fact, *self.every.describe(query)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw all groups that pass, and take the first of each partition in the order in which they came."""
-        k = self.every.selection.k
-        drawn = self.every.uncut(max(1, len(groups.counts))).draw(groups, noise)
+        whole: Any = self.every  # frozen parameters, of which k is one
+        k = whole.selection.k
+        uncut = replace(whole, selection=replace(whole.selection, k=max(1, len(groups.counts))))
+        drawn: MechanismOutput = uncut.draw(groups, noise)
         private = None if drawn.counts is None else dict(zip(drawn.rows, drawn.counts, strict=True))
         came = np.array(drawn.rows, np.int64)
         firsts = [came[part][:k].tolist() for part in _rows_of(_part(groups, came), self.partitions)]
@@ -160,36 +175,36 @@ class AllPartitionsPlan:
         )
 
 
-def each_partition(
-    build: Callable[[MechanismRequest], MechanismPlan], request: MechanismRequest, *, partitions: Partitions
-) -> EachPartitionPlan:
-    """Return a run of the mechanism for each partition.
+def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
+    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them.
 
-    The query's delta is that of the runs that add up; with `min_units` of all, since in each a small group may pass.
+    Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
     """
-    count = len(partitions.values)
-    charged = 1 if partitions.salts is not None else min(count, request.groups or count)
-    return EachPartitionPlan(build(replace(request, runs=charged if request.min_units == 1 else count)), count, charged)
+    partitions, plan = request.query.partitions, mechanism.plan(request)
+    if partitions is None:
+        return plan
+    check_partitions(mechanism, request)
+    if mechanism.per_partition is PerPartition.EACH:
+        return EachPartitionPlan(plan, len(partitions.values), request.charged)
+    return AllPartitionsPlan(plan, len(partitions.values))
 
 
-def all_partitions(
-    build: Callable[[MechanismRequest], MechanismPlan], request: MechanismRequest, *, partitions: Partitions
-) -> AllPartitionsPlan:
-    """Return one release of the groups of all partitions; refuse counts that are drawn after it, group by group."""
-    every = build(request)
-    if not isinstance(every, GaussianHistogramPlan | WeightedGaussianPlan):
+def check_partitions(mechanism: Mechanism, request: MechanismRequest) -> None:
+    """Refuse a mechanism that does not go with PER, and counts that it would draw after a release of all groups."""
+    if request.query.partitions is None or mechanism.per_partition is PerPartition.EACH:
+        return
+    if mechanism.per_partition is None:
         hint = "Leave the mechanism out, or take another."
         raise Refusal("option", "This mechanism does not go with PER.", hint=hint, place=request.place)
-    if every.price.others:
+    if request.price.others:
         hint = "Leave the mechanism out, or select one measure alone."
         reason = "With PER this mechanism releases no further measure: the price would grow with the groups that pass."
         raise Refusal("option", reason, hint=hint, place=request.place)
-    if isinstance(every, WeightedGaussianPlan) and every.price.counts is not None:
+    if mechanism.draws_after and request.price.counts is not None:
         ranks_units = request.query.measures[0].bounds is None
         out = "Leave the count out" if ranks_units else "Leave the mechanism out"  # a sum that ranks is selected
         hint = f"{out}, or write mechanism = gaussian_histogram, which needs a bound."
         raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=request.place)
-    return AllPartitionsPlan(every, len(partitions.values))
 
 
 def _times(loss: ZCDP, runs: int) -> ZCDP:

@@ -15,30 +15,34 @@ from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import Option, PrivateQuery, ReleasedDomain, count_groups
 
-__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups", "read_whole_number"]
+__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest"]
+__all__ += ["find_min_units", "read_epsilon", "read_groups", "read_whole_number"]
 
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000
-MOST_PENALTY = 10**9
 OWN_CAP = 100  # groups of each unit that are weighed: more raise the threshold, fewer lose what heavy units add
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
 
 @dataclass(frozen=True, slots=True)
 class MechanismRequest:
-    """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one.
+    """A query, the session's terms, the price of items, and the bound on the groups of each unit, None without one.
 
-    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one. The query's
-    delta is spread over `runs` runs of the mechanism, whose losses add up.
+    The policy wants at least `min_units` units in a group, the most of any table in the query, 1 without any.
+    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one; it limits
+    weights alone, and the price is without it. The query's delta is spread over `runs` runs of the mechanism, and the
+    losses of the `charged` of them that cost most add up. Terms and query are public, and no row is read for any of it.
     """
 
     query: PrivateQuery
     terms: Terms
     price: ItemLoss
     groups: int | None
-    own_cap: bool
+    min_units: int
+    own_cap: bool = False
     runs: int = 1
+    charged: int = 1
 
     @property
     def k(self) -> int:
@@ -95,20 +99,13 @@ class MechanismRequest:
 
     @property
     def penalty(self) -> Fraction:
-        """Penalty in units of a gap for each rank away from the preferred k: 1 / epsilon unless the query sets it."""
-        option = self.query.clause.options.get("penalty")
-        default = 1 / self.price.epsilon.value
-        return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
+        """Penalty, in units of a gap, for each rank away from the preferred k: `most` / epsilon."""
+        return self.most / self.price.epsilon.value
 
     @property
     def most(self) -> int:
         """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ."""
         return self.query.measures[0].width
-
-    @property
-    def min_units(self) -> int:
-        """Number of units that a group must have: the largest min_units of the tables in the query, 1 without any."""
-        return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)
 
     def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
         """Refuse the first of the options that was given; `reason` speaks of it as {name}."""
@@ -129,10 +126,8 @@ class MechanismRequest:
     def candidates(self) -> int:
         """Return how many candidates the known domain has at most, k where only the database knows; refuse the rest.
 
-        What speaks of an unknown domain has no meaning with a known one, and no threshold sees to min_units.
+        No threshold sees to min_units there.
         """
-        hint = "Leave it out: every candidate of the domain is read, and no delta is spent."
-        self.refuse(("delta", "k_bar"), reason="{name} has no meaning with a domain.", hint=hint)
         if self.min_units > 1:
             hint = "Leave the domain out: then a threshold sees to it."
             reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
@@ -184,6 +179,11 @@ class MechanismRequest:
         clause = self.query.clause
         option = clause.options.get("mechanism")
         return clause.place if option is None else option.place
+
+
+def find_min_units(query: PrivateQuery, terms: Terms) -> int:
+    """Return how many units the policy wants in a group."""
+    return max(terms.tables[name].min_units or 1 for name in query.tables)
 
 
 def read_epsilon(option: Option | None, terms: Terms) -> Epsilon:

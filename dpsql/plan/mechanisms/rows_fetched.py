@@ -10,12 +10,14 @@ from dpsql.dialects import DUCKDB
 from dpsql.mechanisms import WEIGHT_STEPS
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
 from dpsql.plan.mechanisms.measure_text import describe_amount
+from dpsql.plan.mechanisms.record import Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.released_names import ReleasedNames
-from dpsql.sql.ir.statements import GroupCut, PrivateQuery
+from dpsql.sql.ir.statements import GroupCut, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
 
-__all__ = ["MOST_NAMES", "cut_rows", "describe_cut", "keep_known"]
+__all__ = ["MOST_NAMES", "cut_rows", "describe_cut", "is_within_rows", "keep_known"]
 
 MOST_NAMES = 500  # known names that a statement lists
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
@@ -47,6 +49,25 @@ def keep_known(query: PrivateQuery) -> tuple[PrivateQuery, bool]:
     """Return the query of which an engine elsewhere returns the groups of known names alone, if it can be told them."""
     listed = _list_names(query)
     return (query, False) if listed is None else (replace(query, group_cut=GroupCut(names=listed)), True)
+
+
+def is_within_rows(reads: Reads, request: MechanismRequest) -> bool:
+    """Say whether a public number keeps the rows that a mechanism reads within the policy's limit, if it has one.
+
+    Those of the candidates in a public table are not limited.
+    """
+    query, limit = request.query, request.terms.limits.max_rows_fetched
+    if limit is None:
+        return True
+    if reads is Reads.GROUPS:
+        return False
+    if reads is Reads.LEADERS:
+        partitions = 1 if query.partitions is None else len(query.partitions.values)
+        return (request.k_bar + 1) * partitions <= limit
+    if not request.known:
+        candidates = count_groups(query.domain)
+        return candidates is None or candidates <= limit
+    return _list_names(query) is not None and request.known + 1 <= limit
 
 
 def _list_names(query: PrivateQuery) -> tuple[tuple[Literal, ...], ...] | None:

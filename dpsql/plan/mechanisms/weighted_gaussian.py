@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import (
     WEIGHT_STEPS,
-    CountRelease,
     FullHistogram,
     Noise,
-    NoisyCounts,
     WeightedGaussian,
     unit_weight,
 )
 from dpsql.mechanisms.known_names import find_line, keep_evident
-from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+)
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.measure_text import describe_amount, describe_known
+from dpsql.plan.mechanisms.need import Need, assume_groups_per_unit, need_of_weight, units_of_weight
+from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.sql.ir.statements import PrivateQuery
@@ -28,12 +37,12 @@ from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weig
 
 __all__ = [
     "OWN",
+    "WEIGHTED_GAUSSIAN",
     "WeightedGaussianPlan",
     "compute_threshold",
     "describe_threshold",
-    "price_keys_at_once",
-    "weighted_gaussian",
-    "weights_within",
+    "list_weights",
+    "predict_weighted",
 ]
 
 OWN = "the mechanism's own cap on weights; counts are of all groups"
@@ -59,22 +68,18 @@ class WeightedGaussianPlan:
         """The mechanism, the items of its loss, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
-    def uncut(self, most: int) -> WeightedGaussianPlan:
-        """Return the same release with so many keys at most."""
-        return replace(self, selection=replace(self.selection, k=most))
-
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: all groups are read, with the weights that the mechanism's threshold is made for."""
         chosen, price = self.selection, self.price
-        returned = math.ceil(chosen.k / 2)
         rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
         cut_query, cut = cut_rows(query, chosen, known=self.known)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
-            half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
             rows=RowsRead(
-                counting=rewritten(cut_query, bound=bound, weights=weights_within(chosen), every=self.known > 0),
+                counting=rewritten(
+                    cut_query, bound=bound, weights=list_weights(chosen.max_groups_contributed), every=self.known > 0
+                ),
                 min_count=0 if self.known else 1,
                 weighted=True,
                 min_weight=0 if self.known else 1,
@@ -87,18 +92,24 @@ class WeightedGaussianPlan:
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
-                facts=(*self._describe_known(), *describe_threshold(chosen, query)),
                 threshold_offset=compute_threshold(chosen),
                 cap=OWN if self.own_cap else "",
             ),
         )
 
-    def _describe_known(self) -> tuple[tuple[str, str], ...]:
-        """Return what the known names need."""
-        if not self.evident:
-            return describe_known(self.known)
-        line = Fraction(find_line(self.selection.variance, self.known), WEIGHT_STEPS)
-        return describe_known(self.known, line=f"a noisy weight of {float(line):.1f}")
+    @property
+    def half(self) -> Loss:
+        """The loss of all keys, and of the counts of half of them."""
+        chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
+        return ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta)
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return what known names need, and what others do."""
+        line = ""
+        if self.evident:
+            least = Fraction(find_line(self.selection.variance, self.known), WEIGHT_STEPS)
+            line = f"a noisy weight of {float(least):.1f}"
+        return (*describe_known(self.known, line=line), *describe_threshold(self.selection, query))
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw keys, in the order of their noisy weights, and then counts of them; equal weights come by position."""
@@ -112,21 +123,9 @@ class WeightedGaussianPlan:
         return add_counts(keys, groups, price=price, noise=noise)
 
 
-def price_keys_at_once(request: MechanismRequest) -> ItemLoss:
-    """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
-    price = request.price
-    if not request.own_cap or price.counts is None:
-        return price
-    return replace(price, counts=_lift_bound(price.counts), others=tuple(map(_lift_bound, price.others)))
-
-
-def _lift_bound(counts: CountRelease) -> CountRelease:
-    return replace(counts, max_groups_contributed=None) if isinstance(counts, NoisyCounts) else counts
-
-
-def weights_within(mechanism: WeightedGaussian) -> list[int]:
+def list_weights(bound: int) -> list[int]:
     """Return what a unit adds to each of its groups if it is in 1, 2, ... of them, up to the bound."""
-    return [unit_weight(groups) for groups in range(1, mechanism.max_groups_contributed + 1)]
+    return [unit_weight(groups) for groups in range(1, bound + 1)]
 
 
 def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
@@ -147,16 +146,65 @@ def describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> tupl
     )
 
 
-def weighted_gaussian(request: MechanismRequest) -> WeightedGaussianPlan:
+def _choose(request: MechanismRequest) -> WeightedGaussian:
     """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
-    request.refuse(
-        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
-    )
-    price, k = price_keys_at_once(request), request.k
-    bound, delta = request.bound(), request.delta
+    k, bound, delta = request.k, request.bound(), request.delta
     try:
-        mechanism = WeightedGaussian(price.rho(k), delta, k, bound)
-        return WeightedGaussianPlan(mechanism, price, request.own_cap, request.known, request.evident)
+        return WeightedGaussian(request.price.rho(k), delta, k, bound)
     except UsageError as error:
         refusal = request.out_of_range(error)
     raise refusal
+
+
+def _plan(request: MechanismRequest) -> WeightedGaussianPlan:
+    return WeightedGaussianPlan(_choose(request), request.price, request.own_cap, request.known, request.evident)
+
+
+def predict_weighted(chosen: WeightedGaussian, request: MechanismRequest) -> Need:
+    """Return the need of a group whose units are in as many groups as is typical."""
+    return need_of_weight(chosen.threshold, chosen.max_groups_contributed, request)
+
+
+def _predict(request: MechanismRequest) -> Need:
+    return predict_weighted(_choose(request), request)
+
+
+def _reach(request: MechanismRequest) -> tuple[float, float]:
+    """Return between which numbers the need is, without a search for the threshold."""
+    chosen = _choose(request)
+    return units_of_weight(chosen.least_threshold, chosen.max_groups_contributed, request), math.inf
+
+
+def _spread(request: MechanismRequest) -> float:
+    """Return the standard deviation of the noise, in units of a name that are in as many groups as is typical."""
+    chosen = _choose(request)
+    groups = assume_groups_per_unit(chosen.max_groups_contributed)
+    return request.most * math.sqrt(chosen.variance * groups) / WEIGHT_STEPS
+
+
+def _find_evidence(request: MechanismRequest) -> float | None:
+    """Return what a known name needs of the line that these must reach; None where they need none."""
+    if not request.evident:
+        return None
+    chosen = _choose(request)
+    groups = assume_groups_per_unit(chosen.max_groups_contributed)
+    weight = find_line(chosen.variance, request.known) / WEIGHT_STEPS
+    return request.most * weight * math.sqrt(groups)
+
+
+WEIGHTED_GAUSSIAN = Mechanism(
+    name="weighted_gaussian",
+    domain=Domain.UNKNOWN,
+    theorem=WeightedGaussian,
+    law="Gaussian noise on weights",
+    plan=_plan,
+    need=_predict,
+    reach=_reach,
+    spread=_spread,
+    evidence=_find_evidence,
+    reads=Reads.GROUPS,
+    weighs=True,
+    per_partition=PerPartition.CUT,
+    options=frozenset(["delta"]),
+    auto=Auto.ALWAYS,
+)

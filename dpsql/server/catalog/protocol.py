@@ -46,7 +46,7 @@ class CatalogError(Exception):
 
 def unavailable_error() -> UsageError:
     """Return the error for a PostgreSQL that dpsql cannot run."""
-    hint = 'Write catalog = "none" in [server], or name a PostgreSQL of your own there.'
+    hint = 'Write catalog = "none" in [server].'
     return UsageError("catalog-unavailable", "The PostgreSQL for catalogs cannot be run.", hint=hint)
 
 

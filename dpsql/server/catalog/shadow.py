@@ -1,8 +1,8 @@
 """Catalog in a real PostgreSQL that has the tables of the policy, without rows.
 
-Every statement runs in a transaction of its own, which is rolled back. In our own server, the transaction creates the
-role of the user and switches to it before it reads the statement, so that current_user is right and other users are
-not visible. PostgreSQL itself shows which tables a statement names: it has a lock on each until the transaction ends.
+Every statement runs in a transaction of its own, which is rolled back. The transaction creates the role of the user and
+switches to it before it reads the statement, so that current_user is right and other users are not visible.
+PostgreSQL itself shows which tables a statement names: it has a lock on each until the transaction ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn
 
-from dpsql.errors import UsageError
 from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
 from dpsql.server.catalog.connection_results import check_result, is_ready, lost_error
 from dpsql.server.catalog.protocol import (
@@ -57,15 +56,14 @@ _OURS = frozenset(["dpsql", "public", "none"])
 
 
 class Shadow:
-    """Statements over the catalogs of one PostgreSQL; `becoming` says whether they run under the role of the user."""
+    """Statements over the catalogs of one PostgreSQL, each under the role of its user."""
 
-    def __init__(self, conninfo: str, *, becoming: bool, place: str, stop: Callable[[], None] = lambda: None) -> None:
-        """Connect once, to check that the server answers. Raises `UsageError`; `close` calls `stop`.
+    def __init__(self, conninfo: str, *, place: str, stop: Callable[[], None]) -> None:
+        """Connect once, to check that the server answers. Raises `CatalogError`; `close` calls `stop`.
 
         `place` says in the message at start which server it is.
         """
         self._conninfo = conninfo
-        self._becoming = becoming
         self._stop = stop
         self._idle: list[PGconn] = []
         self._lock = threading.Lock()
@@ -121,7 +119,7 @@ class Shadow:
                 hold(found.size)
             return found
         found = self._execute(sql, parameters, user=user, formats=formats, definitions=definitions, hold=hold)
-        if self._becoming and not definitions and is_constant(sql, parameters):
+        if not definitions and is_constant(sql, parameters):
             size = _measure_key(sql, parameters) + found.size
             self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
         return found
@@ -150,7 +148,7 @@ class Shadow:
         return self._asked(user, answer, definitions=definitions)
 
     def close(self) -> None:
-        """Close the idle connections, then stop the server if it is ours."""
+        """Close the idle connections, then stop the server."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -175,8 +173,6 @@ class Shadow:
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
         made = "".join(f"{definition};" for definition in definitions)
         begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}{made}".encode()
-        if not self._becoming:
-            return begin + b"SET TRANSACTION READ ONLY"
         role = pq.Escaping(connection).escape_identifier(name.encode())
         return (
             begin + b"CREATE ROLE " + role + b" LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION "
@@ -190,7 +186,7 @@ class Shadow:
                 raise CatalogError("57P01", "The server is stopping.")
             connection = self._idle.pop() if self._idle else None
         if connection is None or connection.exec_(b"").status != pq.ExecStatus.EMPTY_QUERY:
-            connection = self._reconnected()
+            connection = connect(self._conninfo)
         try:
             yield connection
         finally:
@@ -201,12 +197,6 @@ class Shadow:
                     self._idle.append(connection)
             if not keep:
                 connection.finish()
-
-    def _reconnected(self) -> PGconn:
-        try:
-            return connect(self._conninfo)
-        except UsageError as error:
-            raise CatalogError("58000", error.reason, hint="Try again in a moment.") from None
 
 
 @contextmanager
@@ -230,7 +220,7 @@ def _losing() -> Iterator[None]:
 
 
 def connect(conninfo: str) -> PGconn:
-    """Return a connection. Raises `UsageError`, whose words show nothing of `conninfo`."""
+    """Return a connection. Raises `CatalogError`."""
     connection = pq.PGconn.connect_start(conninfo.encode())
     deadline = time.monotonic() + _WAIT
     wanted: int = pq.PollingStatus.FAILED
@@ -240,8 +230,7 @@ def connect(conninfo: str) -> PGconn:
         wanted = connection.connect_poll()
     if wanted != pq.PollingStatus.OK:
         connection.finish()
-        hint = "Start it, or correct the address: catalog under [server] in the policy."
-        raise UsageError("catalog-unreachable", "The PostgreSQL for catalogs does not answer.", hint=hint)
+        raise CatalogError("58000", "The PostgreSQL for catalogs does not answer.", hint="Try again in a moment.")
     connection.notice_handler = None
     check_result(connection, connection.prepare(_LOCKS, _LOCKED))
     return connection

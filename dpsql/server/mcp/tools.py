@@ -20,9 +20,9 @@ from dpsql.answer_json import (
     encode_value,
 )
 from dpsql.errors import Error, Refusal
-from dpsql.plan.report.shortfall import describe_together
-from dpsql.plan.report.tables import columns_table, describe_plans, tables_table
 from dpsql.receipt import format_share
+from dpsql.report.shortfall import describe_together
+from dpsql.report.tables import columns_table, describe_plans, tables_table
 from dpsql.server.mcp import guide
 from dpsql.server.messages import Last, Nothing, Statement
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.answer import Answer
-    from dpsql.plan import Balance, Plan
+    from dpsql.plan import Plan
+    from dpsql.report import Balance
     from dpsql.session import Session
 
 __all__ = ["MAX_ROWS", "TOOLS", "Caller", "Tool", "ToolAnswer", "encode_values"]

@@ -17,7 +17,7 @@ from dpsql.server.web.requests import VisitorRequest
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.plan import Balance
+    from dpsql.report import Balance
     from dpsql.session import Session
 
 __all__ = ["ask", "complete", "describe_language", "download", "history", "home", "preview", "replay", "stored"]

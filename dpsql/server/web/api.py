@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_value
 from dpsql.errors import Error, Refusal
-from dpsql.plan.report.tables import columns_table, tables_table
+from dpsql.report.tables import columns_table, tables_table
 from dpsql.server.bodies import parse_json
 from dpsql.server.http_requests import name_user
 from dpsql.server.messages import Explanation, Grant, Query, Statement, TokenTerms, parse_number

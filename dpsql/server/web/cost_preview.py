@@ -8,11 +8,12 @@ from fractions import Fraction
 
 from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Refusal
-from dpsql.plan import Balance, Forecast, Plan
-from dpsql.plan.report.forecast import forecast
-from dpsql.plan.report.shortfall import describe_together, price_together
-from dpsql.plan.report.tables import describe_plans
+from dpsql.plan import Plan
 from dpsql.receipt import REREAD, format_share
+from dpsql.report import Balance, Forecast
+from dpsql.report.forecast import forecast
+from dpsql.report.shortfall import describe_together, price_together
+from dpsql.report.tables import describe_plans
 from dpsql.session import Session
 
 __all__ = ["Preview", "balance_html", "preview_cost"]

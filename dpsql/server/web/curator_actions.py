@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dpsql.ledger import Verified
-    from dpsql.plan.report.spending import Spending
     from dpsql.policy import DatabaseUrl
+    from dpsql.report.spending import Spending
 
 __all__ = ["Granted", "budget_asked", "find_ledger", "plain_spent", "raise_total", "spent", "verify"]
 

@@ -11,14 +11,14 @@ from starlette.responses import Response
 from dpsql.accounting import ApproximateDP, describe_periods
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, UsageError
-from dpsql.plan.report.policy_text import describe_policy
-from dpsql.plan.report.tables import describe_outcome
+from dpsql.report.policy_text import describe_policy
+from dpsql.report.tables import describe_outcome
 from dpsql.server.web import curator_actions
 from dpsql.server.web.render import answered_html
 from dpsql.server.web.requests import VisitorRequest
 
 if TYPE_CHECKING:
-    from dpsql.plan.report.spending import Spender, Spending
+    from dpsql.report.spending import Spender, Spending
 
 __all__ = ["grant", "ledger", "policy", "refusals", "spending", "verify"]
 

@@ -45,14 +45,14 @@ from dpsql.sql.syntax.clause import (
 )
 from dpsql.sql.syntax.differential_privacy import extract_header
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.parameters import ParameterValues, bind
-from dpsql.sql.syntax.sqlglot_nodes import parse
-from dpsql.sql.syntax.standard_sql import (
+from dpsql.sql.syntax.implied import (
     EXPLICIT,
     StandardSQL,
     add_clause,
     find_ending,
 )
+from dpsql.sql.syntax.parameters import ParameterValues, bind
+from dpsql.sql.syntax.sqlglot_nodes import parse
 
 __all__ = ["analyze"]
 

@@ -18,8 +18,8 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
+from dpsql.sql.syntax.implied import StandardSQL
 from dpsql.sql.syntax.parameters import ParameterValues
-from dpsql.sql.syntax.standard_sql import StandardSQL
 
 __all__ = ["AnalysisCache", "find_key"]
 

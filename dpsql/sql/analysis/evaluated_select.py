@@ -27,7 +27,7 @@ from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery,
 from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.private_spans import name_released
+from dpsql.sql.syntax.spans import name_released
 
 __all__ = ["SelectParser", "find_ungrouped", "read_evaluated", "released_path"]
 

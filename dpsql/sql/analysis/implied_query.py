@@ -16,9 +16,9 @@ from dpsql.sql.analysis.ranked_statements import refuse_computation
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
 from dpsql.sql.lexer import Statement
-from dpsql.sql.syntax.computed_measures import ComputedSelect
+from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
-from dpsql.sql.syntax.standard_sql import ImpliedClause, describe_end
+from dpsql.sql.syntax.implied import ImpliedClause, describe_end
 
 __all__ = ["ImpliedReading", "check_implied", "read_implied"]
 

@@ -12,10 +12,9 @@ from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import CLAUSE_HINT
-from dpsql.sql.syntax.select_blocks import find_blocks, groups_by_any
-from dpsql.sql.syntax.standard_sql import ImpliedClause
-from dpsql.sql.syntax.token_scan import find_calls
+from dpsql.sql.syntax.implied import ImpliedClause, groups_by_any
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -37,8 +36,8 @@ def not_private(
     """
     table, outer = find_private_table(tokens, catalog), _find_outermost(tokens)
     unit, place = "" if table is None else table.privacy_unit or "", statement.place(statement.tokens[-1])
-    first = next(find_blocks(list(tokens)), None)
-    if unit and first is not None and not first.start and groups_by_any(list(tokens), first, names={ascii_lower(unit)}):
+    first = next((select for select in find_selects(nest(tokens)) if first_token(select.nodes) is tokens[0]), None)
+    if unit and first is not None and groups_by_any(first, names={ascii_lower(unit)}):
         reason = f"Each group would be one {unit}, and what belongs to one is never released."
         hint = _propose_total(statement, tokens, table=table)
         return Refusal("not-private", reason, hint=hint, place=place)
@@ -90,7 +89,7 @@ def find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozenset
 def _propose_clause(clause: ImpliedClause) -> str:
     """Return where to write the clause that a statement lacks."""
     words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
-    limit = [token.text.upper() for token in clause.tokens[clause.at : clause.at + 2]]
+    limit = [token.text.upper() for token in clause.tail[:2]]
     query = "the inner query" if clause.is_inside else "the query"
     if not clause.is_total and limit == ["LIMIT", str(clause.k)]:
         return f"Write {words} in place of LIMIT {clause.k} in {query}"
@@ -108,7 +107,7 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
 def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> str:
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
-    if "GROUP_BY" not in kinds and any(find_calls(list(tokens), (0, len(tokens)))):
+    if "GROUP_BY" not in kinds and find_calls(nest(tokens).nodes):
         return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
     if _has_raw_rows(tokens, outer):
         return _propose_query(find_private_table(tokens, catalog), selected=tokens[1:])
@@ -121,7 +120,7 @@ def _has_raw_rows(tokens: Sequence[Token], outer: Sequence[Token]) -> bool:
     """Say whether a SELECT has neither groups nor an aggregate, so that its rows are those of its tables."""
     kinds = [token.token_type.name for token in outer]
     has_groups = "GROUP_BY" in kinds or "DISTINCT" in kinds[:2]
-    return not has_groups and not any(find_calls(list(tokens), (0, len(tokens))))
+    return not has_groups and not find_calls(nest(tokens).nodes)
 
 
 def _find_misspelt_call(tokens: list[Token]) -> int | None:
@@ -158,13 +157,7 @@ def _propose_total(statement: Statement, tokens: Sequence[Token], *, table: Tabl
 
 def _find_outermost(tokens: Sequence[Token]) -> list[Token]:
     """Return the tokens outside of all parentheses."""
-    found, depth = [], 0
-    for token in tokens:
-        depth -= token.token_type.name == "R_PAREN"
-        if not depth and token.token_type.name != "R_PAREN":
-            found.append(token)
-        depth += token.token_type.name == "L_PAREN"
-    return [token for token in found if token.token_type.name != "L_PAREN"]
+    return [node for node in nest(tokens).nodes if not isinstance(node, Block)]
 
 
 def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:

@@ -35,16 +35,16 @@ from dpsql.sql.syntax.clause import (
     SplitStatement,
     list_select_tokens,
 )
-from dpsql.sql.syntax.computed_measures import ComputedSelect
+from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.sqlglot_nodes import parse
-from dpsql.sql.syntax.standard_sql import (
+from dpsql.sql.syntax.implied import (
     ImpliedClause,
     PrivateNames,
     StandardSQL,
     find_implied_clauses,
 )
+from dpsql.sql.syntax.sqlglot_nodes import parse
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -27,18 +27,23 @@ from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Column, In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.computed_measures import (
-    RELEASED,
-    ComputedSelect,
-    name_measure,
+from dpsql.sql.syntax.block import (
+    SET_OPERATIONS,
+    call_at,
+    find_selects,
+    first_token,
+    flatten,
+    kind_of,
+    kinds_of,
+    last_token,
+    name_of,
+    nest,
 )
-from dpsql.sql.syntax.list_computations import Computation, find_computation
+from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
+from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
 from dpsql.sql.syntax.options import MAX_LISTED
-from dpsql.sql.syntax.private_spans import Parts, PrivateSpan, Slice
-from dpsql.sql.syntax.ranked_windows import OpenBounds, RankedWindow, Total, read_limit_of_rank
-from dpsql.sql.syntax.select_blocks import SET_OPERATIONS, find_blocks
-from dpsql.sql.syntax.standard_sql import ImpliedClause
-from dpsql.sql.syntax.token_scan import find_calls, kind_of, spell
+from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
+from dpsql.sql.syntax.windows import OpenBounds, RankedWindow, Total, read_limit_of_rank
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -48,7 +53,7 @@ __all__ = ["RankedSelect", "computes_around", "refuse_computation"]
 _REASON = (
     "SQL computes this from all groups before it takes the first ones, and others than the first are not released."
 )
-_AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT", "OFFSET", "SEMICOLON", "UNION", "INTERSECT", "EXCEPT"])
+_AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "SEMICOLON", "UNION", "INTERSECT", "EXCEPT"])
 _SOURCE = "dpsql source"
 _BEFORE = re.compile(rf"(?<=[\s(]) (?={RELEASED}\.)")
 _BEHIND = re.compile(rf'({RELEASED}\."[^"]*") (?=[\s,)])')
@@ -142,7 +147,7 @@ class RankedSelect:
 
     def _write_per(self, found: Sequence[RankedWindow], query: PrivateQuery, *, key: int) -> str:
         """Return the statement with PER, or what comes before it where the values of the key are not known."""
-        tokens = list(self.statement.tokens)
+        tokens = self.statement.tokens
 
         def matches(at: int) -> int:
             for window in found:
@@ -157,7 +162,7 @@ class RankedSelect:
                     return 1
             return 0
 
-        k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or query.clause.k or 1
+        k = read_limit_of_rank(tokens, matches=matches) or query.clause.k or 1
         items = [part for part in self.computed.inner if isinstance(part, Slice)]
         source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
         at = self._find_clause(query)
@@ -167,7 +172,7 @@ class RankedSelect:
         """Return the characters where the clause stands, or belongs."""
         if self.clause is None:
             return _find_characters(self.statement, query)
-        end = self.clause.tokens[self.clause.at - 1].end + 1
+        end = self.clause.head[-1].end + 1
         return end, end
 
     def _write_listed(self, query: PrivateQuery) -> str:
@@ -189,7 +194,7 @@ def refuse_computation(
     statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
-    place = statement.place(clause.tokens[found.at])
+    place = statement.place(found.first)
     if found.window is None:
         reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
         if found.is_filter:
@@ -200,7 +205,7 @@ def refuse_computation(
             hint=_hint_around(statement, clause, found=found, query=query, catalog=catalog),
             place=place,
         )
-    place = statement.place(clause.tokens[found.window.start], clause.tokens[found.window.end - 1])
+    place = statement.place(first_token(found.window.nodes), last_token(found.window.nodes))
     hint = _hint_around(statement, clause, found=found, query=query, catalog=catalog)
     return Refusal("window", _REASON, hint=hint, place=place)
 
@@ -271,67 +276,72 @@ def _write_shares_around(
     statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     """Return the statement with a private total in place of SUM(n) OVER () or (SELECT SUM(n) FROM ranking)."""
-    tokens, ranking, block = list(clause.tokens), clause.ranking, found.block
-    if ranking is None or block is None or not found.is_direct:
+    ranking, select = clause.ranking, found.select
+    if ranking is None or select is None or not found.is_direct:
         return ""
     if found.window is not None:
         window = found.window
-        is_sum = window.name == "sum" and len(window.arguments) == 1 and window.is_plain
-        if not is_sum or window.partition or window.order or window.frame:
+        if window.name != "sum" or len(window.arguments) != 1 or not window.is_of_all:
             return ""
-        total = ranking.totals.get(ascii_lower(tokens[window.arguments[0][1] - 1].text), ())
+        (argument,) = window.arguments
+        total = ranking.totals.get(name_of(argument, len(argument) - 1), ())
         total = _bound_total(total, query, catalog=catalog)
-        edit: Edit = (tokens[window.start].start, tokens[window.end - 1].end + 1, _divide_by(statement, total))
-        return _edit(statement, [edit]) if total else ""
-    words = [token.token_type.name for token in tokens[block.start : found.at]]
-    calls = list(find_calls(tokens, (found.at, found.at + 1)))
-    call = [spell(statement, token).text for token in tokens[found.at : calls[0].end]] if calls else []
-    is_sum = words == ["SELECT"] and call[:2] == ["sum", "("] and len(call) in {4, 6} and call[-1] == ")"
-    total = _bound_total(ranking.totals.get(call[-2], ()) if is_sum else (), query, catalog=catalog)
-    end = tokens[block.end - 1].end + 1
-    after = {kind_of(tokens, at) for at in block.own if at > found.at}
-    if not total or after & {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"}:
+        start, end = first_token(window.nodes).start, last_token(window.nodes).end + 1
+        return _edit(statement, [(start, end, _divide_by(statement, total))]) if total else ""
+    nodes, call = select.nodes, call_at(select.nodes, 1)
+    is_alone = call is not None and nodes[1] is found.first and len(call.nodes) == len(("SUM", "(...)"))
+    if call is None or not is_alone or call.name != "sum" or len(call.arguments) not in {1, 3}:
         return ""
-    named = next((at for at in block.own if kind_of(tokens, at) == "FROM"), block.end)
-    if named == calls[0].end:
-        inside = _divide_by(statement, total) if statement.postgres else total
-        return _edit(statement, [(tokens[block.start].start, end, inside)])
-    alias = Slice(tokens[calls[0].end].start, tokens[named - 1].end + 1, ())
+    measured = name_of(call.arguments, len(call.arguments) - 1)
+    total = _bound_total(ranking.totals.get(measured, ()), query, catalog=catalog)
+    after = nodes[1 + len(call.nodes) :]
+    if not total or {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"} & set(kinds_of(after)):
+        return ""
+    start, end = first_token(nodes).start, select.end + 1
+    if kind_of(after, 0) == "FROM":
+        return _edit(statement, [(start, end, _divide_by(statement, total) if statement.postgres else total)])
+    name = nodes[1 + len(call.nodes) : len(select.section("SELECT"))]
     first = total[0] if isinstance(total[0], str) else ""
-    if first != "SELECT " or kind_of(tokens, calls[0].end) not in {"ALIAS", "VAR", "IDENTIFIER"}:
+    if first != "SELECT " or kind_of(name, 0) not in {"ALIAS", "VAR", "IDENTIFIER"}:
         return ""
+    alias = Slice(first_token(name).start, last_token(name).end + 1, ())
     measure, source = total[: total.index(" ")], total[total.index(" ") + 1 :]
-    return _edit(statement, [(tokens[block.start].start, end, (*measure, " ", alias, " ", *source))])
+    return _edit(statement, [(start, end, (*measure, " ", alias, " ", *source))])
 
 
 def _write_per_around(
     statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     """Return a hint with PER for RANK() OVER (PARTITION BY key ORDER BY measure DESC)."""
-    tokens, ranking, window = list(clause.tokens), clause.ranking, found.window
-    if ranking is None or window is None or not window.is_rank or len(window.partition) != 1 or len(query.keys) < 2:  # noqa: PLR2004 - one besides
+    tokens, ranking, window = clause.tokens, clause.ranking, found.window
+    if ranking is None or window is None or not window.is_rank or len(query.keys) == 1:
         return ""
-    name = ascii_lower(tokens[window.partition[0][1] - 1].text)
-    ordered = ascii_lower(tokens[window.order[0][0][1] - 1].text) if window.order and window.order[0][1] else ""
+    over = window.over
+    if len(over.partition) != 1:
+        return ""
+    name = name_of(over.partition[0], len(over.partition[0]) - 1)
+    term, falls = over.order[0] if over.order else ((), False)
+    ordered = name_of(term, len(term) - 1) if falls else ""
     names = [ascii_lower(output.name) for output in query.outputs]
     key = query.outputs[names.index(name)].key if name in names else None
     if key is None or not found.is_direct or not ranking.ranks or ordered != ranking.ranks:
         return ""
-    alias = _find_alias(tokens, window.end)
+    ranks = flatten(window.nodes)
+    alias = _find_alias(tokens, next(at for at, token in enumerate(tokens) if token is ranks[-1]) + 1)
 
     def matches(at: int) -> int:
-        if at == window.start:
-            return window.end - window.start
+        if tokens[at] is ranks[0]:
+            return len(ranks)
         is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(alias)
         return int(is_name and ascii_lower(tokens[at].text) == alias)
 
-    k = read_limit_of_rank(tokens, (0, len(tokens)), matches=matches) or clause.k
-    end = tokens[clause.at - 1].end + 1
+    k = read_limit_of_rank(tokens, matches=matches) or clause.k
+    end = clause.head[-1].end + 1
     source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
     return write_per(statement, catalog, query=query, per=_Per(key, k), at=(end, end), source=(source,))
 
 
-def _find_alias(tokens: list[Token], at: int) -> str:
+def _find_alias(tokens: Sequence[Token], at: int) -> str:
     at += kind_of(tokens, at) == "ALIAS"
     return ascii_lower(tokens[at].text) if kind_of(tokens, at) in {"VAR", "IDENTIFIER"} else ""
 
@@ -379,14 +389,14 @@ def _limit(clause: ImpliedClause) -> list[Edit]:
     """Return what a ranking has with LIMIT, in parentheses if it is a part of a set operation."""
     tokens, ranking = clause.tokens, clause.ranking
     if clause.limit is not None:
-        return [(tokens[clause.limit].start, tokens[clause.limit].end + 1, (str(clause.k),))]
-    at = tokens[clause.at - 1].end + 1
+        return [(clause.limit.start, clause.limit.end + 1, (str(clause.k),))]
+    at = clause.head[-1].end + 1
     order: Parts = () if ranking is None or ranking.ranked is None else (" ORDER BY ", ranking.ranked, " DESC")
     if ranking is not None and ranking.order is not None:
         return [(ranking.order.start, ranking.order.end, (*_lstrip(order), f" LIMIT {clause.k}"))]
     limit: Edit = (at, at, (*order, f" LIMIT {clause.k}"))
     first = next(at for at, token in enumerate(tokens) if token.start == clause.select.start)
-    around = kind_of(list(tokens), first - 1), kind_of(list(tokens), clause.at)
+    around = kind_of(tokens, first - 1), kind_of(clause.tail, 0)
     if not ({*around} & SET_OPERATIONS or around[0] in {"ALL", "DISTINCT"}):
         return [limit]
     start = clause.select.start
@@ -399,13 +409,14 @@ def _lstrip(parts: Parts) -> Parts:
 
 def computes_around(statement: Statement, tokens: list[Token], *, query: PrivateQuery) -> bool:
     """Say whether a SELECT around a query whose clause is written computes from its rows."""
-    blocks = sorted(find_blocks(tokens), key=lambda each: each.end)
+    root = nest(tokens)
+    selects = sorted(find_selects(root), key=lambda each: each.end)
     at, _ = _find_characters(statement, query)
-    inside = [each for each in blocks if tokens[each.start].start <= at and tokens[each.end - 1].end >= at]
-    inner = max(inside, key=lambda each: each.start, default=None)
-    if inner is None or len(blocks) == 1:
+    inside = [each for each in selects if first_token(each.nodes).start <= at <= each.end]
+    inner = max(inside, key=lambda each: first_token(each.nodes).start, default=None)
+    if inner is None or len(selects) == 1:
         return False
-    return find_computation(tokens, inner, blocks=blocks, k=query.clause.k or _MANY) is not None
+    return find_computation(root, inner, selects=selects, k=query.clause.k or _MANY) is not None
 
 
 def _find_characters(statement: Statement, query: PrivateQuery) -> tuple[int, int]:
@@ -422,7 +433,7 @@ def _is_at_end(statement: Statement, query: PrivateQuery) -> bool:
     """Say whether a clause is written behind the query, neither behind SELECT nor in HAVING."""
     start, end = _find_characters(statement, query)
     first = next((at for at, token in enumerate(statement.tokens) if token.start == start), 0)
-    before = kind_of(list(statement.tokens), first - 1)
+    before = kind_of(statement.tokens, first - 1)
     return before not in {"SELECT", "HAVING"} and ascii_lower(statement.text[start:end]).split()[:1] in (
         ["top"],
         ["limit"],
@@ -445,16 +456,10 @@ def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:
 
 def _find_clause_end(statement: Statement, start: int, *, end: int) -> int:
     """Return where a clause ends with PER and its options."""
-    depth, last = 0, end
-    for token in statement.tokens:
-        if token.start < end:
-            continue
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if depth < 0 or (not depth and kind in _AFTER_CLAUSE):
-            break
-        last = token.end + 1
-    return max(last, start)
+    nodes = nest(token for token in statement.tokens if token.start >= end).nodes
+    ends = (at for at, kind in enumerate(kinds_of(nodes)) if kind in _AFTER_CLAUSE)
+    inside = nodes[: next(ends, len(nodes))]
+    return max(last_token(inside).end + 1 if inside else end, start)
 
 
 def _edit(statement: Statement, edits: Iterable[Edit]) -> str:

@@ -36,6 +36,7 @@ from dpsql.sql.ir.types import BIGINT, NULL
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.array_comparisons import find_array_values
+from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.clause import (
     SplitStatement,
     find_clauses,
@@ -43,9 +44,14 @@ from dpsql.sql.syntax.clause import (
     several_queries,
     split_clause,
 )
-from dpsql.sql.syntax.computed_measures import ComputedSelect, split_measures
+from dpsql.sql.syntax.computed import ComputedSelect, split_measures
+from dpsql.sql.syntax.implied import (
+    ImpliedClause,
+    StandardSQL,
+    add_clause,
+)
 from dpsql.sql.syntax.parameters import make_literal
-from dpsql.sql.syntax.private_spans import (
+from dpsql.sql.syntax.spans import (
     Parts,
     PrivateSpan,
     cut_private_queries,
@@ -53,12 +59,6 @@ from dpsql.sql.syntax.private_spans import (
     name_released,
     write_parts,
 )
-from dpsql.sql.syntax.standard_sql import (
-    ImpliedClause,
-    StandardSQL,
-    add_clause,
-)
-from dpsql.sql.syntax.token_scan import split_at
 
 __all__ = ["read_surrounded"]
 
@@ -83,7 +83,7 @@ def read_surrounded(
                 found[at] = replace(each, query=note_released(asked, each.query))
     else:
         implied = find_implied(asked, standard)
-        marks = [clause.tokens[clause.at - 1].start for clause in implied]
+        marks = [clause.head[-1].start for clause in implied]
         read = partial(_read_implied_span, asked, marks=marks, refused=refused, max_k=standard.max_k)
         found = [read(clause) for clause in implied]
     mains = [each for each in found if each.span.is_main]
@@ -255,8 +255,7 @@ def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
     tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
     columns = [name for table in tables for name, _ in table.columns]
     kinds = [token.token_type.name for token in words]
-    sections = split_at(words, (0, len(words)), kinds={"HAVING", "ORDER_BY"})  # outside of parentheses
-    first = sections[0][1]
+    first = len(flatten(split(nest(words).nodes, {"HAVING", "ORDER_BY"})[0]))
     if "OVER" in kinds[first:]:
         return None
     known = {ascii_lower(name) for name in columns} | {ascii_lower(token.text) for token in words[:first]}

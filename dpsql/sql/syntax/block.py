@@ -38,6 +38,7 @@ __all__ = [
     "Nodes",
     "Select",
     "Spelling",
+    "call_at",
     "find_calls",
     "find_selects",
     "first_token",
@@ -120,12 +121,14 @@ class Cte:
 class Select:
     """A SELECT: its nodes from that word on, without ORDER BY and LIMIT of the set operation of which it is the last.
 
-    `outer` is the SELECT in whose brackets it stands, and `cte` the name of the CTE that it is, "" for another.
+    `outer` is the SELECT in whose brackets it stands, and `cte` the name of the CTE that it is, "" for another. A few
+    nodes are `behind` its parentheses, such as AS and a name.
     """
 
     nodes: Nodes
     outer: Select | None = None
     cte: str = ""
+    behind: Nodes = ()
 
     @cached_property
     def clauses(self) -> tuple[tuple[str, Nodes], ...]:
@@ -140,9 +143,13 @@ class Select:
             (kind_of(self.nodes, start), self.nodes[start:end]) for start, end in zip(starts, ends, strict=True)
         )
 
+    def section(self, kind: str) -> Nodes:
+        """Return the first such clause with its first word; nothing where there is none."""
+        return next((nodes for each, nodes in self.clauses if each == kind), ())
+
     def clause(self, kind: str) -> Nodes:
         """Return the first such clause without its first word; nothing where there is none."""
-        return next((nodes[1:] for each, nodes in self.clauses if each == kind), ())
+        return self.section(kind)[1:]
 
     def has(self, *kinds: str) -> bool:
         """Say whether there is one of these clauses."""
@@ -344,6 +351,16 @@ def _is_identical(one: Node, other: Node) -> bool:
     return one is other
 
 
+def call_at(nodes: Nodes, at: int) -> Call | None:
+    """Return the call of an aggregate that begins at a node, with its FILTER; None for a window and anything else."""
+    if name_of(nodes, at) not in AGGREGATES or kind_of(nodes, at + 1) != "L_PAREN":
+        return None
+    end = at + 2
+    if kinds_of(nodes[end : end + 2]) == ["FILTER", "L_PAREN"]:
+        end += 2
+    return None if kind_of(nodes, end) == "OVER" else Call(nodes[at:end], is_qualified=kind_of(nodes, at - 1) == "DOT")
+
+
 def find_calls(nodes: Nodes) -> list[Call]:
     """Return the calls of aggregates in some nodes, but no windows and none of a subquery.
 
@@ -355,29 +372,26 @@ def find_calls(nodes: Nodes) -> list[Call]:
         return block.is_query or id(block) in passed
 
     for beside, at in walk(nodes, hidden=is_hidden):
-        if name_of(beside, at) not in AGGREGATES or kind_of(beside, at + 1) != "L_PAREN":
-            continue
-        end = at + 2
-        if kinds_of(beside[end : end + 2]) == ["FILTER", "L_PAREN"]:
-            end += 2
-        if kind_of(beside, end) != "OVER":
-            found.append(Call(beside[at:end], is_qualified=kind_of(beside, at - 1) == "DOT"))
-            passed.update(map(id, beside[at:end]))
+        call = call_at(beside, at)
+        if call is not None:
+            found.append(call)
+            passed.update(map(id, call.nodes))
     return found
 
 
 def find_selects(block: Block) -> list[Select]:
     """Return every SELECT, in the order of the text."""
     found = list[Select]()
-    waiting: list[tuple[Block, Select | None, str]] = [(block, None, "")]
+    waiting: list[tuple[Block, Select | None, str, Nodes]] = [(block, None, "", ())]
     while waiting:
-        block, outer, cte = waiting.pop()
-        nodes, start, selects = block.nodes, 0, list[Select]()
+        block, outer, cte, behind = waiting.pop()
+        nodes, start, last, selects = block.nodes, 0, len(block.nodes), list[Select]()
         for at, kind in enumerate([*kinds_of(nodes), ""]):
             is_part = kind_of(nodes, start - 1) in _BEFORE_PART
             begun = kind_of(nodes, start) == "SELECT" and at > start
             if begun and (kind in _ENDS_SELECT or (is_part and kind in _OF_THE_WHOLE)):
-                selects.append(Select(nodes[start:at], outer, cte if not start else ""))
+                is_first = start == 0
+                selects.append(Select(nodes[start:at], outer, cte if is_first else "", behind if at == last else ()))
                 start = at
             elif not begun and kind_of(nodes, start) != "SELECT":
                 start = at
@@ -385,7 +399,7 @@ def find_selects(block: Block) -> list[Select]:
         holders = {id(node): select for select in selects for node in select.nodes}
         for at, node in enumerate(nodes):
             if isinstance(node, Block):
-                waiting.append((node, holders.get(id(node), outer), _find_cte_name(nodes, at)))
+                waiting.append((node, holders.get(id(node), outer), _find_cte_name(nodes, at), nodes[at + 1 : at + 4]))
     return sorted(found, key=lambda each: first_token(each.nodes).start)
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Unsupported
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.item_alias import is_alias_of_interval
 from dpsql.sql.syntax.split_statement import find_last_clause
+from dpsql.sql.syntax.terms import is_alias_of_interval
 
 if TYPE_CHECKING:
     from sqlglot import Token

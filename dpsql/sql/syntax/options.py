@@ -23,13 +23,13 @@ __all__ = ["OPTIONS", "read_options", "read_value", "split_options"]
 
 _NAMES = (
     "assume delta domain epsilon fresh intervals k_bar known max_groups_contributed max_rows_contributed mechanism "
-    "monotone partitions penalty prefer"
+    "monotone partitions prefer"
 )
 OPTIONS = frozenset(_NAMES.split())
 _DECIDES_COLUMNS = "intervals"  # the option that is no parameter, as columns are known before values are bound
 MAX_LISTED = 1_000
 _TYPES = {
-    **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
+    **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "known", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
@@ -47,7 +47,6 @@ _EXAMPLES = {
     "mechanism": "auto",
     "monotone": "true",
     "partitions": "['DE', 'FR']",
-    "penalty": "10",
     "prefer": "5",
 }
 _SOME_TEXT = Literal("1", TEXT, 1)  # reads as a value of most types of partitions
@@ -93,6 +92,9 @@ def read_options(
 def _read_option(statement: Statement, item: list[Token], *, parameter: Parameter) -> tuple[str, Option | None]:
     """Return the name and the value of one option, None for a value that is not known yet."""
     name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
+    if name == "penalty":
+        hint = "Leave it out: 1 / epsilon is used. dpsql.mechanisms.FixedStableTopK takes any."
+        raise Refusal("option", "The option penalty was removed in version 0.12.0.", hint=hint, place=place)
     if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
         hint = f"{propose_name(name, OPTIONS)}The options are {', '.join(sorted(OPTIONS))}."
         raise Refusal("option", "There is no such option.", hint=hint, place=place)

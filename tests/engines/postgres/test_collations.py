@@ -22,8 +22,8 @@ from dpsql.curator import materialize
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.postgres.engine import PostgresEngine
-from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, DataSource, Policy, PrivateTable
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite_all

@@ -12,8 +12,8 @@ from support.postgres_kit import fresh_schema, server
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import Error
-from dpsql.plan.registration import build_catalog, may_be_unit
 from dpsql.policy import Budget, Policy, PrivateTable
+from dpsql.registration import build_catalog, may_be_unit
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import has_one_form, parse_type

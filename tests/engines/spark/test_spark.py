@@ -24,7 +24,7 @@ from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import PINNED, started
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_engine
-from dpsql.plan.registration import build_catalog
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite

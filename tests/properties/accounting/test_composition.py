@@ -10,7 +10,6 @@ import mpmath
 import pytest
 
 from dpsql.accounting import BoundedRange, adaptive_epsilon, epsilon_of_zcdp
-from dpsql.accounting.certificates.comparison import figure_one, totals
 from dpsql.accounting.certificates.composition import dong_durfee_rogers, durfee_rogers, kappa, lemma_4_4
 from dpsql.accounting.certificates.fixed_compositions import (
     GeneralizedResponse,
@@ -47,14 +46,6 @@ def test_table_of_compositions(row: list[str]) -> None:
     assert max(fixed - HALF, adaptive * 0.999) <= certified <= adaptive * 1.0025
     assert certified < ours[5]
     assert dong_durfee_rogers(k, epsilon, delta=DELTA) <= terms.bounded_range
-
-
-def test_totals_hold_what_the_table_holds() -> None:
-    row = totals(50, Epsilon("0.1"), delta=DELTA)
-    entries = [row.pure, row.advanced, row.bounded_range, row.theorem2, row.older_zcdp, row.zcdp, row.optimal]
-    published = next(each[2:] for each in TABLE if each[:2] == ["0.1", "50"])
-    assert entries == pytest.approx(list(map(float, published[:7])), rel=1.5e-3)
-    assert [row.fixed, row.general] == pytest.approx(list(map(float, published[7:])), abs=HALF)
 
 
 def test_composition_vector() -> None:
@@ -189,27 +180,3 @@ def test_a_smaller_delta_and_more_items_cost_more() -> None:
         assert costs == sorted(costs)
         costs = [total(20, Epsilon("0.2"), delta=Delta(delta)) for delta in ("1e-2", "1e-5", "1e-9")]
         assert costs == sorted(costs)
-
-
-def test_figure_one() -> None:
-    """Few items need the plain sum, whatever they are; then bounded range wins, the less so the larger epsilon."""
-    assert figure_one(4, Epsilon("0.1"), delta=DELTA).theorem2 == 1.0
-    assert figure_one(4, Epsilon("0.1"), delta=DELTA).zcdp is None
-    small, large = (figure_one(200, Epsilon(each), delta=DELTA) for each in ("0.1", "0.5"))
-    assert 1.0 < large.theorem2 < small.theorem2 < 2.0
-    assert large.zcdp is not None
-    assert large.zcdp > 2.0
-
-
-def test_a_point_of_figure_one_by_the_lemma() -> None:
-    """Lemma 4.5 spelled out for k = 40, epsilon = 0.1: the largest i whose delta_i is at most 1e-6."""
-    k, step = 40, 0.1
-
-    def delta(i: int) -> float:
-        terms = (math.comb(k, j) * (math.exp((k - j) * step) - math.exp((k - 2 * i + j) * step)) for j in range(i))
-        return math.fsum(terms) / (1 + math.exp(step)) ** k
-
-    best = max(i for i in range(k // 2 + 1) if delta(i) <= 1e-6)
-    total = (k - 2 * best) * step
-    bound = durfee_rogers(k, Epsilon("0.1"), delta=Delta(delta(best))).best
-    assert figure_one(k, Epsilon("0.1"), delta=DELTA).theorem2 == pytest.approx(total / bound, rel=1e-6)

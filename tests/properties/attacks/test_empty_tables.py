@@ -20,7 +20,7 @@ import dpsql
 from dpsql.engines.base import Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Error, Place
-from dpsql.plan.registration import build_catalog
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.functions.signatures import Site

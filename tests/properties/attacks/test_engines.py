@@ -19,8 +19,8 @@ from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, PolicyError, Unsupported, UsageError
-from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, Policy, PrivateTable
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import rewrite

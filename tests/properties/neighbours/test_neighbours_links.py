@@ -17,8 +17,8 @@ from support.fuzzing import examples
 from support.sql_reference import Row, counts, private, same
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
+from dpsql.registration import build_catalog
 from dpsql.sql.rewrite.engine_query import Bound
 
 CON = duckdb.connect()

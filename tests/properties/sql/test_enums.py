@@ -18,7 +18,7 @@ import dpsql
 from dpsql.engines.base import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
-from dpsql.plan.registration import build_catalog
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery

@@ -23,7 +23,7 @@ from dpsql.completion import find_completions
 from dpsql.curator import check_policy, write_starter
 from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect
-from dpsql.plan.report.policy_text import describe_policy
+from dpsql.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.ddl import create_definitions
 from dpsql.server.users import User

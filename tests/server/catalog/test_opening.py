@@ -40,15 +40,6 @@ def test_without_a_package_auto_is_none_and_says_why(
     assert f"needs the package {package}. Install it: pip install 'dpsql[server]'." in opened.summary
 
 
-def test_an_address_needs_the_driver_and_is_never_replaced_by_none(
-    monkeypatch: pytest.MonkeyPatch, tables: Tables
-) -> None:
-    monkeypatch.setattr("dpsql.server.catalog.catalog_choice.importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UsageError) as caught:
-        open_available_catalog("postgresql://ana@/x", tables)
-    assert caught.value.code == "not-installed"
-
-
 def test_a_postgresql_that_cannot_be_run_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tables: Tables) -> None:
     made = []
     mkdtemp = tempfile.mkdtemp

@@ -76,7 +76,7 @@ def test_a_wrong_begin_or_commit_warns(client: psycopg.Connection) -> None:
         ("SET client_encoding TO latin1", "0A000"),
         ("SET transaction_read_only TO off", "25006"),
         ("SET statement_timeout TO soon", "22023"),
-        ("SHOW nothing_of_the_kind", "42704"),
+        ("SHOW nothing_of_the_kind", "0A000"),
         ("SELECT x FROM nobody GROUP BY x TOP 3 PRIVATE", "42P01"),
         ("SELECT COUNT(*) FROM reads", "42501"),
         ("SELECT 1; SELECT", "42601"),

@@ -15,7 +15,6 @@ from dpsql.accounting import (
     item_epsilon,
     items_bought,
 )
-from dpsql.accounting.certificates.comparison import bought
 from dpsql.accounting.certificates.composition import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
@@ -35,11 +34,6 @@ BOUGHT = {
 def test_published_numbers_of_items(epsilon: str) -> None:
     closed = (Certificate.pure, Certificate.theorem2, Certificate.zcdp)
     assert tuple(items_bought(each, Epsilon(epsilon), total=TOTAL) for each in closed) == BOUGHT[epsilon]
-
-
-def test_a_row_of_the_comparison() -> None:
-    row = bought(Epsilon("0.1"), total=TOTAL)
-    assert (row.epsilon, row.pure, row.theorem2, row.zcdp, row.optimal) == (0.1, 10, 12, 19, 22)
 
 
 def cost(certificate: Certificate, items: int, epsilon: Epsilon) -> float:

@@ -20,7 +20,7 @@ from dpsql.answer import CountColumns
 from dpsql.confinement.measures import MEASURES
 from dpsql.curator import check_policy
 from dpsql.plan import Plan
-from dpsql.plan.report.policy_text import describe_policy
+from dpsql.report.policy_text import describe_policy
 
 POLICY_PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy.md").read_text()
 POLICY = """\
@@ -475,7 +475,7 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
 
 def test_the_population_is_told() -> None:
     from dpsql.curator import check_policy
-    from dpsql.plan.report.policy_text import describe_policy
+    from dpsql.report.policy_text import describe_policy
 
     tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
     checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
@@ -488,7 +488,7 @@ def test_the_population_is_told() -> None:
 
 def test_bounds_and_standard_sql_are_told() -> None:
     from dpsql.curator import check_policy
-    from dpsql.plan.report.policy_text import describe_policy
+    from dpsql.report.policy_text import describe_policy
 
     reads = dpsql.PrivateTable("user_id", bounds={"rows": 20, "dwell": {"min": -0.5, "max": 600}})
     checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}, implicit=True))
@@ -502,7 +502,7 @@ def test_bounds_and_standard_sql_are_told() -> None:
 
 def test_columns_of_one_value_per_unit_are_told() -> None:
     from dpsql.curator import check_policy
-    from dpsql.plan.report.policy_text import describe_policy
+    from dpsql.report.policy_text import describe_policy
 
     reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
     checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))

@@ -12,8 +12,8 @@ import dpsql
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import MemoryLedger, Request
 from dpsql.plan import Plan
-from dpsql.plan.report.forecast import forecast
 from dpsql.quantities import Delta, Rho
+from dpsql.report.forecast import forecast
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (epsilon = {epsilon}{more})"
 COUNTS = (

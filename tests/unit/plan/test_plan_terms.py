@@ -10,10 +10,11 @@ import pytest
 
 import dpsql
 from dpsql.accounting import BudgetState, BudgetVector, epsilon_of_zcdp
-from dpsql.plan import Sublimit, Terms, compute_balance
-from dpsql.plan.report.policy_check import report_policy
-from dpsql.plan.report.policy_report import Check
+from dpsql.plan import Sublimit, Terms
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.report import compute_balance
+from dpsql.report.policy_check import report_policy
+from dpsql.report.policy_report import Check
 
 OFF = dpsql.Analyst(enabled=False)
 TABLES = {"reads": dpsql.PrivateTable("user_id")}

@@ -14,13 +14,17 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
 from dpsql.plan import Plan
-from dpsql.plan.auto import CHOSEN, Candidate, assume_groups_per_unit, choose_candidate
+from dpsql.plan.auto import Candidate, choose_candidate
 from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.mechanisms.need import assume_groups_per_unit
+from dpsql.plan.mechanisms.record import Auto
+from dpsql.plan.mechanisms.records import list_records
 from dpsql.plan.mechanisms.relay import RelayPlan
-from dpsql.plan.report.simulation import expected_recall
 from dpsql.quantities import Delta, Rho
+from dpsql.report.simulation import expected_recall
 from dpsql.session import Session
 
+CHOSEN = {each.name for each in list_records() if each.auto is not Auto.NEVER}
 LISTED = "partitions = ['DE', 'FR', 'US']"
 
 
@@ -454,17 +458,17 @@ def test_recall_is_one_where_all_stand_out_and_nothing_where_none_do() -> None:
     plan = SESSION.explain(statement("delta = 1e-9", *bounded(3), k=3, counts=True))
     assert len(plan.considered) == 6
     for each in plan.considered:
-        assert expected_recall(each.mechanism_plan, (10**8, 10**7, 10**6, 5), k=3, noise=SeededNoise(1)) == 1
-        assert expected_recall(each.mechanism_plan, (1,), k=3, noise=SeededNoise(1)) == 0
-        assert expected_recall(each.mechanism_plan, (), k=3, noise=SeededNoise(1)) == 1
+        assert expected_recall(each, (10**8, 10**7, 10**6, 5), k=3, noise=SeededNoise(1)) == 1
+        assert expected_recall(each, (1,), k=3, noise=SeededNoise(1)) == 0
+        assert expected_recall(each, (), k=3, noise=SeededNoise(1)) == 1
 
 
 def test_recall_is_the_share_of_those_that_stand_out() -> None:
     plan = SESSION.explain(statement("delta = 1e-9", *bounded(3), k=4, counts=True))
     for each in plan.considered:
-        assert expected_recall(each.mechanism_plan, (10**8, 10**7, 2, 1, 1), k=4, noise=SeededNoise(1)) == 0.5
+        assert expected_recall(each, (10**8, 10**7, 2, 1, 1), k=4, noise=SeededNoise(1)) == 0.5
 
 
 def test_what_ties_with_the_last_belongs_to_the_top() -> None:
     plan = SESSION.explain(statement("domain = ['a', 'b', 'c', 'd']", k=2))
-    assert expected_recall(plan.mechanism_plan, (10**6, 7, 7, 7), k=2, noise=SeededNoise(1)) == 1
+    assert expected_recall(candidate(plan, plan.mechanism), (10**6, 7, 7, 7), k=2, noise=SeededNoise(1)) == 1

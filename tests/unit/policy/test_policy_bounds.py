@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dpsql import Budget, Policy, PolicyError, PrivateTable
-from dpsql.plan.report.policy_lint import lint_policy
-from dpsql.plan.report.policy_report import CheckedTable, Exposed
 from dpsql.policy import ColumnBounds
+from dpsql.report.policy_lint import lint_policy
+from dpsql.report.policy_report import CheckedTable, Exposed
 
 HEAD = '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.visits]\nprivacy_unit = "user_id"\n[tables.visits.bounds]\n'
 

@@ -20,8 +20,8 @@ from dpsql.accounting import Certificate
 from dpsql.curator import check_policy, grant
 from dpsql.errors import Error, PolicyError
 from dpsql.plan import Terms
-from dpsql.plan.report.policy_text import describe_policy
 from dpsql.policy.validation import CERTIFICATES
+from dpsql.report.policy_text import describe_policy
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 OTHERS = ["pure", "theorem2", "optimal"]

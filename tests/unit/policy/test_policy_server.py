@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
         ("web = 8080", "policy-type", "web"),
         ('users = ""', "policy-path", "users"),
         ('catalog = "everything"', "policy-catalog", "catalog"),
-        ('catalog = "postgresql://a:secret@b@c/d"', "policy-url", "catalog"),
+        ('catalog = "foreign"', "policy-catalog", "catalog"),
+        ('catalog = "postgresql://a:secret@b@c/d"', "policy-catalog", "catalog"),
         ('certificate = "cert.pem"', "policy-tls", "certificate"),
         ('key = "key.pem"', "policy-tls", "key"),
         ("statements_per_minute = 0", "policy-range", "statements_per_minute"),
@@ -103,12 +105,14 @@ def test_this_machine_is_served_without_a_certificate(host: str) -> None:
     assert "postgres" in ServerSettings(postgres=f"{host}:5432").listens()
 
 
-def test_the_former_catalog_is_refused_with_the_new_word() -> None:
+@pytest.mark.parametrize("former", ["minimal", "foreign", "postgresql://shadow:secret@localhost/empty"])
+def test_a_former_catalog_is_refused_with_the_line_to_write(former: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as caught:
-        ServerSettings(catalog="minimal")
-    assert caught.value.code == "policy-catalog"
-    assert caught.value.hint == 'Write catalog = "none", or leave it out for "auto".'
-    assert (ServerSettings().catalog, ServerSettings(catalog="none").catalog) == ("auto", "none")
+        read(tmp_path, f'catalog = "{former}"')
+    assert (caught.value.code, caught.value.reason) == ("policy-catalog", "This catalog was removed.")
+    assert "secret" not in str(caught.value)
+    lines = re.findall(r'catalog = "\w+"', str(caught.value.hint))
+    assert [read(tmp_path, line).catalog for line in lines] == ["auto", "none"]
 
 
 def test_a_line_that_turned_flight_sql_off_is_read_with_a_warning(tmp_path: Path) -> None:
@@ -123,11 +127,6 @@ def test_a_line_that_turned_flight_sql_on_is_refused_with_what_to_use_instead(tm
     assert caught.value.hint is not None
     assert 'Delete the line flight = "127.0.0.1:8815".' in caught.value.hint
     assert "Accept: application/vnd.apache.arrow.stream" in caught.value.hint
-
-
-def test_the_password_of_a_catalog_is_not_told() -> None:
-    settings = ServerSettings(catalog="postgresql://shadow:secret@localhost/empty")
-    assert "secret" not in repr(settings)
 
 
 def test_copies_keep_the_settings() -> None:

@@ -48,7 +48,7 @@ def keys_law(plan: Plan, ranked: tuple[tuple[object, ...], tuple[int, ...]]) -> 
 
 @pytest.mark.properties
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("more", [", k_bar = 2", ", k_bar = 3, prefer = 2, penalty = 0.7"])
+@pytest.mark.parametrize("more", [", k_bar = 2", ", k_bar = 3, prefer = 2"])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(sql: str, more: str) -> None:
     assert 0.2 < worst_excess(sql.format(more=more), keys_law) <= 1 + ROUNDING
 
@@ -138,17 +138,10 @@ def test_intervals_know_the_noise_of_the_counts() -> None:
     assert session_over().sql(NAMES.format(more="")).counts is None
 
 
-def test_a_preferred_k_draws_the_choice_to_it() -> None:
-    session = session_over(*articles({"a": 300, "b": 250, "c": 150, "d": 100, "e": 10}))
-    chosen = {
-        k: {each.chosen for each in drawn(session, session.explain(NAMES.format(more=f", {said}")), 20)}
-        for k, said in [
-            (2, "prefer = 2, penalty = 30"),
-            (1, "prefer = 1, penalty = 100"),
-            (4, "prefer = 4, penalty = 20"),
-        ]
-    }
-    assert chosen == {k: {k} for k in chosen}
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_preferred_k_lowers_the_score_of_every_other(k: int) -> None:
+    plan = session_over().explain(NAMES.format(more=f", prefer = {k}"))
+    assert plan.selection.regulariser[:5] == tuple(-abs(rank - k) for rank in range(1, 6))  # type: ignore[attr-defined]
 
 
 def test_the_plan_and_explain_say_what_is_chosen_and_read() -> None:
@@ -203,7 +196,7 @@ REFUSED = [
     (", k_bar = 0", {}, "option-range", "k_bar", ", k_bar = 1"),
     (", k_bar = 1001", {}, "option-range", "k_bar", ", k_bar = 1000"),
     (", k_bar = AUTO", {}, "option", "k_bar", ""),
-    (", penalty = 2", {}, "option", "penalty", ", penalty = 2, prefer = 10"),
+    (", penalty = 2", {}, "option", "penalty", ", prefer = 10"),
     (", prefer = 0", {}, "option-range", "prefer", ", prefer = 1"),
     (", prefer = auto", {}, "option-range", "prefer", ""),
     (", mechanism = limited_domain", {}, "option", "mechanism", ""),
@@ -291,13 +284,11 @@ def test_whatever_changes_the_law_is_another_question() -> None:
         NAMES.replace("ADAPTIVE", "50"),
         NAMES.replace("ADAPTIVE", "50").replace("{", ", mechanism = stable{"),
     ]
-    more = [", k_bar = 20", ", prefer = 3", ", prefer = 4", ", prefer = 3, penalty = 5", ", max_groups_contributed = 2"]
+    more = [", k_bar = 20", ", prefer = 3", ", prefer = 4", ", max_groups_contributed = 2"]
     plans = [session.explain(text.format(more="")) for text in texts] + [
         session.explain(NAMES.format(more=x)) for x in more
     ]
-    assert len({compute_replay_key(plan) for plan in plans}) == len(plans) == 9
-    same = session.explain(NAMES.format(more=", prefer = 3, penalty = 1"))
-    assert compute_replay_key(same) == compute_replay_key(session.explain(NAMES.format(more=", prefer = 3")))
+    assert len({compute_replay_key(plan) for plan in plans}) == len(plans) == 8
 
 
 ITEM = Fraction("0.05") ** 2 / 8

@@ -25,12 +25,11 @@ from dpsql.accounting import (
     item_epsilon,
     items_bought,
 )
-from dpsql.accounting.certificates.comparison import bought
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
-from dpsql.plan.planner import MECHANISMS
+from dpsql.plan.mechanisms.records import list_names
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session
 
@@ -93,7 +92,6 @@ def test_a_session_admits_as_many_items_as_the_comparison_says(
         total = ApproximateDP(Epsilon(1), delta)
         assert each.value <= item_epsilon(kind, items, total=total).value < each.value * Fraction(1001, 1000)
         said = items_bought(kind, each, total=total)
-        assert getattr(bought(each, total=total), certificate) == said
         assert admitted(session) == items
         assert said >= items
         assert items_bought(kind, Epsilon(each.value * Fraction(1005, 1000)), total=total) < items
@@ -197,7 +195,7 @@ def test_released_counts_follow_the_law_and_no_narrower_one(certificate: str, sh
 
 
 @pytest.mark.parametrize("certificate", OTHERS)
-@pytest.mark.parametrize("mechanism", sorted(set(MECHANISMS) - {"auto", "limited_domain", "peeling"}))
+@pytest.mark.parametrize("mechanism", sorted(set(list_names()) - {"auto", "limited_domain", "peeling"}))
 def test_a_mechanism_that_is_not_proved_to_enter_is_refused(session: Session, mechanism: str) -> None:
     for place in ("max_groups_contributed = 2", "domain = ['a0', 'a1']"):
         text = f"SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (mechanism = {mechanism}, {place})"

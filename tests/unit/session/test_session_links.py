@@ -150,7 +150,7 @@ def test_a_key_that_comes_to_stand_twice_still_gives_a_row_to_one_unit() -> None
 
 def test_check_says_by_which_link_rows_belong_to_their_unit(tmp_path: Path) -> None:
     from dpsql.curator import check_policy
-    from dpsql.plan.report.policy_text import describe_policy
+    from dpsql.report.policy_text import describe_policy
 
     with closing(duckdb.connect(tmp_path / "shop.duckdb")) as connection:
         connection.execute(CUSTOMERS)

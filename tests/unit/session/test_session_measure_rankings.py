@@ -118,22 +118,22 @@ def test_k_bar_is_chosen_by_sums() -> None:
     assert "a sum of" in threshold
 
 
-@pytest.mark.parametrize("options", ["", ", prefer = 1", ", prefer = 1, penalty = 2"])
+@pytest.mark.parametrize("options", ["", ", prefer = 1"])
 def test_k_is_chosen_at_a_gap_between_sums(options: str) -> None:
     session = session_over(*ROWS)
     answer = session.sql(ranked(options, "TOP ADAPTIVE"))
     check(answer.fetchall(), "c")
     assert answer.receipt.items_charged == 2 + 3
-    if "penalty" in options:
+    if options:
         plan = session.explain(ranked(options, "TOP ADAPTIVE"))
         regulariser = plan.selection.regulariser  # type: ignore[attr-defined]
-        assert regulariser[:3] == (0, -2 * 5000, -4 * 5000)
+        assert regulariser[:3] == (0, -1 * 5000, -2 * 5000)
 
 
 def test_a_penalty_is_in_what_one_unit_can_add() -> None:
-    plan = session_over(*ROWS).explain(ranked(", mechanism = stable, penalty = 2"))
-    assert plan.selection.penalty == 2 * 5000  # type: ignore[attr-defined]
-    assert ("penalty", "a sum of 100.0 for each rank away from 3") in plan.facts()
+    plan = session_over(*ROWS).explain(ranked(", mechanism = stable"))
+    assert plan.selection.penalty == 5000  # type: ignore[attr-defined]
+    assert ("penalty", "a sum of 50.0 for each rank away from 3") in plan.facts()
 
 
 PER = "TOP 1 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'XX'], epsilon = 1{})"

@@ -42,7 +42,7 @@ def keys_law(plan: Plan, ranked: tuple[tuple[object, ...], tuple[int, ...]]) -> 
 
 @pytest.mark.properties
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("more", [", k_bar = 2", ", k_bar = 3, penalty = 0", ", k_bar = 3, max_groups_contributed = 2"])
+@pytest.mark.parametrize("more", [", k_bar = 2", ", k_bar = 3", ", k_bar = 3, max_groups_contributed = 2"])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(sql: str, more: str) -> None:
     assert 0.2 < worst_excess(sql.format(more=STABLE + more), keys_law) <= 1 + ROUNDING
 
@@ -59,7 +59,7 @@ DATA: dict[str, Mapping[str | None, int]] = {
 
 @pytest.mark.properties
 @pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("more", ["", ", k_bar = 2", ", k_bar = 4, penalty = 5"])
+@pytest.mark.parametrize("more", ["", ", k_bar = 2", ", k_bar = 4"])
 def test_what_is_drawn_has_the_law(data: str, more: str) -> None:
     session = session_over(*articles(DATA[data]))
     sql = NAMES.format(more=STABLE + (more or ", k_bar = 3"))
@@ -133,12 +133,11 @@ def test_the_plan_says_what_must_be_reached() -> None:
     assert facts["k"] == "2"
     assert "LIMIT 8) ORDER BY" in plan.engine_sql
     assert len(counted(session_over(*articles(dict.fromkeys("abcdefghijkl", 2))), plan)) == 8
-    assert mechanism_of(session.explain(NAMES.format(more=f"{STABLE}, penalty = 2.5"))).penalty == Fraction("2.5")
 
 
 REFUSED = [
     (f"{STABLE}, prefer = 2", {}, "option", "prefer", STABLE),
-    (f"{STABLE}, penalty = -1", {}, "option", "penalty", f"{STABLE}, penalty = 0"),
+    (f"{STABLE}, penalty = 2", {}, "option", "penalty", STABLE),
     (f"{STABLE}, k_bar = 1", {}, "option-range", "k_bar", f"{STABLE}, k_bar = 2"),
     (f"{STABLE}, k_bar = AUTO", {}, "option", "k_bar", STABLE),
     (f"{STABLE}, domain = ['a', 'b']", {}, "option", "mechanism", f"{STABLE}"),
@@ -169,7 +168,7 @@ def test_k_may_be_a_parameter_and_the_answer_is_replayed() -> None:
     assert again.fetchall() == first.fetchall()
     fresh = session.sql(NAMES.format(more=f"{STABLE}, fresh = true"))
     assert not fresh.receipt.replayed
-    texts = [NAMES.format(more=more) for more in ("", STABLE, f"{STABLE}, penalty = 3", f"{STABLE}, k_bar = 9")]
+    texts = [NAMES.format(more=more) for more in ("", STABLE, f"{STABLE}, k_bar = 9")]
     texts += [COUNTS.format(more=STABLE), NAMES.format(more=", mechanism = top_stable")]
     assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)
 

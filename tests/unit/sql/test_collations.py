@@ -11,7 +11,7 @@ from support.sql_reference import accepts_pattern
 import dpsql
 from dpsql.engines.base import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.plan.registration import build_catalog
+from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import rewrite

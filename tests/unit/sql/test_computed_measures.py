@@ -7,11 +7,11 @@ import pytest
 
 from dpsql.errors import Unsupported
 from dpsql.sql.lexer import scan
+from dpsql.sql.syntax.block import AGGREGATES, find_selects, nest
 from dpsql.sql.syntax.clause import list_select_tokens
-from dpsql.sql.syntax.computed_measures import ComputedSelect, split_measures
-from dpsql.sql.syntax.monotone_terms import find_direction
-from dpsql.sql.syntax.private_spans import write_parts
-from dpsql.sql.syntax.token_scan import AGGREGATES
+from dpsql.sql.syntax.computed import ComputedSelect, split_measures
+from dpsql.sql.syntax.spans import write_parts
+from dpsql.sql.syntax.terms import find_direction
 
 R = '"dpsql released"'
 M1, M2, M3 = (f'{R}."dpsql measure {number}"' for number in (1, 2, 3))
@@ -183,9 +183,8 @@ DIRECTIONS = {
 
 @pytest.mark.parametrize("text", DIRECTIONS)
 def test_an_order_is_that_of_a_measure_by_its_form_alone(text: str) -> None:
-    tokens = list(scan(f"SELECT {text} FROM t").tokens)
-    end = max(at for at, token in enumerate(tokens) if token.token_type.name == "FROM")
-    found = find_direction(tokens, (1, end))
+    (select,) = find_selects(nest(scan(f"SELECT {text} FROM t").tokens))[:1]
+    found = find_direction(select.clause("SELECT"))
     assert (None if found is None else found[1]) is DIRECTIONS[text]
 
 

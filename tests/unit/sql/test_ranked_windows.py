@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.sql.lexer import scan
 from dpsql.sql.syntax.clause import list_select_tokens
-from dpsql.sql.syntax.computed_measures import split_measures
+from dpsql.sql.syntax.computed import split_measures
 
 FUNCTIONS = [
     "ROW_NUMBER()",

@@ -11,7 +11,7 @@ from dpsql.errors import Error, Place, Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.lexer import scan
-from dpsql.sql.syntax.standard_sql import StandardSQL
+from dpsql.sql.syntax.implied import StandardSQL
 
 CATALOG = corpus_catalog(corpus_tables())
 N = "COUNT(DISTINCT user_id) AS n"

@@ -1,1 +1,0 @@
-"""Reports from public numbers: balance, forecast, EXPLAIN, and `dpsql check`."""

@@ -1,0 +1,277 @@
+"""Private queries inside another SELECT: their places in the text, and the text with a name in place of each.
+
+    SELECT a.n::FLOAT / b.n FROM (<private query>) AS a, (<private query>) AS b
+    SELECT a.n::FLOAT / b.n FROM (FROM "dpsql released 1") AS a, (FROM "dpsql released 2") AS b
+
+Each is then analyzed like a statement of its own, with the CTEs that it can see. The text around them is no concern of
+this grammar: DuckDB reads it, over released and public rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import BIGINT, NULL, Family, find_integer_type
+from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
+from dpsql.sql.syntax.block import (
+    SET_OPERATIONS,
+    Block,
+    Cte,
+    Node,
+    Nodes,
+    first_token,
+    flatten,
+    kind_of,
+    last_token,
+    list_blocks,
+    make_token,
+    nest,
+)
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = [
+    "Parts",
+    "PrivateSpan",
+    "Slice",
+    "SurroundingText",
+    "cut_private_queries",
+    "find_private_spans",
+    "name_released",
+    "write_parts",
+]
+
+_OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the last part of a set operation
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSpan:
+    """A private query in a statement: characters `start` to `end` of the text.
+
+    `tokens` are those to analyze, with the CTEs that stand before it, and `clause` is the position in them at which its
+    clause begins. A query that `is_main` has no SELECT around it.
+    """
+
+    start: int
+    end: int
+    tokens: list[Token]
+    clause: int
+    is_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Characters `start` to `end` of the text, with other text for some of them: each with its start and end."""
+
+    start: int
+    end: int
+    replaced: tuple[tuple[int, int, str], ...]
+
+
+Parts = Sequence[str | Slice]
+
+
+@dataclass(frozen=True, slots=True)
+class SurroundingText:
+    """Text around private queries, which stand in it under `name_released`; `literals` are those of $1, $2, ..."""
+
+    text: str
+    literals: tuple[Literal, ...]
+
+
+def name_released(number: int) -> str:
+    """Return the name that stands for the answer of a private query, numbered from 1."""
+    return f"dpsql released {number}"
+
+
+def find_private_spans(
+    statement: Statement, tokens: list[Token], *, clauses: Sequence[int], marks: Collection[int] = ()
+) -> list[PrivateSpan]:
+    """Return the private queries whose clauses begin at these positions, in the order of the text.
+
+    One that parentheses which are never closed tear apart is left out. CTEs with a clause, or with a token that starts
+    at one of the `marks`, are private queries of their own, which no other one can read.
+    """
+    private = {tokens[clause].start for clause in clauses} | set(marks)
+    root = nest(tokens)
+    spans = (_find_span(statement, tokens, root=root, clause=tokens[at], private=private) for at in clauses)
+    return [span for span in spans if span is not None]
+
+
+def cut_private_queries(
+    statement: Statement,
+    tokens: list[Token],
+    *,
+    spans: Sequence[PrivateSpan],
+    computed: Mapping[int, Parts],
+    arrays: Collection[Value],
+    literal: Callable[[Value], Literal | list[Literal]],
+) -> SurroundingText:
+    """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
+
+    A private query that is in `computed`, numbered from 0, has that SELECT in its place. `literal` returns what is
+    bound to a parameter, and the items of one of the `arrays`, which are parameters or texts.
+    """
+    text = _Text(statement, tokens, spans, computed, literal, arrays)
+    text.copy(Slice(_find_start(statement, tokens), _find_end(statement, tokens), ()))
+    return SurroundingText("".join(text.parts), tuple(text.literals))
+
+
+def write_parts(statement: Statement, parts: Parts) -> str:
+    """Return the text of a SELECT, in which private queries are as they are written."""
+    text = _Text(statement, list(statement.tokens), (), {}, lambda _: Literal(None, NULL))
+    text.add(parts)
+    return "".join(text.parts)
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is written part by part, with what is bound to its parameters."""
+
+    statement: Statement
+    tokens: list[Token]
+    spans: Sequence[PrivateSpan]
+    computed: Mapping[int, Parts]
+    literal: Callable[[Value], Literal | list[Literal]]
+    arrays: Collection[Value] = ()
+    parts: list[str] = field(default_factory=list)
+    literals: list[Literal] = field(default_factory=list)
+
+    def add(self, parts: Parts) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                self.parts.append(part)
+            else:
+                self.copy(part)
+
+    def copy(self, part: Slice) -> None:
+        """Add a part of the statement."""
+        start, end = part.start, part.end
+        pieces: list[tuple[int, int, str | int | Value]] = list(part.replaced)
+        pieces += [
+            (span.start, span.end, number)
+            for number, span in enumerate(self.spans)
+            if start <= span.start and span.end <= end
+        ]
+        for token in self.tokens:
+            value = self.statement.value(token.text)
+            is_bound = value is not None and (value.kind == "parameter" or value in self.arrays)
+            if value is not None and is_bound and start <= token.start < end:
+                pieces.append((token.start, token.end + 1, value))
+        at = start
+        for first, last, piece in sorted(pieces, key=lambda each: (each[0], -each[1])):
+            if first < at:
+                continue  # in one before
+            self.parts.append(self.statement.text[at:first])
+            self._replace(piece)
+            at = last
+        self.parts.append(self.statement.text[at:end])
+
+    def _replace(self, piece: str | int | Value) -> None:
+        if isinstance(piece, str):
+            self.parts.append(piece)
+        elif isinstance(piece, int):
+            self.parts.append(" ")
+            self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
+            self.parts.append(" ")
+        else:
+            bound = self.literal(piece)
+            marks = [self._mark(each) for each in (bound if isinstance(bound, list) else [bound])]
+            self.parts.append(f" [{', '.join(marks)}] " if isinstance(bound, list) else f" {marks[0]} ")
+
+    def _mark(self, literal: Literal) -> str:
+        """Add a value, and return what stands for it in the text."""
+        self.literals.append(literal)
+        mark = f"${len(self.literals)}"
+        is_time = literal.type.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+        is_wide = literal.type == BIGINT and find_integer_type(int(str(literal.value))) != BIGINT  # sent as INTEGER
+        return f"CAST({mark} AS {literal.type.name})" if is_time or is_wide else mark
+
+
+def _find_start(statement: Statement, tokens: list[Token]) -> int:
+    """Return where the SELECT begins: EXPLAIN is none of it, parentheses around all of it are."""
+    first = statement.tokens[0]
+    return first.end + 1 if tokens[0] is not first and first.token_type.name != "L_PAREN" else 0
+
+
+def _find_end(statement: Statement, tokens: list[Token]) -> int:
+    """Return where the SELECT ends, without a semicolon."""
+    after = [token.start for token in statement.tokens if token.token_type.name == "SEMICOLON"]
+    return next((start for start in after if start > tokens[-1].end), len(statement.text))
+
+
+def _find_span(
+    statement: Statement, tokens: list[Token], *, root: Block, clause: Token, private: Collection[int]
+) -> PrivateSpan | None:
+    around = next(block for block in list_blocks(root) if any(node is clause for node in block.nodes))
+    first, last = _find_part(around.nodes, clause)
+    combined = (first, last) != (0, len(around.nodes))
+    seen = [cte for cte in root.ctes if last_token(cte.nodes).end < clause.start]
+    if around is root and not first and seen:  # the main SELECT, behind the CTEs
+        first = next(at for at, node in enumerate(root.nodes) if node is seen[-1].nodes[-1]) + 1
+    query = flatten(around.nodes[first:last])
+    inner = _add_ctes(query, _select_ctes(root, seen, query=query, private=private))
+    begins = next((at for at, token in enumerate(inner) if token is clause), None)
+    if begins is None:
+        return None
+    before = last_token(around.nodes[:first]) if first else around.opening
+    after = first_token(around.nodes[last:]) if last < len(around.nodes) else around.closing
+    return PrivateSpan(
+        start=_find_start(statement, tokens) if before is None else before.end + 1,
+        end=_find_end(statement, tokens) if after is None else after.start,
+        tokens=inner,
+        clause=begins,
+        is_main=around is root and not combined,
+    )
+
+
+def _find_part(nodes: Nodes, clause: Token) -> tuple[int, int]:
+    """Return the part of a set operation in which a clause stands, or all nodes of its query.
+
+    ORDER BY and LIMIT behind the clause of the last part are of the whole.
+    """
+    first, stands, combined = 0, False, False
+    for at, node in enumerate(nodes):
+        kind = kind_of(nodes, at)
+        stands |= node is clause
+        if kind in SET_OPERATIONS and stands:
+            return first, at
+        if kind in SET_OPERATIONS:
+            first = at + 1 + (kind_of(nodes, at + 1) in {"ALL", "DISTINCT"})
+            combined = True
+        elif combined and stands and node is not clause and kind in _OF_THE_WHOLE:
+            return first, at
+    return first, len(nodes)
+
+
+def _select_ctes(root: Block, seen: Sequence[Cte], *, query: list[Token], private: Collection[int]) -> list[Token]:
+    """Return WITH and those of its CTEs that a query may read: others may be in SQL that only DuckDB reads."""
+    words = {_read_word(token) for token in query}
+    kept: list[Node] = []
+    is_recursive = False
+    for cte in reversed(seen):  # each sees those before it
+        first, *others = flatten(cte.nodes)
+        if _read_word(first) not in words or any(token.start in private for token in (first, *others)):
+            continue
+        inside = {_read_word(token) for token in others}
+        is_recursive |= root.is_recursive and _read_word(first) in inside
+        words |= inside
+        kept = [*cte.nodes, make_token("COMMA", ",", beside=first), *kept] if kept else list(cte.nodes)
+    return flatten([*root.nodes[: 1 + is_recursive], *kept]) if kept else []
+
+
+def _read_word(token: Token) -> str:
+    return ascii_lower(token.text.removeprefix(FUNCTION_PREFIX))
+
+
+def _add_ctes(inner: list[Token], seen: list[Token]) -> list[Token]:
+    """Return a query behind the CTEs that it can see."""
+    if not seen or not inner:
+        return inner
+    if inner[0].token_type.name != "WITH":
+        return [*seen, *inner]
+    return [*seen, make_token("COMMA", ",", beside=inner[0]), *inner[1:]]
