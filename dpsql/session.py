@@ -8,7 +8,7 @@ because it may depend on one unit's rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -45,7 +45,7 @@ class Session:
     [('moon',)]
     """
 
-    __slots__ = ("_analyses", "_answers", "_closed", "_dependencies", "_free_answers", "_plans")
+    __slots__ = ("_analyses", "_answers", "_charged", "_closed", "_dependencies", "_free_answers", "_plans")
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
@@ -65,6 +65,7 @@ class Session:
         salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._plans = PlanFinder(own, self._free_answers, names, salts)
         self._answers: planning.AnswerCache[Answer] = planning.AnswerCache(own.ledger)
+        self._charged: planning.AnswerCache[tuple[View, list[planning.Plan]]] = planning.AnswerCache(own.ledger)
         self._closed = False
 
     def sql(
@@ -104,12 +105,18 @@ class Session:
             found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
             if isinstance(found, Answer):
                 return found
-            view, parts = found
+            key, view, parts = found
             for plan, stored in parts:
                 for warning in plan.warnings if stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
             settled = self._release_parts(parts, stop, log=log)
-            return build_answer(view, settled, self._dependencies, salts=self._plans.salts)
+            answer = build_answer(view, settled, self._dependencies, salts=self._plans.salts)
+            if key is not None and not any(plan.fresh for plan, _ in parts):
+                # the next time these words are run, the ledger has the answers to these plans
+                self._charged.add(
+                    key, (view, [plan for plan, _ in parts]), stamp=self._dependencies.ledger.peek_stamp()
+                )
+            return answer
         except Error as error:
             log.describe(error)
             raise
@@ -168,24 +175,52 @@ class Session:
         stop: engines.Stop | None,
         implicit: bool | None,
         postgres: bool = False,
-    ) -> Answer | tuple[View, list[PlannedQuery]]:
-        """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
+    ) -> Answer | tuple[Hashable, View, list[PlannedQuery]]:
+        """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers.
+
+        The first is the key of the statement in caches, None for one that may mean something else the next time.
+        """
         self._check_open()
         key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
         earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            return self._answer_analyzed(statement, stop, earlier=earlier)
+            found = self._answer_analyzed(statement, stop, earlier=earlier)
+            return found if isinstance(found, Answer) else (None, *found)
         known = self._answers.find(key)
         if known is not None:
             return known
         stamp = self._dependencies.ledger.stamp()
-        statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-        found = self._answer_analyzed(statement, stop, earlier=earlier)
-        is_known = self._analyses.has(key)  # it reads no clock
-        if isinstance(found, Answer) and is_known and planning.is_repeatable(statement):
-            self._answers.add(key, found, stamp=stamp, size=found.arrow().nbytes)
-        return found
+        answer = self._replay_charged(key, stop)
+        if answer is None:
+            statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
+            found = self._answer_analyzed(statement, stop, earlier=earlier)
+            # a statement that reads a clock is not in the cache of analyses
+            is_repeatable = self._analyses.has(key) and planning.is_repeatable(statement)
+            if not isinstance(found, Answer):
+                return key if is_repeatable else None, *found
+            if not is_repeatable:
+                return found
+            answer = found
+        self._answers.add(key, answer, stamp=stamp, size=answer.arrow().nbytes)
+        return answer
+
+    def _replay_charged(self, key: Hashable, stop: engines.Stop | None) -> Answer | None:
+        """Return the answer that this session was charged for, if nothing was written to the ledger since, else None.
+
+        Its plans need not be made again: the same words mean the same, and no names became known.
+        """
+        charged = self._charged.find(key)
+        if charged is None:
+            return None
+        view, plans = charged
+        parts = list[tuple[planning.Plan, bytes, bool]]()
+        for plan in plans:
+            stored = self._plans.find_stored(plan)
+            if stored is None:  # another process incremented the data version just after the charge
+                return None
+            parts.append((plan, stored, True))
+        return build_answer(replace(view, stop=stop), parts, self._dependencies, salts=self._plans.salts)
 
     def _answer_analyzed(
         self,

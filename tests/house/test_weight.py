@@ -13,7 +13,7 @@ from house.figures import SESSION, traced
 
 ROOT = Path(__file__).parents[2]
 # files, functions and calls of the package that a query passes through
-WAYS = {"simplest": (119, 744, 4215), "replay": (79, 423, 1927)}
+WAYS = {"simplest": (120, 726, 2341), "replay": (29, 134, 213)}
 
 
 @pytest.mark.parametrize("way", WAYS)
