@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, report
+from dpsql import engines, errors, report
 from dpsql import plan as planning
 from dpsql.answer import Answer
 from dpsql.build_answer import View, build_answer, build_free_answer
-from dpsql.errors import EngineError, Error, Refusal, Unsupported, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
@@ -111,15 +110,15 @@ class Session:
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
             settled = self._release_parts(parts, stop, log=log)
             answer = build_answer(view, settled, self._dependencies, salts=self._plans.salts)
-            if key is not None and not any(plan.fresh for plan, _ in parts):
-                # the next time these words are run, the ledger has the answers to these plans
-                self._charged.add(
-                    key, (view, [plan for plan, _ in parts]), stamp=self._dependencies.ledger.peek_stamp()
-                )
-            return answer
-        except Error as error:
+        except errors.Error as error:
             log.describe(error)
             raise
+        if key is not None and not any(plan.fresh for plan, _ in parts):
+            # the next time these words are run, the ledger has the answers to these plans
+            with suppress(errors.Error):
+                stamp = self._dependencies.ledger.peek_stamp()
+                self._charged.add(key, (view, [plan for plan, _ in parts]), stamp=stamp)
+        return answer
 
     execute = sql
 
@@ -143,7 +142,9 @@ class Session:
         if isinstance(found, Answer):
             return found
         hint = "Run the query: it is charged. EXPLAIN says how much."
-        raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
+        raise errors.Refusal(
+            "not-stored", "There is no stored answer to this query on this version of the data.", hint=hint
+        )
 
     def peek(
         self,
@@ -334,13 +335,13 @@ class Session:
             begun.append(True)
             hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
-            failure: BaseException = EngineError("engine-failed", reason, hint=hint)
+            failure: BaseException = errors.EngineError("engine-failed", reason, hint=hint)
             try:
                 begin()
                 with planning.hold_to_grid(grid_ms):
                     exact = own.engine.execute(statement)
                     reason = "The answer could not be drawn; the query is charged in full."
-                    failure = EngineError("release-failed", reason, hint=hint)
+                    failure = errors.EngineError("release-failed", reason, hint=hint)
                     drawn = draw(exact)
             except Exception:  # noqa: BLE001, S110 - see above
                 pass
@@ -350,7 +351,8 @@ class Session:
             else:
                 return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
             reservation.settle(
-                request.worst_case.refundable, failures.FAILED if isinstance(failure, EngineError) else "interrupted"
+                request.worst_case.refundable,
+                failures.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
             )
             raise failure
 
@@ -365,7 +367,7 @@ class Session:
         plans = self.explain_all(text, parameters, implicit=implicit)
         if len(plans) > 1:
             hint = "Call explain_all, or run it with EXPLAIN before it: both are free."
-            raise Refusal("not-a-query", f"This statement has {len(plans)} private queries.", hint=hint)
+            raise errors.Refusal("not-a-query", f"This statement has {len(plans)} private queries.", hint=hint)
         return plans[0]
 
     def explain_all(
@@ -383,7 +385,7 @@ class Session:
         inners = self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
-            raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
+            raise errors.Refusal("not-a-query", "This statement has no plan.", hint=hint)
         return [self._plans.find(replace(inner, explained=True))[0] for inner in inners]
 
     def forecast(
@@ -487,7 +489,7 @@ class Session:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
+            raise errors.UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
     def _analyze(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
@@ -504,7 +506,7 @@ class Session:
         """Return the private queries of a text of the PostgreSQL port as 0.11 read it; none where it refused it."""
         try:
             statement = self._analyze(text, parameters, implicit=implicit)
-        except (Refusal, Unsupported):
+        except (errors.Refusal, errors.Unsupported):
             return ()
         return self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
 
@@ -527,7 +529,7 @@ class Session:
             request = own.request(release.text, release.loss, key=release.key, repeated=True)
             try:
                 settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
-            except Error as error:
+            except errors.Error as error:
                 failures.ChargeLog().describe(error)
                 raise
             stored, replayed = settled.answer, settled.repeats
