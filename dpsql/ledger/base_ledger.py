@@ -504,8 +504,8 @@ class BaseLedger(ABC):
         if seq and book.chain_at(seq) != chain:
             raise unlinked(seq)
         # A reading that is cut short, by damage or an interrupt, leaves half an event: the next begins at the first.
-        self._replay = Replay()
         while page := book.events(replay.seq, _PAGE):
+            self._replay = Replay()
             replay.read((event.seq, event.at, event.kind, event.body, event.chain) for event in page)
         self._replay = replay
         self._failures.take(replay.failed)

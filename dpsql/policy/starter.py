@@ -261,9 +261,13 @@ _LIMIT_NOTES = {
     "min_epsilon": "the smallest",
     "max_delta": "the largest delta of one query; by default all that queries may draw from, half of the budget's",
     "max_k": "the most keys of one query",
+    "default_k": "the keys of standard SQL that does not say how many it wants",
     "max_k_bar": "the most leading groups that a query may read",
+    "max_rows_fetched": "the most rows that a query may fetch from an engine; not limited by default",
     "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
+    "share_replays": "true: the first answer to a query is that of all analysts, each of whom is charged for it",
 }
+_MAX_ROWS_FETCHED = 100_000  # an example
 _SQL = ["# [sql]", "# implicit = true  # read standard SQL over private tables as private, as dashboards write it"]
 _TIME = re.compile(r"DATE|TIMESTAMP")
 _SUMMED = re.compile(r"DOUBLE|DECIMAL\(.*\)"), re.compile(r"(?:SMALL|BIG)INT|INTEGER")  # the likeliest first
@@ -418,11 +422,15 @@ def _budget() -> Iterator[str]:
 def _limits() -> Iterator[str]:
     yield "# [limits]  # the most that one query may use; these are the defaults"
     most = Delta(_BUDGET.delta.value / 2) if _LIMITS.max_delta is None else _LIMITS.max_delta
-    counts = (_LIMITS.max_k, _LIMITS.max_k_bar, _LIMITS.failures_per_day)
-    values = (float(_LIMITS.max_epsilon), float(_LIMITS.min_epsilon), _short(most), *counts)
-    for (name, note), value in zip(_LIMIT_NOTES.items(), values, strict=True):
-        yield f"# {name} = {value}  # {note}"
-    yield "# max_rows_fetched = 100000  # the most rows that a query may fetch from an engine; not limited by default"
+    values = {name: getattr(_LIMITS, name) for name in _LIMIT_NOTES} | {
+        "max_epsilon": float(_LIMITS.max_epsilon),
+        "min_epsilon": float(_LIMITS.min_epsilon),
+        "max_delta": _short(most),
+        "max_rows_fetched": _MAX_ROWS_FETCHED,
+        "share_replays": str(_LIMITS.share_replays).lower(),
+    }
+    for name, note in _LIMIT_NOTES.items():
+        yield f"# {name} = {values[name]}  # {note}"
 
 
 def _short(delta: Delta) -> str:
