@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from fixed_compositions import fixed_epsilon, pure_delta, pure_epsilon
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from older_bounds import bs16_epsilon
 
 from dpsql.accounting import ApproximateDP, BoundedRange, Certificate, adaptive_epsilon, epsilon_of_zcdp, items_bought
 from dpsql.accounting.certificates.composition import durfee_rogers
-from dpsql.accounting.certificates.fixed_compositions import fixed_epsilon, pure_delta, pure_epsilon
-from dpsql.accounting.conversions import bs16_epsilon
 from dpsql.errors import Error
 from dpsql.quantities import Delta, Epsilon
 

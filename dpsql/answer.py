@@ -27,7 +27,7 @@ from dpsql.display import (
     replace_unprintable,
     write_csv,
 )
-from dpsql.engines.arrow_values import narrow_integers, read_values
+from dpsql.engines.arrow_types import narrow_integers, read_values
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total

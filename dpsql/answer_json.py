@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
 from dpsql.answer import Answer
-from dpsql.engines.arrow_values import read_values
+from dpsql.engines.arrow_types import read_values
 from dpsql.intervals import LEVEL
 from dpsql.receipt import Receipt, Total
 from dpsql.report.tables import describe_outcome
@@ -18,7 +18,7 @@ from dpsql.report.tables import describe_outcome
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry
     from dpsql.report import Balance
-    from dpsql.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 __all__ = [
     "encode_answer",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Verified
     from dpsql.policy.starter import FoundTable, StarterPolicy
-    from dpsql.report.policy_report import Check
-    from dpsql.report.spending import Spending
+    from dpsql.report.balance import Spending
+    from dpsql.report.policy_check import Check
 
 __all__ = [
     "back_up",
@@ -113,7 +113,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     """
     from dpsql.engines.scratch import sweep
     from dpsql.policy.owners import find_path
-    from dpsql.report.policy_report import Finding
+    from dpsql.report.policy_check import Finding
 
     sweep()
     known = load_policy(policy)
@@ -225,7 +225,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
     """
     from dpsql.plan import Terms
     from dpsql.report import read_balances
-    from dpsql.report.spending import report_spending
+    from dpsql.report.balance import report_spending
 
     known = load_policy(policy)
 
@@ -372,7 +372,7 @@ def _materialize_in_schema(
     policy: Policy, names: Collection[str], *, engine: Engine, url: str | None, again: bool
 ) -> dict[str, str]:
     """Materialize tables in the database of an engine, and check that sessions can read them."""
-    from dpsql.engines.schema_reader import SchemaReader
+    from dpsql.engines.base import SchemaReader
     from dpsql.materialized.lookup import find_build
     from dpsql.materialized.remote_build import RemoteData, materialize_in_schema
     from dpsql.mechanisms import OperatingSystemNoise

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from dpsql.engines import AttachedTable, CsvFile, Engine, RemoteFiles, ResultEvaluator
     from dpsql.engines.lakes.folder import Folder
-    from dpsql.engines.pool import EnginePool
-    from dpsql.engines.public_pool import PublicEngines
+    from dpsql.engines.pool import EnginePool, PublicEngines
     from dpsql.materialized.remote_build import SchemaWriter
 
     Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
@@ -55,16 +54,16 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a pa
 _PUBLIC_DUCKDBS = 2  # that statements over public tables have, each with a part of the memory
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
 _ENGINES = {
-    "datafusion": "dpsql.engines.datafusion.engine:DataFusionEngine.open",
-    **dict.fromkeys(["mysql", "mariadb"], "dpsql.engines.mysql.engine:MySQLEngine.open"),
+    "datafusion": "dpsql.engines.datafusion:DataFusionEngine.open",
+    **dict.fromkeys(["mysql", "mariadb"], "dpsql.engines.mysql:MySQLEngine.open"),
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
     **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
-    "athena": "dpsql.engines.athena.engine:AthenaEngine.open",
-    "bigquery": "dpsql.engines.bigquery.engine:BigQueryEngine.open",
-    "databricks": "dpsql.engines.databricks.engine:DatabricksEngine.open",
-    "redshift": "dpsql.engines.redshift.engine:RedshiftEngine.open",
-    "snowflake": "dpsql.engines.snowflake.engine:SnowflakeEngine.open",
-    "trino": "dpsql.engines.trino.engine:TrinoEngine.open",
+    "athena": "dpsql.engines.athena:AthenaEngine.open",
+    "bigquery": "dpsql.engines.bigquery:BigQueryEngine.open",
+    "databricks": "dpsql.engines.databricks:DatabricksEngine.open",
+    "redshift": "dpsql.engines.redshift:RedshiftEngine.open",
+    "snowflake": "dpsql.engines.snowflake:SnowflakeEngine.open",
+    "trino": "dpsql.engines.trino:TrinoEngine.open",
 }
 
 
@@ -178,7 +177,7 @@ def open_schema_writer(
     source: DataSource, engine: Engine, *, sources: Sources, url: str | None
 ) -> AbstractContextManager[SchemaWriter]:
     """Return the writer of materialized tables in the database of a source: at its own address, or at another."""
-    from dpsql.engines.schema_reader import SchemaReader
+    from dpsql.engines.base import SchemaReader
 
     address = source if url is None else DataSource(url, options=source.options)
     if not isinstance(engine, SchemaReader) or source.materialized is None or _find_ours(address) != _find_ours(source):
@@ -208,7 +207,7 @@ def public_engines(
     `engine` is what `open_engine` returned for the same arguments. Returns None where there are no public tables, and
     where another one cannot be opened: an `Engine` that was given open runs all statements itself.
     """
-    from dpsql.engines.public_pool import PublicEngines
+    from dpsql.engines.pool import PublicEngines
 
     names = [name for name, table in policy.tables.items() if not isinstance(table, PrivateTable)]
     if not names or engine is database:

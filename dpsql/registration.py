@@ -25,8 +25,6 @@ from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["build_catalog", "find_division", "may_be_unit"]
-
 _UNIT_TYPES = frozenset(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
     "DATE TIMESTAMP ENUM".split()

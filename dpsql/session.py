@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, errors, report
+from dpsql import engines, errors, report, time_grid
 from dpsql import plan as planning
 from dpsql.answer import Answer
 from dpsql.build_answer import View, build_answer, build_free_answer
@@ -323,7 +323,7 @@ class Session:
         # an engine that cannot run is found out before anything is reserved
         with (
             failures.mark_charge(failures.SETTLING) as begun,
-            planning.hold_failure_to_grid(grid_ms) as begin,
+            time_grid.hold_failure_to_grid(grid_ms) as begin,
             engines.take_turn(own.engine, stop),
         ):
             if stop is not None and stop():
@@ -338,7 +338,7 @@ class Session:
             failure: BaseException = errors.EngineError("engine-failed", reason, hint=hint)
             try:
                 begin()
-                with planning.hold_to_grid(grid_ms):
+                with time_grid.hold_to_grid(grid_ms):
                     exact = own.engine.execute(statement)
                     reason = "The answer could not be drawn; the query is charged in full."
                     failure = errors.EngineError("release-failed", reason, hint=hint)
@@ -456,7 +456,7 @@ class Session:
 
         It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
         """
-        return planning.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
+        return time_grid.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:

@@ -11,13 +11,12 @@ from pages import ROOT, code, head, table
 
 from dpsql.dialects import Dialect
 from dpsql.dialects.bigquery import BIGQUERY
-from dpsql.dialects.databricks import DATABRICKS
 from dpsql.dialects.datafusion import DATAFUSION
 from dpsql.dialects.mysql import MARIADB, MYSQL
 from dpsql.dialects.postgres import POSTGRES
 from dpsql.dialects.redshift import REDSHIFT
 from dpsql.dialects.snowflake import SNOWFLAKE
-from dpsql.dialects.spark import SPARK
+from dpsql.dialects.spark import DATABRICKS, SPARK
 from dpsql.dialects.trino import TRINO
 from dpsql.testing.queries import load_queries
 

@@ -14,12 +14,13 @@ import math
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 from dpsql.accounting.guarantees import ApproximateDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["best_alpha", "bs16_epsilon", "bs16_rho", "delta_of_zcdp", "epsilon_of_zcdp", "rho_of_total"]
+__all__ = ["delta_of_zcdp", "epsilon_of_zcdp", "rho_of_total"]
 
 _MARGIN = 1e-10
 _GRID = 10**12
@@ -62,12 +63,6 @@ def _log_inverse(delta: Delta) -> float:
     return math.log(delta.value.denominator) - math.log(delta.value.numerator)
 
 
-def best_alpha(rho: Rho, delta: Delta) -> float:
-    """Return the Renyi order at which `epsilon_of_zcdp` takes its bound."""
-    level = _log_inverse(delta)
-    return 1.0 + math.exp(_minimum(lambda x: _epsilon(float(rho), level, x=x)))
-
-
 def epsilon_of_zcdp(rho: Rho, delta: Delta) -> float:
     """Return an epsilon, rounded up, for which rho-zCDP implies (epsilon, delta)-DP."""
     if rho.value == 0:
@@ -91,6 +86,7 @@ def _least_log_delta(rho: float, epsilon: float) -> float:
     return _log_delta(rho, epsilon, x=_minimum(lambda x: _log_delta(rho, epsilon, x=x)))
 
 
+@lru_cache(maxsize=64)  # every session of a policy asks for the same total, and each takes 10 ms
 def rho_of_total(total: ApproximateDP) -> Rho:
     """Return the largest rho that the total allows a session to spend, rounded down to a grid of 1e-12.
 
@@ -108,14 +104,3 @@ def rho_of_total(total: ApproximateDP) -> Rho:
         else:
             high = middle
     return Rho(Fraction(math.floor(Fraction(low * (1.0 - _MARGIN)) * _GRID), _GRID))
-
-
-def bs16_epsilon(rho: Rho, delta: Delta) -> float:
-    """Return rho + 2 sqrt(rho ln(1/delta)), the older and looser bound of Bun and Steinke 2016, Proposition 1.3."""
-    return float(rho) + 2.0 * math.sqrt(float(rho) * _log_inverse(delta))
-
-
-def bs16_rho(epsilon: Epsilon, delta: Delta) -> float:
-    """Return the inverse of `bs16_epsilon` in rho."""
-    level = _log_inverse(delta)
-    return (math.sqrt(level + float(epsilon)) - math.sqrt(level)) ** 2

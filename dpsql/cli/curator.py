@@ -58,7 +58,7 @@ def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> N
     In JSON a policy that does not hold is one object, too, with the error among its findings; it is raised again.
     """
     from dpsql.curator import check_policy
-    from dpsql.report.policy_report import Check, Finding
+    from dpsql.report.policy_check import Check, Finding
     from dpsql.report.policy_text import describe_policy
 
     def check() -> Check:

@@ -11,7 +11,6 @@ import click
 from dpsql.errors import UsageError
 
 _PATH = click.Path(path_type=Path)
-_DEFAULT = "by default $DPSQL_POLICY, or policy.toml here."
 ledger_argument = click.argument(
     "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the default policy."
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpsql.ledger import Entry
     from dpsql.plan import Plan
     from dpsql.report import Balance
-    from dpsql.report.spending import Spender, Spending
+    from dpsql.report.balance import Spender, Spending
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 

@@ -38,8 +38,7 @@ def add(
     name: str, *, users: Path | None, policy: Path | None, curator: bool, acts_as: str | None, password_stdin: bool
 ) -> None:
     """Add a user; create the file if it does not exist."""
-    from dpsql.server.users import User
-    from dpsql.server.users_file import add_user
+    from dpsql.server.users import User, add_user
 
     others = tuple(other.strip() for other in (acts_as or "").split(",") if other.strip())
     file = _find_users_file(users, policy)
@@ -55,7 +54,7 @@ def add(
 @_PIPED
 def passwd(name: str, *, users: Path | None, policy: Path | None, password_stdin: bool) -> None:
     """Replace a user's password."""
-    from dpsql.server.users_file import change_password
+    from dpsql.server.users import change_password
 
     change_password(_find_users_file(users, policy), name, password=_read_password(piped=password_stdin))
     click.echo(f"{name} has a new password.")
@@ -68,7 +67,7 @@ def passwd(name: str, *, users: Path | None, policy: Path | None, password_stdin
 @_POLICY
 def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
     """Remove a user. The user's charges stay in the ledger."""
-    from dpsql.server.users_file import remove_user
+    from dpsql.server.users import remove_user
 
     remove_user(_find_users_file(users, policy), name)
     click.echo(f"{name} may no longer log in.")
@@ -96,8 +95,7 @@ def token(name: str, *, label: str, users: Path | None, policy: Path | None, sco
     """
     from datetime import UTC, datetime, timedelta
 
-    from dpsql.server.users import StoredToken
-    from dpsql.server.users_file import add_token
+    from dpsql.server.users import StoredToken, add_token
 
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     click.echo(add_token(_find_users_file(users, policy), StoredToken(name, label, frozenset(scopes), until)))
@@ -111,7 +109,7 @@ def token(name: str, *, label: str, users: Path | None, policy: Path | None, sco
 @_POLICY
 def revoke(name: str, *, label: str, users: Path | None, policy: Path | None) -> None:
     """Revoke a token of a user."""
-    from dpsql.server.users_file import remove_token
+    from dpsql.server.users import remove_token
 
     remove_token(_find_users_file(users, policy), name, label=label)
     click.echo(f"{label} of {name} is revoked.")
@@ -123,7 +121,7 @@ def revoke(name: str, *, label: str, users: Path | None, policy: Path | None) ->
 @_POLICY
 def listing(*, users: Path | None, policy: Path | None) -> None:
     """List the users and their tokens."""
-    from dpsql.server.users_file import list_tokens, list_users
+    from dpsql.server.users import list_tokens, list_users
 
     file = _find_users_file(users, policy)
     tokens = list_tokens(file)
@@ -144,7 +142,7 @@ def _find_users_file(users: Path | None, policy: Path | None) -> Path:
     if users is not None:
         return users
     from dpsql.policy import load_policy
-    from dpsql.server.settings import find_users_file
+    from dpsql.server.serve import find_users_file
 
     return find_users_file(load_policy(policy))
 

@@ -3,18 +3,326 @@
 A CASE of PostgreSQL computes only the branch that it takes, except for constant branches, which the planner may compute
 earlier. In every form here the condition and the branch name the same operands, so that both are constant or neither
 is, and the planner evaluates the condition first. A branch with fewer operands cannot fail.
+
+Numbers in PostgreSQL, which fails where a result does not fit: forms that look before they compute.
+
+What is computed of integers and decimals is computed in NUMERIC, which holds it all, then cut to the first values
+beyond the type, and those are NULL. DOUBLE is IEEE's in DuckDB; PostgreSQL refuses to overflow or underflow, so that
+these cases are found before, by products and quotients that are scaled into the middle of the range, exactly.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from dpsql.dialects.base import Dialect
-from dpsql.dialects.postgres_numbers import NUMBERS
-from dpsql.dialects.postgres_texts import TEXTS
 from dpsql.dialects.postgres_times import TIMES
+from dpsql.dialects.shared_forms import list_lower_cases, list_upper_cases
 
-__all__ = ["POSTGRES"]
+__all__ = ["BY_BYTES", "NUMBERS", "POSTGRES", "TEXTS"]
+
+_DOUBLE = "double precision"
+_NAN, _INFINITY = f"'NaN'::{_DOUBLE}", f"'Infinity'::{_DOUBLE}"
+_ONE = f"1::{_DOUBLE}"
+_GREATEST = math.nextafter(math.inf, 0)
+_LARGEST = f"{_GREATEST!r}::{_DOUBLE}"
+_DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are DOUBLE and far from its ends
+
+
+def _power(exponent: int) -> str:
+    """Return a power of two as a DOUBLE, exactly."""
+    return f"{math.ldexp(1.0, exponent)!r}::{_DOUBLE}"
+
+
+def _fitting(value: str) -> str:
+    """Return the form of a number that is exact, and NULL where it does not fit the type of the result."""
+    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS {{type}})"
+
+
+def _numeric(operand: str) -> str:
+    return f"CAST({operand} AS numeric)"
+
+
+def _half_away(value: str) -> str:
+    """Return a DOUBLE rounded to a whole number, halves away from zero, with the sign of zero."""
+    rest = f"abs({value} - trunc({value})) >= 0.5"
+    return f"(trunc({value}) + CASE WHEN {rest} THEN sign({value}) ELSE '-0'::{_DOUBLE} END)"
+
+
+def _careful(sign: str, *, quick: str, slow: str) -> str:
+    """Return the form of an operation of IEEE's: as it is while the operands are `quick`, else by the `slow` cases.
+
+    These name the operands a and b, of a subquery: so the form itself names each only three times, and can be nested.
+    """
+    operands = "(SELECT {0} AS a, {1} AS b OFFSET 0) AS dpsql_operands"
+    cases = f"SELECT CASE {slow} ELSE a {sign} b END FROM {operands}"  # noqa: S608 - a form, of no one's text
+    return f"(CASE WHEN {quick} THEN {{0}} {sign} {{1}} ELSE ({cases}) END)"
+
+
+_ENDLESS = f"abs(a) > {_LARGEST} OR abs(b) > {_LARGEST}"
+_SIGNS = "sign(a) * sign(b)"
+_TAME = " AND ".join(f"abs({each}) BETWEEN {_power(-500)} AND {_power(500)}" for each in ("{0}", "{1}"))
+
+
+def _sum(sign: str) -> str:
+    small = f"abs({{0}}) <= {_power(1022)} AND abs({{1}}) <= {_power(1022)}"
+    parts = (f"sign({each}) * GREATEST(abs({each}), {_power(-900)}) * {_power(-10)}" for each in "ab")
+    scaled = f"abs({f' {sign} '.join(parts)})"
+    slow = f"WHEN {_ENDLESS} THEN a {sign} b WHEN {scaled} >= {_power(1014)} THEN sign(a) * {_INFINITY}"
+    return _careful(sign, quick=small, slow=slow)
+
+
+def _product() -> str:
+    large = " * ".join(f"(GREATEST(abs({each}), {_power(-24)}) * {_power(-512)})" for each in "ab")
+    lesser = f"LEAST(abs(a), abs(b), {_power(-500)}) * {_power(600)}"
+    greater = f"LEAST(GREATEST(abs(a), abs(b), {_power(-600)}), {_ONE})"
+    slow = (
+        f"WHEN a = 0 OR b = 0 OR {_ENDLESS} THEN a * b WHEN {large} >= 1 THEN {_SIGNS} * {_INFINITY} "
+        f"WHEN {lesser} * {greater} <= {_power(-475)} THEN {_SIGNS} * 0"
+    )
+    return _careful("*", quick=_TAME, slow=slow)
+
+
+def _quotient() -> str:
+    """Return the form of a division; what the four scaled quotients need not see is cut to where they hold."""
+    sign_of_zero = f"CASE WHEN CAST(b AS text) = '-0' THEN -{_ONE} ELSE {_ONE} END"
+    by_zero = f"CASE WHEN a = 0 OR a = {_NAN} THEN {_NAN} ELSE sign(a) * {_INFINITY} * {sign_of_zero} END"
+    overflows = (
+        f"CASE WHEN abs(a) > {_power(500)} THEN abs(b) < 1 AND "
+        f"abs(a) * {_power(-600)} / (LEAST(abs(b), {_ONE}) * {_power(474)}) >= {_power(-50)} "
+        f"ELSE abs(b) < {_power(-500)} AND "
+        f"GREATEST(abs(a), {_power(-60)}) / (LEAST(abs(b), {_power(-500)}) * {_power(574)}) >= {_power(450)} END"
+    )
+    underflows = (
+        f"CASE WHEN abs(b) > {_power(500)} THEN abs(a) < 1 AND "
+        f"LEAST(abs(a), {_ONE}) * {_power(574)} / (abs(b) * {_power(-600)}) <= {_power(99)} "
+        f"ELSE abs(a) < {_power(-500)} AND "
+        f"LEAST(abs(a), {_power(-500)}) * {_power(600)} / GREATEST(abs(b), {_power(-1)}) <= {_power(-475)} END"
+    )
+    slow = (
+        f"WHEN b = 0 THEN {by_zero} WHEN a = 0 OR {_ENDLESS} THEN a / b "
+        f"WHEN {overflows} THEN {_SIGNS} * {_INFINITY} WHEN {underflows} THEN {_SIGNS} * 0"
+    )
+    return _careful("/", quick=_TAME, slow=slow)
+
+
+def _rounded(digits: int) -> str:
+    """Return the form of ROUND(DOUBLE, digits) as DuckDB computes it, by a power of ten."""
+    ten = 10.0 ** abs(digits)
+    power = f"{ten!r}::{_DOUBLE}"
+    if digits < 0:
+        scaled = f"{_half_away(f'({{0}} / {power})')} * {power}"
+        most = _last(lambda value: value / ten * ten, _GREATEST)
+        small = f"abs({{0}}) < 1e-200::{_DOUBLE}"
+        return f"(CASE WHEN {small} THEN {{0}} * 0 WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE {{0}} END)"
+    most = _last(lambda value: value * ten, _GREATEST / ten)
+    scaled = f"{_half_away(f'({{0}} * {power})')} / {power}"
+    return f"(CASE WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE {{0}} END)"
+
+
+def _last(computed: Callable[[float], float], near: float) -> float:
+    """Return the greatest DOUBLE for which something that grows with it is finite; it is not far from `near`."""
+    while math.isinf(computed(near)):
+        near = math.nextafter(near, 0)
+    while near < _GREATEST and math.isfinite(computed(math.nextafter(near, math.inf))):
+        near = math.nextafter(near, math.inf)
+    return near
+
+
+def _added() -> str:
+    """Return the form of a SUM of DOUBLE in the order of its values; with any near the ends, of all 2**100 as small."""
+    small = f"1e290::{_DOUBLE}"
+    less = f"sign({{0}}) * GREATEST(abs({{0}}), {_power(-900)}) * {_power(-100)}"
+    scaled = f"CASE WHEN abs({{0}}) <= {_LARGEST} THEN {less} END"
+    minus = f"(bool_or({{0}} = -{_INFINITY}) OR SUM(LEAST({scaled}, 0) ORDER BY {{0}}) <= -{_power(924)})"
+    plus, total = f"bool_or({{0}} = {_INFINITY})", f"SUM({scaled} ORDER BY {{0}})"
+    large = (
+        f"CASE WHEN bool_or({{0}} = {_NAN}) OR ({minus} AND {plus}) THEN {_NAN} WHEN {minus} THEN -{_INFINITY} "
+        f"WHEN {plus} OR {total} >= {_power(924)} THEN {_INFINITY} ELSE {total} * {_power(100)} END"
+    )
+    plain = f"SUM(CASE WHEN abs({{0}}) < {small} THEN {{0}} END ORDER BY {{0}})"
+    return f"(CASE WHEN bool_or(abs({{0}}) >= {small}) THEN {large} ELSE {plain} END)"
+
+
+def _averaged() -> str:
+    both = f"SELECT {_added()} AS total, COUNT({{0}}) AS number OFFSET 0"
+    vanishes = f"abs(total) < 1e-290 AND total <> 0 AND abs(total) * {_power(600)} / number <= {_power(-475)}"
+    mean = f"CASE WHEN {vanishes} THEN sign(total) * 0 ELSE total / NULLIF(number, 0) END"
+    return f"(SELECT {mean} FROM ({both}) AS dpsql_sums)"  # noqa: S608 - as above
+
+
+_BITS = {"&": "({0} & {1})", "|": "({0} | {1})", "xor": "({0} # {1})"}
+_FROM_DOUBLE = (
+    f"CAST(NULLIF(NULLIF(LEAST(GREATEST({{0}}, -9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}), "
+    f"-9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}) AS bigint)"
+)
+
+NUMBERS: Mapping[str, str] = {
+    **{
+        f"{sign} {family} {other}": _fitting(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
+        for sign in "+-*"
+        for family in ("INTEGER", "DECIMAL")
+        for other in ("INTEGER", "DECIMAL")
+    },
+    "// INTEGER INTEGER": _fitting("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
+    "% INTEGER INTEGER": (  # the quotient of the least number by -1 does not fit, so that DuckDB has no rest either
+        "(CASE WHEN {0} <> {least} OR {1} <> -1 "
+        "THEN CAST(CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0) AS {type}) END)"
+    ),
+    "% DECIMAL DECIMAL": _fitting("{0} % NULLIF({1}, 0)"),
+    "neg INTEGER": _fitting("-CAST({0} AS numeric)"),
+    "neg DECIMAL": "(-{0})",
+    "abs INTEGER": _fitting("abs(CAST({0} AS numeric))"),
+    "abs DECIMAL": "abs({0})",
+    "~ INTEGER": "CAST({least} + {greatest} - CAST({0} AS numeric) AS {type})",
+    **{f"{sign} INTEGER INTEGER": form for sign, form in _BITS.items()},
+    "+ DOUBLE DOUBLE": _sum("+"),
+    "- DOUBLE DOUBLE": _sum("-"),
+    "* DOUBLE DOUBLE": _product(),
+    "/ DOUBLE DOUBLE": _quotient(),
+    "neg DOUBLE": "(-{0})",
+    "abs DOUBLE": "abs({0})",
+    "sign DOUBLE": f"CAST(CASE WHEN {{0}} = {_NAN} THEN 0 ELSE sign({{0}}) END AS {{type}})",
+    "sqrt DOUBLE": f"(CASE WHEN {{0}} < 0 THEN {_NAN} ELSE sqrt({{0}}) END)",
+    "pi": f"3.141592653589793::{_DOUBLE}",
+    "isnan DOUBLE": f"({{0}} = {_NAN})",
+    "isnan FLOAT": "({0} = 'NaN'::real)",
+    "isinf DOUBLE": f"(abs({{0}}) = {_INFINITY})",
+    "isfinite DOUBLE": f"(abs({{0}}) < {_INFINITY})",
+    "signbit DOUBLE": "(left(CAST({0} AS text), 1) = '-')",
+    "signbit FLOAT": "(left(CAST({0} AS text), 1) = '-')",
+    **{f"{name} DOUBLE": f"{name}({{0}})" for name in ("floor", "ceil", "trunc")},
+    "round DOUBLE": _half_away("{0}"),
+    **{f"round.{digits} DOUBLE": _rounded(digits) for digits in _DIGITS},
+    **{f"{name} DECIMAL": f"{name}({{0}})" for name in ("floor", "ceil", "trunc", "round")},
+    **{f"{name} INTEGER": f"CAST({{0}} AS {_DOUBLE})" for name in ("floor", "ceil")},
+    **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
+    "round DECIMAL INTEGER": "round({0}, LEAST(CAST({1} AS integer), {scale}))",
+    "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
+    "sum_sorted DOUBLE": _added(),
+    "avg_sorted DOUBLE": _averaged(),
+    "greatest_common_divisor INTEGER INTEGER": _fitting("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "least_common_multiple INTEGER INTEGER": _fitting("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "cast INTEGER INTEGER": _fitting("CAST({0} AS numeric)"),
+    "cast INTEGER DECIMAL": _fitting("CAST({0} AS numeric)"),
+    "cast INTEGER DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
+    "cast INTEGER BOOLEAN": "({0} <> 0)",
+    "cast DECIMAL BOOLEAN": "({0} <> 0)",
+    "cast DOUBLE BOOLEAN": "({0} <> 0)",
+    "cast BOOLEAN BOOLEAN": "{0}",
+    "cast BOOLEAN INTEGER": "CAST(CAST({0} AS integer) AS {type})",
+    "cast BOOLEAN DOUBLE": f"CAST(CAST({{0}} AS integer) AS {_DOUBLE})",
+    "cast DECIMAL INTEGER": _fitting("round({0})"),
+    "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
+    "cast DECIMAL DOUBLE": (
+        f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
+        f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
+    ),
+    "cast DOUBLE DOUBLE": "{0}",
+    "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
+    "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
+    "cast DOUBLE DECIMAL": _fitting(
+        "CAST("
+        + _FROM_DOUBLE.replace("{0}", _half_away(f"(LEAST(GREATEST({{0}}, -1e30), 1e30) * 1e{{scale}}::{_DOUBLE})"))
+        + " AS numeric) * 1e-{scale}"
+    ),
+}
+
+
+BY_BYTES = '(CAST({0} AS text) COLLATE "C")'  # CAST takes the blanks from the end of CHAR(n), and citext's own equality
+_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+_COMPARISON_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
+
+
+def _folded(operand: str, function: str) -> str:
+    """Return the form of LOWER or UPPER: ASCII as in "C", the rest by DuckDB's own table."""
+    one, other = (list_lower_cases if function == "lower" else list_upper_cases)()
+    ascii_ = f'{function}({operand} COLLATE "C")'
+    whole = f"translate({ascii_}, '{one}', '{other}')"
+    return f"(CASE WHEN octet_length({operand}) = char_length({operand}) THEN {ascii_} ELSE {whole} END)"
+
+
+def _like(escape: str) -> str:
+    return f'({{0}} COLLATE "C" LIKE {{1}} ESCAPE {escape})'
+
+
+def _ilike(escape: str) -> str:
+    return f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE {escape})"
+
+
+def _part(length: str) -> str:
+    """Return the form of SUBSTRING: it counts from the end where the position is negative, and back from it."""
+    first = "(CASE WHEN {1} < 0 THEN char_length({0}) + 1 + {1} ELSE {1} END)"
+    if not length:
+        return f"substr({{0}}, CAST({first} AS integer))"
+    start = f"CAST({first} + LEAST({length}, 0) AS integer)"
+    return f"substr({{0}}, {start}, CAST(abs({length}) AS integer))"
+
+
+_AT = "CASE WHEN {2} < 0 THEN {count} + 1 + {2} ELSE {2} END"
+_SPLIT = "string_to_array({0}, {1})"
+_LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS integer), 1)"
+_SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLIT})')}], '')"
+
+TEXTS: Mapping[str, str] = {
+    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in _COMPARISON_SIGNS},
+    "between TEXT TEXT TEXT": '({0} COLLATE "C" BETWEEN {1} AND {2})',
+    "collated TEXT": BY_BYTES,
+    "canonical TEXT": BY_BYTES,
+    "is_distinct TEXT TEXT": '({0} IS DISTINCT FROM {1} COLLATE "C")',
+    "is_not_distinct TEXT TEXT": '({0} IS NOT DISTINCT FROM {1} COLLATE "C")',
+    "greatest TEXT": 'GREATEST({0} COLLATE "C", {1*})',
+    "least TEXT": 'LEAST({0} COLLATE "C", {1*})',
+    "min TEXT": 'MIN({0} COLLATE "C")',
+    "max TEXT": 'MAX({0} COLLATE "C")',
+    "min UUID": 'MIN(CAST({0} AS text) COLLATE "C")',
+    "max UUID": 'MAX(CAST({0} AS text) COLLATE "C")',
+    "like TEXT TEXT": _like("''"),
+    "ilike TEXT TEXT": _ilike("''"),
+    "like_escape TEXT TEXT TEXT": _like("{2}"),
+    "ilike_escape TEXT TEXT TEXT": _ilike("{2}"),
+    "md5 TEXT": "md5({0})",
+    "keyed_hash TEXT": 'hashtextextended({0} COLLATE "C", {1})',
+    "sha256 TEXT": "encode(sha256(convert_to({0}, 'UTF8')), 'hex')",
+    "lower TEXT": _folded("{0}", "lower"),
+    "upper TEXT": _folded("{0}", "upper"),
+    "length TEXT": "CAST(char_length({0}) AS bigint)",
+    "strlen TEXT": "CAST(octet_length({0}) AS bigint)",
+    "bit_length TEXT": "CAST(octet_length({0}) * 8 AS bigint)",
+    "ascii TEXT": "ascii({0})",
+    "unicode TEXT": "(CASE WHEN {0} = '' COLLATE \"C\" THEN -1 ELSE ascii({0}) END)",
+    "|| TEXT TEXT": "({0} || {1})",
+    "concat": "concat({*})",
+    "concat_ws": "concat_ws({*})",
+    "translate TEXT TEXT TEXT": "translate({0}, {1}, {2})",
+    "replace TEXT TEXT TEXT": 'replace({0} COLLATE "C", {1}, {2})',
+    **{f"{name} TEXT": f"{name}({{0}}, '{_BLANKS}')" for name in ("ltrim", "rtrim")},
+    **{f"{name} TEXT TEXT": f"{name}({{0}}, {{1}})" for name in ("ltrim", "rtrim")},
+    "trim TEXT": f"btrim({{0}}, '{_BLANKS}')",
+    "trim TEXT TEXT": "btrim({0}, {1})",
+    "substring TEXT INTEGER": _part(""),
+    "substring TEXT INTEGER INTEGER": _part("{2}"),
+    **{f"{name} TEXT INTEGER": f"{name}({{0}}, CAST({{1}} AS integer))" for name in ("left", "right")},
+    "starts_with TEXT TEXT": 'starts_with({0} COLLATE "C", {1})',
+    "suffix TEXT TEXT": '(right({0}, char_length({1})) = {1} COLLATE "C")',
+    "contains TEXT TEXT": '(strpos({0} COLLATE "C", {1}) > 0)',
+    "strpos TEXT TEXT": 'CAST(strpos({0} COLLATE "C", {1}) AS bigint)',
+    "split_part TEXT TEXT INTEGER": (
+        f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{1}} = '' COLLATE \"C\" THEN {_LETTER} ELSE {_SPLIT_PART} END)"
+    ),
+    "cast TEXT TEXT": "{0}",
+    "cast UUID TEXT": BY_BYTES,
+    "cast ENUM TEXT": BY_BYTES,
+    "cast INTEGER TEXT": BY_BYTES,
+    "cast BOOLEAN TEXT": BY_BYTES,
+    "cast DECIMAL TEXT": (
+        "(CASE WHEN {width} = {scale} THEN regexp_replace(CAST(round({0}, {scale}) AS text), '^(-?)0[.]', '\\1.') "
+        'ELSE CAST(round({0}, {scale}) AS text) END COLLATE "C")'
+    ),
+}
+
 
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP")  # alike in both, NaN above all
 _COMPUTED = (*_COMPARED, "TEXT")

@@ -1,10 +1,11 @@
-"""Queries that dpsql proposes, with names as a person writes them: quoted only where they must be."""
+"""Names and texts in SQL: quoted, or in queries that dpsql proposes, quoted only where they must be."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-__all__ = ["propose_query", "write_name"]
+__all__ = ["propose_query", "quote_name", "quote_path", "quote_text", "write_name"]
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE | re.ASCII)
 _KEYWORDS = frozenset(
@@ -21,6 +22,23 @@ _KEYWORDS = frozenset(
 )
 
 
+def quote_name(name: str) -> str:
+    """Return a name in double quotes."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def quote_path(parts: Iterable[str]) -> str:
+    """Return the quoted name of a table, from its catalog to its own."""
+    return ".".join(map(quote_name, parts))
+
+
+def quote_text(text: object) -> str:
+    """Return a text as a literal of standard SQL, in which a backslash is no escape."""
+    escaped = str(text).replace("'", "''")
+    return f"'{escaped}'"
+
+
 def write_name(name: str) -> str:
     """Return a name for a statement; the parts of a qualified name are written each for itself.
 
@@ -28,7 +46,7 @@ def write_name(name: str) -> str:
     editor, "order", "two words", "a""b"
     """
     is_plain = _PLAIN.fullmatch(name) is not None and name.lower() not in _KEYWORDS
-    return name if is_plain else '"' + name.replace('"', '""') + '"'
+    return name if is_plain else quote_name(name)
 
 
 def propose_query(table: str, *, key: str, unit: str) -> str:

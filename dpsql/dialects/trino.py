@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from dpsql.dialects.base import Dialect
-from dpsql.dialects.warehouse_forms import DAYS, FIRST_DAY, LAST_DAY, begin, list_dates
+from dpsql.dialects.shared_forms import DAYS, FIRST_DAY, LAST_DAY, begin, list_dates
 
 __all__ = ["ATHENA", "TRINO"]
 

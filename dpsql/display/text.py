@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.engines.arrow_values import spell_beyond_calendar
+from dpsql.engines.arrow_types import spell_beyond_calendar
 
 if TYPE_CHECKING:
     import pyarrow as pa

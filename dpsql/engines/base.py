@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    import pyarrow as pa  # start-up: planning needs no Arrow
+    import pyarrow as pa
 
 __all__ = [
+    "LOOK",
     "AttachedTable",
     "Column",
     "Confined",
@@ -30,9 +32,21 @@ __all__ = [
     "Registered",
     "RemoteFiles",
     "ResultEvaluator",
+    "SchemaReader",
+    "Statement",
+    "Unchanging",
+    "Watchable",
+    "engine_closed",
+    "engine_failed",
+    "find_data_version",
+    "find_descriptions",
+    "holding",
+    "open_exact",
+    "open_exact_table",
+    "read_confinement",
+    "statement_stopped",
+    "take_turn",
 ]
-__all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
-__all__ += ["Unchanging", "find_data_version", "open_exact_table", "read_confinement", "statement_stopped", "take_turn"]
 
 Stop = Callable[[], bool]  # returns True once the caller no longer waits; called from the waiting thread
 
@@ -118,7 +132,7 @@ class AttachedTable:
 class Statement:
     """One SELECT in the engine's SQL, the values of its parameters in order, and the types of its columns.
 
-    These are named as DuckDB names them; an engine with other types brings its answer to them (`engines/arrow.py`).
+    These are named as DuckDB names them; an engine with other types casts its answer (`arrow_types.py`).
     """
 
     sql: str
@@ -292,7 +306,7 @@ class Confined(Protocol):
 
     @property
     def confinement(self) -> tuple[str, ...]:
-        """The names of the measures in force, such as "files" or "system calls"; `engines/confine.py` has them all."""
+        """The names of the measures in force, such as "files", of those in `confinement/measures.py`."""
         ...
 
 
@@ -349,3 +363,34 @@ class ResultEvaluator(Protocol):
     def close(self) -> None:
         """End what was started for it; closing twice is closing once."""
         ...
+
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@runtime_checkable
+class SchemaReader(Protocol):
+    """Engine that can also read the materialized tables in a schema of its database."""
+
+    def read_role(self) -> str:
+        """Return the name of the role that reads, which the writer gives its rights to; "" where there are no roles."""
+        ...
+
+    def open_schema(self, schema: str) -> Mapping[str, str]:
+        """Read the descriptions of what is materialized, by the tables of the policy, and return them."""
+        ...
+
+    def register(self, schema: str, tables: Mapping[str, str]) -> None:
+        """Look up tables of the schema, each by its name there and the name to be known by; leave out missing ones."""
+        ...
+
+
+@runtime_checkable
+class _Described(Protocol):
+    @property
+    def descriptions(self) -> Mapping[str, str]: ...
+
+
+def find_descriptions(engine: Engine) -> Mapping[str, str]:
+    """Return the descriptions of what is materialized that an engine read as it was opened; none of most engines."""
+    return engine.descriptions if isinstance(engine, _Described) else _NONE

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import Dialect
-from dpsql.engines.base import Column, Engine, Exact, Statement, find_data_version, take_turn
-from dpsql.engines.schema_reader import find_descriptions
+from dpsql.engines.base import Column, Engine, Exact, Statement, find_data_version, find_descriptions, take_turn
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:

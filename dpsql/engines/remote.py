@@ -8,14 +8,15 @@ the curator's.
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dpsql.dialects import Dialect, find_family
 from dpsql.engines.adapter_errors import show_adapter_errors
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["RemoteEngine", "table_missing"]
+__all__ = ["RemoteEngine", "SingleConnectionEngine", "table_missing"]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
 _TOUCH = 5.0  # seconds in which a connection has to say that it lives
@@ -257,3 +258,81 @@ def table_missing(name: str, *, engine: str) -> EngineError:
     reason = f'{engine} has no table or view "{name}" that can be read.'
     hint = "Name it as table or schema.table, in the spelling that it was made with, and see that it may be read."
     return EngineError("table-missing", reason, hint=hint, place=f"table {name}")
+
+
+_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=_Closable)
+
+
+class SingleConnectionEngine(RemoteEngine, Generic[Connection]):
+    """Engine behind one connection; `connect` opens another with all settings on which the statements rely."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        tables: Mapping[str, Registered],
+        *,
+        connect: Callable[[], Connection],
+        time_limit: float | None,
+    ) -> None:
+        super().__init__(dialect, tables, time_limit=time_limit)
+        self._connect = connect
+        self._connection: Connection | None = None
+
+    @abstractmethod
+    def answer(self, connection: Connection, statement: Statement) -> pa.Table:
+        """Run one SELECT over the connection, and return its answer."""
+
+    @abstractmethod
+    def answers(self, connection: Connection) -> bool:
+        """Return whether the server still answers on a connection."""
+
+    def open_connection(self) -> Connection:
+        """Return the connection, a new one where the last one broke."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def fetch(self, statement: Statement) -> pa.Table:
+        """Send one SELECT and return its answer."""
+        if _ONE_SELECT.match(statement.sql) is None:
+            raise ValueError
+        connection = self.open_connection()
+        try:
+            return self.answer(connection, statement)
+        except Exception:
+            if not self.answers(connection) and self._connection is connection:
+                self._connection = None
+            raise
+        finally:
+            if self._connection is not connection:  # broken, or replaced because its statement took too long
+                with suppress(Exception):
+                    connection.close()
+
+    def lives(self) -> bool:
+        """Return whether the server still answers on the connection."""
+        connection = self._connection
+        if connection is None:
+            return False
+        answers = self.answers(connection)
+        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
+            with suppress(Exception):
+                connection.close()
+        return answers
+
+    def reconnect(self) -> bool:
+        """Leave the connection, which broke or has a statement that does not end, and open another."""
+        self._connection = None
+        self._connection = self._connect()
+        return True
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()

@@ -16,7 +16,7 @@ from datetime import date
 from decimal import Decimal
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpsql.dialects import Dialect
@@ -28,11 +28,21 @@ from dpsql.errors import EngineError, PolicyError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Address", "ConnectedWarehouse", "choose_table", "import_driver", "list_texts", "parse_address"]
+__all__ = [
+    "Address",
+    "CatalogWarehouse",
+    "ConnectedWarehouse",
+    "choose_table",
+    "import_driver",
+    "list_texts",
+    "parse_address",
+]
 __all__ += [
     "Sources",
     "build_table",
+    "list_rows",
     "name_decimal",
+    "open_tables",
     "put_in_order",
     "refuse_files",
     "refuse_options",
@@ -211,6 +221,11 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
 }
 
 
+def list_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the rows of an answer of a catalog."""
+    return [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
+
+
 def name_decimal(width: int, scale: int) -> str:
     """Return DuckDB's name of a decimal type, or one that dpsql does not compute with."""
     return f"DECIMAL({width},{scale})" if 0 <= scale <= width <= _WIDEST else "NUMERIC"
@@ -316,3 +331,28 @@ class ConnectedWarehouse(RemoteEngine):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class CatalogWarehouse(ConnectedWarehouse):
+    """Warehouse whose address names a catalog and a schema, the `place`; names of tables are lower-case."""
+
+    of: ClassVar[Dialect]
+
+    def __init__(self, place: tuple[str, ...], names: Iterable[str], *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
+        self._place = place
+        self.default_schema = place[1].lower()
+        super().__init__(self.of, names, connect=connect, time_limit=time_limit)
+
+
+Warehouse = TypeVar("Warehouse", bound=ConnectedWarehouse)
+
+
+def open_tables(connect: Callable[[], Warehouse], sources: Sources, *, engine: str, client: str) -> Warehouse:
+    """Return a warehouse with its tables. Raises `EngineError` where it cannot be reached, or has not a table."""
+    warehouse = None
+    with suppress(Exception):
+        warehouse = connect()
+    if warehouse is None:
+        raise unreachable(engine, client=client)
+    warehouse._tables = warehouse.look_up(sources)  # noqa: SLF001 - of this module
+    return warehouse

@@ -25,11 +25,9 @@ from sqlglot.errors import ParseError
 
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.syntax.block import flatten, nest, rewrite
 from dpsql.sql.syntax.clause import find_bare_clauses
-from dpsql.sql.syntax.misread_forms import is_typed_and_cast
-from dpsql.sql.syntax.standard_calls import normalize_standard_calls
-from dpsql.sql.syntax.terms import is_alias_of_interval
-from dpsql.sql.syntax.typed_literals import DATE_FUNCTIONS
+from dpsql.sql.syntax.forms import DATE_FUNCTIONS, normalize_calls, normalize_literals
 
 if TYPE_CHECKING:
     Node = exp.Expression
@@ -77,22 +75,10 @@ class Dpsql(DuckDB):
 
 def _normalize_calls(tokens: list[Token]) -> list[Token]:
     """Return the tokens with commas in calls such as SUBSTRING(x FROM 2); refuse to move a ? past another."""
-    found = normalize_standard_calls(tokens)
+    found = normalize_calls(tokens)
     marks = [token.start for token in found if token.token_type == TokenType.PLACEHOLDER]
     if marks != sorted(marks):
         raise ParseError("Write $1, $2 for ?: the text comes to stand before what is looked for in it.")
-    return found
-
-
-def _dated(tokens: list[Token]) -> list[Token]:
-    """Return the tokens as DuckDB reads them: DATE '...' in parentheses before a cast, and AS after INTERVAL '...'."""
-    found: list[Token] = []
-    kinds = [*(token.token_type.name for token in tokens), "", ""]
-    for at, token in enumerate(tokens):
-        opens, closes = (begin >= 0 and is_typed_and_cast(tokens, kinds, at=begin) for begin in (at, at - 1))
-        found += [_like(token, TokenType.L_PAREN, text="(")] if opens else []
-        found += [_like(token, TokenType.ALIAS, text="AS")] if is_alias_of_interval(tokens, at) else []
-        found += [token, _like(token, TokenType.R_PAREN, text=")")] if closes else [token]
     return found
 
 
@@ -131,7 +117,7 @@ class _Marked:
             end, put = taken.get(at, (at + 1, [_plain(tokens, at)]))
             marked += put
             at = end
-        return _dated(marked)
+        return flatten(rewrite(nest(marked), normalize_literals).nodes)
 
     def restored(self, tree: Tree) -> Tree:
         """Return the tree with each clause in place of its mark, and the names of functions as they were."""

@@ -26,8 +26,8 @@ from typing import Self
 
 from dpsql.dialects import DUCKDB, ENUM
 from dpsql.engines import AttachedTable, Column, CsvFile, Engine, RemoteFiles
+from dpsql.engines.base import SchemaReader, find_descriptions
 from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.schema_reader import SchemaReader, find_descriptions
 from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold

@@ -35,7 +35,7 @@ from dpsql.materialized.lookup import (
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.types import Type, parse_type
-from dpsql.sql.rewrite.remote_materialization import RemoteSet, SQLStatement
+from dpsql.sql.rewrite.materialization import RemoteSet, SQLStatement
 
 __all__ = ["NamingWriter", "RemoteData", "ReplacingWriter", "SchemaWriter", "materialize_in_schema"]
 

@@ -1,28 +1,30 @@
 """Mechanisms: exact counts in, private choices out, each with a loss that was proved."""
 
 from dpsql.mechanisms.base import NoisyRelease, Selection, TopKMechanism
-from dpsql.mechanisms.choose_k_bar import ChooseKBar
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
-from dpsql.mechanisms.evident_peeling import EvidenceGate, EvidentPeeling, EvidentSelection
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
-from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import FullHistogram, Histogram
 from dpsql.mechanisms.joint import JointExponential
-from dpsql.mechanisms.known_groups import KnownGroups
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
-from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.noisy_counts import CountRelease, LaplaceCounts, NoisyCounts
+from dpsql.mechanisms.limited_domain import ChooseKBar, LimitedDomain
+from dpsql.mechanisms.noisy_counts import (
+    CountRelease,
+    KnownGroups,
+    LaplaceCounts,
+    NoisyCounts,
+    SharedTotal,
+    SharedTotalRelease,
+)
 from dpsql.mechanisms.noisy_votes import VOTE_STEPS, NoisyVotes, vote_weight
-from dpsql.mechanisms.peeling import Peeling
+from dpsql.mechanisms.peeling import EvidenceGate, EvidentPeeling, EvidentSelection, Peeling
 from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
 from dpsql.mechanisms.relay import Gate, Relay, RelaySelection
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise, OperatingSystemNoise
-from dpsql.mechanisms.shared_total import SharedTotal, SharedTotalRelease
-from dpsql.mechanisms.stable_top_k import StableSelection, StableTopK
+from dpsql.mechanisms.stable_top_k import GapChoice, StableSelection, StableTopK, distance_regulariser
 from dpsql.mechanisms.top_stable import TopStable, TopStableSelection
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, unit_weight
 

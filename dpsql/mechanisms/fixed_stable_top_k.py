@@ -9,12 +9,12 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
+from dpsql.mechanisms.stable_top_k import GapChoice, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["FixedStableSelection", "FixedStableTopK"]

@@ -52,7 +52,6 @@ __all__ = ["JointExponential"]
 _UNITS = 2**30  # the shares of the heaviest stretch; their sum fits 64 bits up to 2**33 stretches, or 300 GB of them
 _MORE_BITS = 64
 _GUARD_BITS = 128  # beyond what a difference or a decay of 2**53 loses
-_Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 _Enclosure = Any  # mpmath carries no types
 

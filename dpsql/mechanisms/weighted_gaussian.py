@@ -17,7 +17,7 @@ from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
 
-__all__ = ["WEIGHT_STEPS", "WeightedGaussian", "unit_weight"]
+__all__ = ["WEIGHT_STEPS", "WeightedGaussian", "list_weights", "unit_weight"]
 
 WEIGHT_STEPS = 2**20  # of fixed point in a weight of 1
 
@@ -31,6 +31,16 @@ def unit_weight(groups: int, *, steps: int = WEIGHT_STEPS) -> int:
     [1048576, 741455, 605395, 524288, 104857]
     """
     return math.isqrt(steps * steps // groups)
+
+
+def list_weights(most: int) -> list[int]:
+    """Return what a unit adds to each of its groups if it is in 1, 2, ... of them, up to so many: `unit_weight`.
+
+    >>> list_weights(4) == [unit_weight(groups) for groups in (1, 2, 3, 4)]
+    True
+    """
+    square = WEIGHT_STEPS * WEIGHT_STEPS
+    return [math.isqrt(square // groups) for groups in range(1, most + 1)]
 
 
 @dataclass(frozen=True, slots=True)

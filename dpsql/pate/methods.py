@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.accounting import ZCDP
-from dpsql.dialects import DUCKDB
+from dpsql.dialects import DUCKDB, quote_path
 from dpsql.engines import Statement
 from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.mechanisms import VOTE_STEPS, Histogram, Noise, NoisyVotes, StableTopK, vote_weight
@@ -17,7 +17,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.tree import Column
 from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.render.duckdb import Writer, identifier
+from dpsql.sql.render.duckdb import Writer
 
 Value = int | str
 _NAMES = "dpsql_example, dpsql_label"
@@ -133,7 +133,7 @@ def _select_votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value
     condition = f"{example} IN ({_unnest(writer, table.example, values=examples)})"
     return (
         f"SELECT {example} AS dpsql_example, {label} AS dpsql_label, {teacher} AS dpsql_teacher "  # noqa: S608 - nothing in it is the analyst's text
-        f"FROM {'.'.join(map(identifier, table.path))} AS t1 "
+        f"FROM {quote_path(table.path)} AS t1 "
         f"WHERE {condition} AND {label} IS NOT NULL AND {teacher} IS NOT NULL"
     )
 

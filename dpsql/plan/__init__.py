@@ -1,19 +1,33 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
 from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
-from dpsql.plan.cache.earlier_answers import list_earlier_plans
 from dpsql.plan.cache.known_names import NamesOfAccount
 from dpsql.plan.cache.replay_key import compute_replay_key
-from dpsql.plan.cache.stored_release import PackedRelease, is_of_0_11, is_same_release, pack_bytes, pack_release, unpack
+from dpsql.plan.cache.stored_release import (
+    PackedRelease,
+    is_of_0_11,
+    is_same_release,
+    list_earlier_plans,
+    pack_bytes,
+    pack_release,
+    unpack,
+)
 from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
-from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
-from dpsql.plan.grid import hold_failure_to_grid, hold_to_grid, read_progress
-from dpsql.plan.measure_intervals import describe_noise
-from dpsql.plan.measure_values import divide_steps, find_place
+from dpsql.plan.measures.values import describe_noise, divide_steps, find_place
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
-from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, draw_places, name_measure, release
+from dpsql.plan.release import (
+    MOST_PUBLIC_ROWS,
+    Draw,
+    ExternalRelease,
+    Release,
+    ReleaseResult,
+    ReleaseTerms,
+    draw_places,
+    name_measure,
+    release,
+)
 from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = [
@@ -40,8 +54,6 @@ __all__ = [
     "divide_steps",
     "draw_places",
     "find_place",
-    "hold_failure_to_grid",
-    "hold_to_grid",
     "is_of_0_11",
     "is_repeatable",
     "is_same_release",
@@ -49,7 +61,6 @@ __all__ = [
     "name_measure",
     "pack_bytes",
     "pack_release",
-    "read_progress",
     "release",
     "result_view",
     "unpack",

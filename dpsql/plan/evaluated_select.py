@@ -20,14 +20,13 @@ from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.evaluated_select import released_path
 from dpsql.sql.ir.statements import EvaluatedQuery, Output, PrivateQuery, PublicQuery
-from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
+from dpsql.sql.render.template import compose
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Columns", "EvaluatedView", "EvaluatorParser", "RatioEnds"]
 
 Path = tuple[str, str, str]
 Columns = tuple[tuple[str, str], ...]  # names and types, as DuckDB names them
@@ -237,13 +236,14 @@ def _remember(known: dict[Key, Value], key: Key, *, value: Value) -> None:
 
 def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     """Return a SELECT of columns of a query, which are c1, c2 and so on."""
-    names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
-    return order_by(select(columns, alias(subquery(sql), f"t{subquery(names)}")), "", limit=limit)
+    names = [f"c{at}" for at in range(1, len(columns) + 1)]
+    template = "SELECT {columns} FROM ({sql}) AS t({names}) LIMIT {limit}"
+    return compose(template, columns=columns, sql=sql, names=names, limit=limit)
 
 
 def _describe(sql: str) -> str:
     """Return a SELECT of the names and types of the columns of a query."""
-    return select(["column_name", "column_type"], subquery(f"DESCRIBE {sql}"))
+    return compose("SELECT column_name, column_type FROM (DESCRIBE {sql})", sql=sql)
 
 
 def _write_values(sql: str, values: Sequence[object]) -> str:

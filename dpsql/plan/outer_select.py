@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, UsageError
-from dpsql.plan.arrow_schema import arrow_type, int64_array
+from dpsql.plan.arrow_tables import arrow_type, int64_array
 from dpsql.plan.evaluated_select import EvaluatedView, RatioEnds
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Prepared", "ResultView", "result_view"]
 
 Path = tuple[str, str, str]
 _NO_LIMIT = 1 << 62  # a row for each of the released ones at most: nothing is left to cut

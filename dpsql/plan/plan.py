@@ -10,18 +10,16 @@ from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Certificat
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.auto import Candidate, predict
+from dpsql.plan.arrow_tables import ReleasedNames
+from dpsql.plan.mechanisms.auto import Candidate, predict
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
 from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.record import Auto, Mechanism
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.released_names import ReleasedNames
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery
-
-__all__ = ["Plan", "build_statement"]
 
 _SHARED = "share one noisy total of units, if enough rows come back for that to make each more precise"
 

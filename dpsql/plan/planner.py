@@ -2,39 +2,60 @@
 
 Only public numbers decide here: the statement, the policy and earlier answers. What a mechanism can do stands in its
 record (`mechanisms/record.py`), and only the mechanism that answers is planned.
+
+Terms of a whole query, which SELECT WITH DIFFERENTIAL_PRIVACY states, become options of one item. A query that has loss
+rho and a delta of its own, d, is (epsilon, delta)-differentially private if rho implies (epsilon, delta - d)-
+differential privacy. Where the mechanism needs a delta, d is half of the delta that is stated, and 0 elsewhere. Of the
+items that the query may return at worst, each then has the largest epsilon, rounded down to five digits, with which all
+of them cost at most rho.
+
+How many groups there are is a function of the rows of each unit, so a statement is never stopped or shortened because
+there are more than expected: with max_rows_fetched a mechanism may answer only if a number that is public beforehand
+bounds its rows. Those of the candidates in a public table are not limited: their number is public, and the curator's
+own choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from decimal import ROUND_DOWN, Context, Decimal
+from fractions import Fraction
+from types import MappingProxyType
 
+from dpsql.accounting import ApproximateDP, Certificate, rho_of_total
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
-from dpsql.plan.auto import Candidate, Fit, choose, choose_over_names, compare
 from dpsql.plan.cache.readings import find_changed_readings
 from dpsql.plan.cache.replay_key import compute_keys, order_canonically
-from dpsql.plan.measures import bound_measures
-from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec
-from dpsql.plan.mechanisms.certificate_rules import check_partitions, price_items, refuse_mechanism
+from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.mechanisms import RowsRead
+from dpsql.plan.mechanisms.auto import Candidate, Fit, choose, choose_over_names, compare
+from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, sqrt_rounded_down
 from dpsql.plan.mechanisms.counts_by_item import pays_total
 from dpsql.plan.mechanisms.per_partition import plan_request
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition
 from dpsql.plan.mechanisms.records import list_names, list_records
-from dpsql.plan.mechanisms.request import OWN_CAP, MechanismRequest, find_min_units, read_epsilon, read_groups
+from dpsql.plan.mechanisms.request import (
+    OWN_CAP,
+    MechanismRequest,
+    check_partitions,
+    find_min_units,
+    price_items,
+    read_epsilon,
+    read_groups,
+    refuse_mechanism,
+)
 from dpsql.plan.plan import Plan
-from dpsql.plan.query_terms import plan_within_terms
-from dpsql.plan.rows_limit import check_rows
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
+from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, ReleasedDomain, count_groups
-from dpsql.sql.rewrite.charged_values import confine_to_values
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, QueryTerms, ReleasedDomain, count_groups
 from dpsql.sql.rewrite.engine_query import Bound
-
-__all__ = ["build_plan"]
+from dpsql.sql.rewrite.passes import confine_to_values
 
 _OF_SOME = ("prefer",)  # options of a mechanism that is named where another is asked for them
 _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do
@@ -71,7 +92,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     considered: tuple[Candidate, ...] = ()
     if query.explained and k is not None:
         considered = compare(_list_compared(fitting, query, explained=True), fit)
-    mechanism = named or _choose(fitting, query, fit)
+    mechanism = named or _choose(fitting, query, fit=fit)
     fitted = fit(mechanism)
     try:
         mechanism_plan, spec = _plan(mechanism, fitted, salts=salts)
@@ -195,7 +216,7 @@ def _list_compared(fitting: Sequence[Mechanism], query: PrivateQuery, *, explain
     return [each for each in fitting if each.auto in allowed]
 
 
-def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, fit: Fit) -> Mechanism:
+def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, *, fit: Fit) -> Mechanism:
     """Return the mechanism that AUTO chooses for a query; the first if none can answer, which then says why."""
     names, k, domain, chosen = query.names, query.clause.k, query.domain, None
     if names is not None and k is not None and domain is None and names.count >= k:
@@ -333,3 +354,124 @@ def _check_adaptive(query: PrivateQuery) -> None:
     if query.domain is not None:
         hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", query.clause.options["domain"].place
         raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)
+
+
+_ROUNDS = 8  # the planner may choose another mechanism, with other items, at another epsilon
+_DIGITS = Context(prec=5, rounding=ROUND_DOWN)
+_HALF = Context(prec=20, rounding=ROUND_DOWN)
+
+
+def plan_within_terms(
+    query: PrivateQuery, stated: QueryTerms, *, terms: Terms, build: Callable[[PrivateQuery], Plan]
+) -> Plan:
+    """Return the plan of a query whose worst case is within the terms that it states; refuse what does not convert."""
+    query = replace(query, clause=replace(query.clause, terms=None))
+    _check_stated_min_units(query, stated, terms=terms)
+    if stated.epsilon is None:
+        if stated.delta is not None:
+            hint = "Add epsilon = 1 to OPTIONS, or leave delta out."
+            reason = "The delta of a whole query means nothing without its epsilon."
+            raise Refusal("option", reason, hint=hint, place=stated.delta.place)
+        return build(query)
+    epsilon, delta = _read_stated_epsilon(stated.epsilon), _read_stated_delta(stated, terms=terms)
+    plan = build(query)
+    for _ in range(_ROUNDS):
+        worst = plan.price(plan.worst_case)
+        own = _HALF.divide(delta, Decimal(2)) if worst.permanent else Decimal(0)
+        rho = rho_of_total(ApproximateDP(Epsilon(epsilon), Delta(Fraction(delta) - Fraction(own)))).value
+        item = _round_down(sqrt_rounded_down(plan.epsilon.value**2 * rho / worst.refundable))
+        options = {**query.clause.options, "epsilon": Option(item, stated.epsilon.place)}
+        if own and stated.delta is not None:
+            options["delta"] = Option(own, stated.delta.place)
+        _check_item(item, stated.epsilon, terms=terms)
+        plan = build(replace(query, clause=replace(query.clause, options=MappingProxyType(options))))
+        worst = plan.price(plan.worst_case)
+        if worst.refundable <= rho and worst.permanent <= Fraction(own):
+            return plan
+    hint = "Leave epsilon and delta out of OPTIONS: the query then costs what the policy says."
+    raise Refusal("option", "These terms do not convert to those of an item.", hint=hint, place=stated.place)
+
+
+def _read_stated_epsilon(option: Option) -> Fraction:
+    if not isinstance(option.value, Decimal) or not option.value:
+        hint = "Write epsilon = 1."
+        raise Refusal("option-range", "epsilon must be a number above 0.", hint=hint, place=option.place)
+    return Fraction(option.value)
+
+
+def _read_stated_delta(stated: QueryTerms, *, terms: Terms) -> Decimal:
+    """Return the delta of the whole query; refuse a session or a statement that has none to convert with."""
+    if terms.certificate is not Certificate.zcdp:
+        hint = "Leave epsilon and delta out of OPTIONS: the query then costs what the policy says."
+        reason = f"Under the certificate {terms.certificate.value} the terms of a whole query are not converted."
+        raise Refusal("certificate", reason, hint=hint, place=stated.place)
+    if stated.delta is None:
+        hint = "Add delta = 1e-8 to OPTIONS."
+        reason = "The epsilon of a whole query converts to items only with a delta."
+        raise Refusal("option", reason, hint=hint, place=stated.place)
+    value = stated.delta.value
+    if not isinstance(value, Decimal) or not 0 < value < 1:
+        hint = "Write delta = 1e-8."
+        raise Refusal("option-range", "delta must be above 0 and below 1.", hint=hint, place=stated.delta.place)
+    return value
+
+
+def _check_item(item: Decimal, option: Option, *, terms: Terms) -> None:
+    """Refuse an epsilon that leaves an item more or less than the policy allows."""
+    low, high = terms.limits.min_epsilon.value, terms.limits.max_epsilon.value
+    if low <= Fraction(item) <= high:
+        return
+    change, than = ("Lower", "at most") if Fraction(item) > high else ("Raise", "at least")
+    limit = high if Fraction(item) > high else low
+    hint = f"{change} epsilon, or leave epsilon and delta out of OPTIONS."
+    reason = f"This leaves {item} for each item, and the policy wants {than} {float(limit):g}."
+    raise Refusal("option-range", reason, hint=hint, place=option.place)
+
+
+def _check_stated_min_units(query: PrivateQuery, stated: QueryTerms, *, terms: Terms) -> None:
+    """Refuse more units of a group than the policy's min_units sees to."""
+    option = stated.min_units
+    if option is None:
+        return
+    most = max(terms.tables[name].min_units or 1 for name in query.tables)
+    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and 1 <= option.value <= most:
+        return
+    hint = "Leave it out." if most == 1 else f"Write min_privacy_units_per_group = {most}, or leave it out."
+    reason = f"The smallest number of units of a group is the policy's min_units, {most} here."
+    raise Refusal("min-units", reason, hint=hint, place=option.place)
+
+
+def _round_down(value: Fraction) -> Decimal:
+    return _DIGITS.create_decimal(Decimal(int(value * 10**12)).scaleb(-12))
+
+
+def check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQuery, limit: int | None) -> None:
+    """Raise `Refusal` where the engine may return more rows than `limit`; None is no limit."""
+    if limit is None or (rows.most is not None and rows.most <= limit):
+        return
+    clause, domain = query.clause, query.domain
+    if rows.most is None and domain is not None and not rows.known:
+        return
+    option = clause.options.get("domain" if domain is not None else "mechanism")
+    reason = (
+        f"This may fetch {rows.most:,} rows from the engine" if rows.most else _describe_all(mechanism_plan, domain)
+    )
+    reason = f"{reason}, and the policy allows {limit:,} (max_rows_fetched)."
+    place = clause.place if option is None else option.place
+    raise Refusal("rows-fetched", reason, hint=_propose(query, limit=limit), place=place)
+
+
+def _describe_all(mechanism_plan: MechanismPlan, domain: object) -> str:
+    name = "domain = released" if isinstance(domain, ReleasedDomain) else mechanism_plan.selection.name
+    return f"{name} may fetch a row for each group from the engine"
+
+
+def _propose(query: PrivateQuery, *, limit: int) -> str:
+    if isinstance(query.domain, ReleasedDomain):
+        return "List the names: domain = ['a', 'b']."
+    if query.domain is not None:
+        return f"List at most {limit:,} candidates, or narrow the time in WHERE."
+    if query.partitions is not None:
+        k = query.clause.k or 1
+        return f"List at most {limit // (k + 1):,} partitions, and write mechanism = limited_domain if one is named."
+    return "Leave the mechanism out, or write mechanism = limited_domain."

@@ -7,22 +7,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from dpsql.accounting import Loss
-from dpsql.engines import Exact, open_exact
+from dpsql.accounting import BudgetVector, Loss
+from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.places import ReadPlaces
-from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
-from dpsql.plan.measure_intervals import compute_average_interval, compute_interval
-from dpsql.plan.measure_values import decode_steps, divide_steps
+from dpsql.plan.arrow_tables import ReleasedNames, arrow_type, filter_rows, int64_array, match_names, order_rows
+from dpsql.plan.measures.values import compute_average_interval, compute_interval, decode_steps, divide_steps
 from dpsql.plan.mechanisms import CountNoise, Groups, MechanismOutput, NoisyTotal, RowsRead
-from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
-from dpsql.plan.released_names import ReleasedNames, match_names
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import Output, PrivateQuery, PublicQuery
 
@@ -30,18 +27,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = [
-    "MOST_PUBLIC_ROWS",
-    "Release",
-    "ReleaseTerms",
-    "draw_places",
-    "empty_result",
-    "name_measure",
-    "present",
-    "publish",
-    "release",
-    "rename_outputs",
-]
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
@@ -374,3 +359,59 @@ def rename_outputs(query: PublicQuery, table: pa.Table) -> pa.Table:
         hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."
         raise Unsupported("too-many-rows", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
     return table.rename_columns(list(query.names))
+
+
+def fit_monotone(counts: Sequence[int]) -> list[int]:
+    """Return the integers nearest, in least squares, that never rise along the ranking and are at least 0.
+
+    Post-processing of noisy counts: nearer to the exact ones in all, if the ranking is that of the exact counts.
+    Neighbours that rise are replaced by their mean until none do (pool adjacent violators); means are exact and then
+    rounded, halves up, which keeps their order.
+    Source: Ayer, Brunk, Ewing, Reid and Silverman 1955; Barlow and others 1972 for the bound at 0.
+
+    >>> fit_monotone([9, 4, 6, -3])
+    [9, 5, 5, 0]
+    """
+    pools: list[tuple[int, int]] = []  # sum and size
+    for count in counts:
+        total, size = count, 1
+        while pools and pools[-1][0] * size < total * pools[-1][1]:
+            before, more = pools.pop()
+            total, size = total + before, size + more
+        pools.append((total, size))
+    return [max(0, (2 * total + size) // (2 * size)) for total, size in pools for _ in range(size)]
+
+
+class Draw(Protocol):
+    """Function that turns the sealed result of the engine into a release, as bytes."""
+
+    def __call__(self, exact: Exact, *, noise: Noise) -> bytes:
+        """Return the release; a failure is charged in full."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalRelease:
+    """Release other than a statement: its text for the record, its fixed loss, and how it is drawn.
+
+    `key` is the digest of everything that its distribution depends on, under which it is found again. `draw` makes the
+    release from the result of `statement`.
+    """
+
+    text: str
+    loss: BudgetVector
+    key: str
+    statement: Statement
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseResult:
+    """The release with the facts for its receipt; `replayed` if it was stored before, and free."""
+
+    released: bytes
+    replayed: bool
+    sealed: bool
+    isolation: str
+    durable: bool
+    shared: bool

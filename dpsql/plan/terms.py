@@ -32,8 +32,6 @@ from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.limits import UNLISTED
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "compute_budget", "compute_limit"]
-
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
 

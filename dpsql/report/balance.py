@@ -6,20 +6,21 @@ What was spent so far is no guarantee, and no running epsilon; the guarantee is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import Ledger, compute_remaining
+from dpsql.ledger.base import Entry, Ledger, compute_remaining
+from dpsql.ledger.base import sum_entries as state_of
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.terms import Terms
+from dpsql.plan.terms import Terms, compute_limit
+from dpsql.policy import Policy
+from dpsql.policy.limits import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
-
-__all__ = ["Account", "Balance", "compute_balance", "read_balance", "read_balances"]
 
 _DIGITS = 6
 _USUAL_K = 10
@@ -238,3 +239,51 @@ def read_balances(ledger: Ledger, terms: Terms) -> Balance:
     known = {value: read_balance(ledger, terms, values=(value,)) for value in ledger.states(name)}
     unnamed = read_balance(ledger, terms, values=(_UNNAMED,))
     return replace(balance, by=terms.budget_by, values=known, unnamed=unnamed)
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Spent and reserved amounts of an account, None for unnamed analysts; `limit` is None if it may run no query."""
+
+    name: str | None
+    limit: BudgetVector | None
+    state: BudgetState
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The balance, the accounts that make it up, and all queries, oldest first."""
+
+    balance: Balance
+    spenders: tuple[Spender, ...]
+    entries: tuple[Entry, ...]
+
+
+def report_spending(
+    policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar: Calendar | None = None
+) -> Spending:
+    """Return what the entries of a ledger add up to: for an analyst their own, on the terms of the total all of it.
+
+    With a `calendar` the sums are those of its present period; the entries are those of all.
+    """
+    present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
+    over = calendar is not None and calendar.is_over
+    total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else state_of(present)
+    if terms.account is None:
+        balance = compute_balance(terms, total, calendar=calendar)
+        return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))
+    name, limit = terms.account.name, terms.account.budget
+    state = state_of(present, name)
+    balance = compute_balance(terms, total, own=state, calendar=calendar)
+    return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
+
+
+def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iterator[Spender]:
+    """Yield the accounts that may spend, and those that have spent."""
+    asked = dict.fromkeys(entry.account for entry in entries)
+    may = [name for name, analyst in policy.analysts.items() if analyst.enabled and name != UNLISTED]
+    for name in dict.fromkeys([*may, *asked]):
+        state = state_of(entry for entry in entries if entry.account == name)
+        own = None if name is None else policy.analysts.get(name, policy.analysts.get(UNLISTED))
+        limit = terms.budget if own is None else compute_limit(own, policy.budget)
+        yield Spender(name, limit if own is None or own.enabled else None, state)

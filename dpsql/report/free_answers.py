@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
-from dpsql.engines.public_pool import within
+from dpsql.engines.pool import within
 from dpsql.ledger.base import Ledger
 from dpsql.plan.evaluated_select import Columns, EvaluatedView
 from dpsql.plan.outer_select import ResultView, result_view
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["FreeAnswers", "FreeStatement"]
 
 FreeStatement = PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
 _CONSTANT_SECONDS = 10.0  # in which a statement without tables is computed

@@ -9,9 +9,7 @@ from itertools import groupby
 
 from dpsql.accounting import Certificate
 from dpsql.policy.starter import quote, spell
-from dpsql.report.policy_report import CertificatePurchase, Check, CheckedTable
-
-__all__ = ["describe_policy"]
+from dpsql.report.policy_check import CertificatePurchase, Check, CheckedTable
 
 _WIDTH = 100
 

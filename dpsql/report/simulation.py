@@ -8,14 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from dpsql.mechanisms import Noise, unit_weight
-from dpsql.plan.auto import Candidate
+from dpsql.plan.mechanisms.auto import Candidate
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.need import assume_groups_per_unit
 from dpsql.plan.mechanisms.record import Reads
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain
-
-__all__ = ["TRIALS", "expected_recall", "simulate_recall"]
 
 TRIALS = 20
 _LEAST_TRIALS, _DRAWS = 4, 50_000  # of noise: fewer trials where there are many groups, for EXPLAIN is free

@@ -10,8 +10,8 @@ from dpsql.ledger.failures import FAILED
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.report.balance import Balance
+from dpsql.report.forecast import describe_together
 from dpsql.report.forecast import forecast as make_forecast
-from dpsql.report.shortfall import describe_together
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ascii_lower
@@ -19,18 +19,6 @@ from dpsql.sql.lexer import ascii_lower
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "budget_table",
-    "columns_table",
-    "describe_outcome",
-    "describe_plans",
-    "free_plan_table",
-    "functions_table",
-    "history_table",
-    "plan_columns",
-    "plan_table",
-    "tables_table",
-]
 
 _UNANSWERED = frozenset([FAILED, "interrupted"])  # in place of the digest of an answer
 

@@ -1,4 +1,9 @@
-"""Queue of the statements of many analysts for the places of an engine: fair, bounded, and silent about durations."""
+"""Engines shared by many sessions, without revealing to one analyst how long another's statement ran.
+
+Sessions delay their own answers to a time of the policy's grid. That is not enough for a shared engine: the next
+session in line would learn when the previous statement ended. The queue is therefore not only fair and bounded, but
+hands places on at times of the grid.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.engines.base import LOOK, statement_stopped
-from dpsql.errors import Refusal
+from dpsql.engines import find_data_version, read_confinement, take_turn
+from dpsql.engines.base import LOOK, find_descriptions, statement_stopped
+from dpsql.engines.pool import EnginePool, within
+from dpsql.errors import EngineError, Refusal
+from dpsql.server.fair_queue import FairQueue
 
 if TYPE_CHECKING:
-    from dpsql.engines.base import Stop
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
-__all__ = ["EngineQueue", "Place", "QueueTerms", "engine_busy", "round_to_grid"]
+    import pyarrow as pa
+
+    from dpsql.dialects import Dialect
+    from dpsql.engines import Column, Engine, Exact, PublicStatements, ResultEvaluator, Statement
+    from dpsql.engines.base import Stop
+    from dpsql.policy import EngineSettings
 
 # An analyst is slow of whose last statements even the quickest took so many times as long as that of the quickest
 # analyst, and so many seconds: one of several is not delayed by what else the machine does.
@@ -36,7 +50,7 @@ class QueueTerms:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class EnginePlace:
     """Place that an analyst holds, from when, and at which time it is free again.
 
     No two places that are held have the same number. One at which no statement has run says nothing of its analyst.
@@ -69,11 +83,11 @@ class EngineQueue:
     def __init__(self, places: int, *, max_waiting: int) -> None:
         self._changed = threading.Condition()
         self._places, self._max_waiting = places, max_waiting
-        self._held: list[Place] = []
+        self._held: list[EnginePlace] = []
         self._running = Counter[str]()
-        self._waiting: OrderedDict[str, deque[list[Place]]] = OrderedDict()  # the next of the round first
+        self._waiting: OrderedDict[str, deque[list[EnginePlace]]] = OrderedDict()  # the next of the round first
         self._granted = 0
-        self._last: dict[str, deque[Place]] = {}  # of each analyst, those whose time has come
+        self._last: dict[str, deque[EnginePlace]] = {}  # of each analyst, those whose time has come
 
     def resize(self, places: int, *, max_waiting: int) -> None:
         """Change the number of places, and of statements that may wait; those that hold one or wait go on."""
@@ -82,14 +96,14 @@ class EngineQueue:
             self._changed.notify_all()
 
     @contextmanager
-    def place(self, analyst: str, terms: QueueTerms, *, stop: Stop | None = None) -> Iterator[Place]:
+    def place(self, analyst: str, terms: QueueTerms, *, stop: Stop | None = None) -> Iterator[EnginePlace]:
         """Hold a place during the body, which says whether it `has_run` a statement.
 
         Raises `engine-busy` if too many wait already or the wait takes too long, and `statement-stopped` if `stop`
         returns True meanwhile.
         """
         deadline = math.inf if terms.seconds is None else time.monotonic() + terms.seconds
-        granted: list[Place] = []
+        granted: list[EnginePlace] = []
         try:
             self._line_up(analyst, granted)
             while not self._wait(granted, deadline, poll=stop is not None):
@@ -101,14 +115,14 @@ class EngineQueue:
         finally:
             self._leave(analyst, granted, grid_ms=terms.grid_ms)
 
-    def _line_up(self, analyst: str, granted: list[Place]) -> None:
+    def _line_up(self, analyst: str, granted: list[EnginePlace]) -> None:
         with self._changed:
             self._waiting.setdefault(analyst, deque()).append(granted)
             self._grant()
             if not granted and sum(map(len, self._waiting.values())) > self._max_waiting:
                 raise engine_busy("Too many statements wait for the engine.")
 
-    def _wait(self, granted: list[Place], deadline: float, *, poll: bool) -> bool:
+    def _wait(self, granted: list[EnginePlace], deadline: float, *, poll: bool) -> bool:
         """Wait until something may have changed; return whether the place is granted."""
         with self._changed:
             self._grant()
@@ -120,7 +134,7 @@ class EngineQueue:
                 self._changed.wait(None if math.isinf(pause) else max(0.0, pause))
             return bool(granted)
 
-    def _leave(self, analyst: str, granted: list[Place], *, grid_ms: int | None) -> None:
+    def _leave(self, analyst: str, granted: list[EnginePlace], *, grid_ms: int | None) -> None:
         with self._changed:
             if granted:
                 place, now = granted[0], time.monotonic()
@@ -144,9 +158,9 @@ class EngineQueue:
             if place.has_run:
                 self._last.setdefault(place.analyst, deque(maxlen=_REMEMBERED)).append(place)
         is_granted = False
-        while len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
+        while self._waiting and len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
             waiting = self._waiting[analyst]
-            place = Place(analyst, now, number=self._find_number())
+            place = EnginePlace(analyst, now, number=self._find_number())
             waiting.popleft().append(place)
             self._held.append(place)
             self._running[analyst] += 1
@@ -201,3 +215,168 @@ def engine_busy(reason: str) -> Refusal:
     """Return the refusal of a statement that was not run, for now."""
     hint = "Nothing was charged. Send the statement again later."
     return Refusal("engine-busy", reason, hint=hint)
+
+
+_WAIT = 0.5  # of the time limit: a statement that begins has at least the rest
+
+
+class QueuedEngine:
+    """One session's view of a shared engine: it cannot close it, and analysts take turns.
+
+    The time limit of a statement counts from the start of its wait. One that has waited for half of it is refused.
+    """
+
+    def __init__(self, engine: Engine, queue: EngineQueue, *, settings: EngineSettings, analyst: str) -> None:
+        limit = settings.time_limit
+        self._engine, self._queue, self._analyst = engine, queue, analyst
+        self._limit = math.inf if limit is None else limit
+        self._terms = QueueTerms(settings.answer_grid_ms, None if limit is None else _WAIT * limit)
+        self._turn = threading.local()
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL dialect of its statements."""
+        return self._engine.dialect
+
+    @property
+    def sealed(self) -> bool:
+        """Whether dpsql opened the engine."""
+        return self._engine.sealed
+
+    @property
+    def isolation(self) -> str:
+        """The kind of isolation of the data."""
+        return self._engine.isolation
+
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures that confine the process of the data."""
+        return read_confinement(self._engine)
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return the identifier of a table."""
+        return self._engine.relation(name)
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return the columns of a table."""
+        return self._engine.columns(name)
+
+    def data_version(self, name: str) -> str | None:
+        """Return the version of the files of a table whose rows stay what they are."""
+        return find_data_version(self._engine, name)
+
+    @property
+    def descriptions(self) -> Mapping[str, str]:
+        """Descriptions of what is materialized in the database."""
+        return find_descriptions(self._engine)
+
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether the values of a column are distinct."""
+        with self._enter() as (place, _):
+            place.has_run = True
+            return self._engine.unique(name, column)
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return whether the engine compiles this regular expression; waits for no statement."""
+        return self._engine.accepts_pattern(pattern)
+
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Wait for this analyst's turn, and run the body in it; raise `engine-busy` if that takes too long."""
+        with self._enter(stop):
+            yield
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT, in the turn of the caller or in one of its own; it fails at the time limit."""
+        with self._enter(stop) as (place, deadline):
+            place.has_run = True
+            if not math.isinf(deadline):
+                stop = within(deadline - time.monotonic(), stop)
+            return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
+
+    @contextmanager
+    def _enter(self, stop: Stop | None = None) -> Iterator[tuple[EnginePlace, float]]:
+        """Run the body in the turn of the caller, or in a new one; yield its place, and when its time is over."""
+        current: tuple[EnginePlace, float] | None = getattr(self._turn, "current", None)
+        if current is not None:
+            yield current
+            return
+        began = time.monotonic()
+        with (
+            self._queue.place(self._analyst, self._terms, stop=stop) as place,
+            self._keep(place, began=began, stop=stop),
+        ):
+            self._turn.current = place, began + self._limit
+            try:
+                yield self._turn.current
+            finally:
+                self._turn.current = None
+
+    @contextmanager
+    def _keep(self, place: EnginePlace, *, began: float, stop: Stop | None) -> Iterator[None]:
+        """Wait until the engine is ready, and keep it for the body; raise `engine-busy` if that takes too long."""
+
+        def is_late() -> bool:
+            return time.monotonic() - began > _WAIT * self._limit
+
+        def should_stop() -> bool:
+            return is_late() or (stop is not None and stop())
+
+        is_kept = False
+        waits = stop if math.isinf(self._limit) else should_stop
+        try:
+            with self._find_turn(place, waits):
+                if not is_late():
+                    is_kept = True
+                    yield
+        except EngineError:
+            if is_kept or not is_late():
+                raise
+        if not is_kept:
+            raise engine_busy("The engine was not ready in time.")
+
+    def _find_turn(self, place: EnginePlace, stop: Stop | None) -> AbstractContextManager[None]:
+        if isinstance(self._engine, EnginePool):
+            return self._engine.turn(stop, place=place.number)
+        return take_turn(self._engine, stop)
+
+    def close(self) -> None:
+        """Do nothing: the service closes the engine."""
+
+
+class QueuedPublic:
+    """One session's view of the shared engine of public tables; analysts take turns."""
+
+    def __init__(self, public: PublicStatements, queue: EngineQueue, *, settings: EngineSettings, analyst: str) -> None:
+        self._public, self._queue, self._analyst = public, queue, analyst
+        self._terms = QueueTerms(seconds=settings.public_time_limit)
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT over public tables, in this analyst's turn."""
+        with self._queue.place(self._analyst, self._terms, stop=stop) as place:
+            place.has_run = True
+            return self._public.execute(statement, stop=stop)
+
+    def close(self) -> None:
+        """Do nothing: the service closes it."""
+
+
+class QueuedEvaluator:
+    """One session's view of the shared evaluator of released rows; analysts take turns."""
+
+    def __init__(self, evaluator: ResultEvaluator, queue: FairQueue, *, analyst: str) -> None:
+        self._evaluator, self._queue, self._analyst = evaluator, queue, analyst
+
+    def compute(
+        self,
+        tables: Mapping[tuple[str, str, str], pa.Table],
+        statement: Statement,
+        *,
+        stop: Stop | None = None,
+    ) -> pa.Table:
+        """Run one SELECT over `tables`, in this analyst's turn."""
+        with self._queue.place(self._analyst, stop=stop):
+            return self._evaluator.compute(tables, statement, stop=stop)
+
+    def close(self) -> None:
+        """Do nothing: the service closes it."""

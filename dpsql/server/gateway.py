@@ -11,25 +11,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dpsql.errors import Error, Refusal
+from dpsql.answer import Answer
+from dpsql.errors import EngineError, Error, Refusal
+from dpsql.ledger.failures import MAY_BE_CHARGED
 from dpsql.policy.settings import is_loopback
+from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.protocol import CatalogError
-from dpsql.server.problem_details import fault
 from dpsql.server.service import Service
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
 from dpsql.server.throttle import Throttle
-from dpsql.server.tokens import Access, Tokens
 from dpsql.server.users import User, Users
+from dpsql.server.visits import Access, Tokens
 
 if TYPE_CHECKING:
-    from dpsql.answer import Answer
     from dpsql.engines.base import Stop
     from dpsql.plan import Prepared
     from dpsql.server.fair_queue import Pause
     from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
-
-__all__ = ["Gateway"]
 
 Result = TypeVar("Result")
 
@@ -52,7 +51,7 @@ class Gateway:
 
     def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
         """Return the same entry for a connection with a setting of its own."""
-        return replace(self, implicit=implicit)
+        return self if implicit is self.implicit else replace(self, implicit=implicit)
 
     def enter(self, surface: str) -> bool:
         """Count a connection and return True, or return False if `max_connections` of the policy are open."""
@@ -152,14 +151,13 @@ class Gateway:
 
         A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it.
         """
-        return self._answer(
-            surface,
-            user,
-            role=role,
-            act=lambda analyst: self.service.ask(
+
+        def ask_service(analyst: str) -> Answer:
+            return self.service.ask(
                 analyst, text, parameters=parameters, stop=stop, implicit=self.implicit, postgres=self.postgres
-            ),
-        )
+            )
+
+        return self._answer(surface, user, act=ask_service, role=role, check=self.check_role)
 
     def peek(
         self, surface: str, user: User, *, text: str, parameters: ParameterValues = (), role: str | None = None
@@ -176,27 +174,15 @@ class Gateway:
             )
         except Error:
             return None  # `ask` raises it
-        return None if known is None else self._answer(surface, user, role=role, act=lambda _: known)
+        if known is None:
+            return None
+        return self._answer(surface, user, act=lambda _: known, role=role, check=self.check_role)
 
     def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
         """Answer a statement that is stored or free; refuse one that would be charged."""
-        return self._answer(surface, user, act=lambda analyst: self.service.replay(analyst, text, stop=stop))
-
-    def _answer(self, surface: str, user: User, *, act: Callable[[str], Answer], role: str | None = None) -> Answer:
-        """Return the answer that an act of the analyst gives; count and log it."""
-        from dpsql.receipt import NO_MECHANISM
-
-        def classify(answer: Answer) -> str:
-            if answer.receipt.replayed:
-                return REPLAY
-            return FREE if answer.receipt.mechanism == NO_MECHANISM else PRIVATE
-
-        def answer_and_count(analyst: str) -> Answer:
-            return self._count(
-                surface, analyst, act=act, classify=classify, find_items=lambda answer: answer.receipt.items_charged
-            )
-
-        return self._guard(surface, user, role=role, act=answer_and_count)
+        return self._answer(
+            surface, user, act=lambda analyst: self.service.replay(analyst, text, stop=stop), check=self.check_role
+        )
 
     def prepare(
         self, surface: str, user: User, *, text: str, types: Sequence[str] = (), role: str | None = None
@@ -210,10 +196,7 @@ class Gateway:
             with self.service.looking(analyst) as session:
                 return session.prepare(text, types, implicit=self.implicit, postgres=self.postgres)
 
-        def prepare_and_count(analyst: str) -> Prepared:
-            return self._count(surface, analyst, act=prepare_in_turn, classify=lambda _: DESCRIBE, is_limited=False)
-
-        return self._guard(surface, user, role=role, act=prepare_and_count)
+        return self._answer(surface, user, act=prepare_in_turn, role=role, check=self.check_role, kind=DESCRIBE)
 
     def answer_from_catalog(
         self,
@@ -234,42 +217,60 @@ class Gateway:
             with self.service.reading_catalog(analyst, stop=stop) as pause:
                 return act(pause)
 
-        return self._answer_light(surface, user, act=read_in_turn, role=role, kind=kind)
+        return self._answer(surface, user, act=read_in_turn, role=role, check=self.check_login, kind=kind)
 
     def count_light(self, surface: str, user: User, *, role: str, kind: str) -> None:
         """Count, limit and log a statement that takes next to no time: a setting, a constant, a stored answer.
 
         Raises `Refusal`.
         """
-        self._answer_light(surface, user, act=lambda _: None, role=role, kind=kind)
+        self._answer(surface, user, act=lambda _: None, role=role, check=self.check_login, kind=kind)
 
-    def _answer_light(self, surface: str, user: User, *, act: Callable[[str], Result], role: str, kind: str) -> Result:
-        def act_and_count(analyst: str) -> Result:
-            return self._count(surface, analyst, act=act, classify=lambda _: kind, is_limited=kind != DESCRIBE)
-
-        return self._guard(surface, user, role=role, act=act_and_count, check=self.check_login)
-
-    def _count(
+    def _answer(
         self,
         surface: str,
-        analyst: str,
+        user: User,
         *,
         act: Callable[[str], Result],
-        classify: Callable[[Result], str],
-        find_items: Callable[[Result], int] = lambda _: 0,
-        is_limited: bool = True,
+        check: Callable[[User, str], object],
+        role: str | None = None,
+        kind: str | None = None,
     ) -> Result:
-        """Return the result of an act of the analyst, if statements_per_minute allows it; count and log it."""
-        if is_limited and not self.throttle.may_ask(analyst):
+        """Return the result of an act of the analyst after a check of the role, and count refusals.
+
+        Only errors of dpsql or the catalog are raised, outside the handlers, so that no other is attached to them.
+        """
+        analyst = user.name if role is None else role
+        refused: Error | CatalogError
+        try:
+            check(user, analyst)
+            return self._count(surface, analyst, act=act, kind=kind)
+        except (Error, CatalogError) as error:
+            refused = error
+        except Exception as error:  # noqa: BLE001 - its text could contain values
+            self.telemetry.log_fault(error, surface=surface, analyst=analyst)
+            refused = fault()
+        code = CATALOG if isinstance(refused, CatalogError) else refused.code
+        self.telemetry.count_refusal(surface, code, analyst=analyst)
+        self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
+        raise refused
+
+    def _count(self, surface: str, analyst: str, *, act: Callable[[str], Result], kind: str | None) -> Result:
+        """Return the result of an act, if statements_per_minute allows it; count and log it.
+
+        Descriptions are not limited. Without a `kind` the result is an `Answer`, whose receipt says it.
+        """
+        if kind != DESCRIBE and not self.throttle.may_ask(analyst):
             hint = "Wait a minute; statements_per_minute of the policy is the limit."
             raise Refusal("too-many-statements", "This analyst sends too many statements.", hint=hint)
         began = time.monotonic()
         result = act(analyst)
-        seconds, kind, items = time.monotonic() - began, classify(result), find_items(result)
-        reportable = self.telemetry.count_answer(surface, kind, seconds=seconds, items=items)
+        seconds = time.monotonic() - began
+        named, items = _classify(result) if kind is None else (kind, 0)
+        reportable = self.telemetry.count_answer(surface, named, seconds=seconds, items=items)
         if kind != DESCRIBE:
             fields = {} if reportable is None else {"seconds": round(reportable, 3)}
-            self.telemetry.log("answered", surface=surface, analyst=analyst, kind=kind, items=items, **fields)
+            self.telemetry.log("answered", surface=surface, analyst=analyst, kind=named, items=items, **fields)
         return result
 
     def look(self, user: User, act: Callable[[Session], Result], *, role: str | None = None) -> Result:
@@ -289,30 +290,17 @@ class Gateway:
         current = None if user is None else self.users.get(user.name)
         return (current is not None and current.is_curator) or (is_loopback(address) and not is_forwarded)
 
-    def _guard(
-        self,
-        surface: str,
-        user: User,
-        *,
-        role: str | None,
-        act: Callable[[str], Result],
-        check: Callable[[User, str], object] | None = None,
-    ) -> Result:
-        """Act for the analyst after a check of the role, count refusals, and raise errors of dpsql or the catalog only.
 
-        They are raised outside the handlers, so that no other error is attached to them.
-        """
-        analyst = user.name if role is None else role
-        refused: Error | CatalogError
-        try:
-            (self.check_role if check is None else check)(user, analyst)
-            return act(analyst)
-        except (Error, CatalogError) as error:
-            refused = error
-        except Exception as error:  # noqa: BLE001 - its text could contain values
-            self.telemetry.log_fault(error, surface=surface, analyst=analyst)
-            refused = fault()
-        code = CATALOG if isinstance(refused, CatalogError) else refused.code
-        self.telemetry.count_refusal(surface, code, analyst=analyst)
-        self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
-        raise refused
+def _classify(answer: object) -> tuple[str, int]:
+    """Return the kind of an answer, and how many items were charged."""
+    assert isinstance(answer, Answer)  # noqa: S101 - what is not an answer has a kind
+    receipt = answer.receipt
+    if receipt.replayed:
+        return REPLAY, receipt.items_charged
+    return FREE if receipt.mechanism == NO_MECHANISM else PRIVATE, receipt.items_charged
+
+
+def fault() -> EngineError:
+    """Return the problem of an unexpected error: the same text every time."""
+    hint = f"{MAY_BE_CHARGED} Ask the curator: what happened is in the server's log, without values."
+    return EngineError("server-failed", "The server could not answer.", hint=hint)

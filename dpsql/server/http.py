@@ -15,12 +15,11 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dpsql.server.pending_connections import Pending, PendingConnections
+from dpsql.server.throttle import Pending, PendingConnections
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Http", "serve_http"]
 
 _SILENT = 100  # above every level, as its log contains tracebacks
 _MAX_HEAD = 16_384  # bytes

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
 
 
 class MemoryQuota:
@@ -111,6 +114,37 @@ class Holding:
 
     def __del__(self) -> None:
         self._quota.give_back(self._user, self.size)
+
+
+class BoundedCache(Generic[Value]):
+    """Values of at most `max_size` together; the one that was not used for longest is dropped first."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+
+    def find(self, key: Hashable) -> Value | None:
+        """Return the value of a key, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def add(self, key: Hashable, value: Value, *, size: int) -> None:
+        """Add a value, unless it alone would take a quarter of all."""
+        if size > self._max_size // 4:
+            return
+        with self._lock:
+            former = self._values.pop(key, None)
+            self._size += size - (former[1] if former is not None else 0)
+            self._values[key] = value, size
+            while self._size > self._max_size:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self._size -= dropped
 
 
 _PERIOD = 1.0  # seconds

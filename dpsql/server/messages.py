@@ -1,4 +1,4 @@
-"""Requests of the JSON API and arguments of MCP's tools, as types that msgspec checks and describes.
+"""Requests of the JSON API and arguments of MCP's tools, as types that msgspec checks and describes; and their tables.
 
 Whole numbers are floats that are multiples of 1: JSON has one type of numbers, and msgspec's int refuses 30.0.
 """
@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from dpsql.answer_json import encode_value
 from dpsql.errors import UsageError
+from dpsql.report.tables import columns_table, tables_table
+from dpsql.server.users import Scope
 
-__all__ = ["LAST", "Explanation", "Grant", "Last", "Nothing", "Query", "Statement", "TokenTerms"]
-__all__ += ["convert_message", "decode_message", "describe_messages", "parse_number"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.session import Session
+
 
 _MAX_REASON = 200  # characters; msgspec repeats the names of unknown members
 _MAX_STATEMENT = 16 * 1024
+MAX_NOTE = 500  # characters of the note of a grant
 Message = TypeVar("Message")
 Value = str | int | float | bool | None
-Scope = Literal["read", "query", "curate"]
 Amount = Annotated[
     Annotated[float, Meta(gt=0)]
     | Annotated[str, Meta(pattern=r"^[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?$", max_length=70)],
@@ -69,7 +75,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     epsilon: Amount
     delta: Amount
-    note: Annotated[str, Meta(min_length=1, max_length=500)]
+    note: Annotated[str, Meta(min_length=1, max_length=MAX_NOTE)]
     period: Annotated[str, Meta(min_length=2, max_length=20)] | None = None
     periods: Annotated[float, Meta(ge=1, le=100_000, multiple_of=1)] | None = None
 
@@ -130,3 +136,16 @@ def describe_messages(*kinds: object) -> tuple[list[dict[str, object]], dict[str
 def _sentence(error: Exception) -> str:
     text = str(error)
     return f"{text[:_MAX_REASON]}." if text and text.isprintable() else "The request has an unexpected form."
+
+
+def list_tables(session: Session) -> list[dict[str, object]]:
+    """Return the tables that may be queried, each with its columns, as values that JSON has."""
+    return [
+        {**row, "columns": encode_rows(columns_table(session.catalog, session.terms, name=str(row["name"])))}
+        for row in encode_rows(tables_table(session.catalog, session.terms))
+    ]
+
+
+def encode_rows(table: pa.Table) -> list[dict[str, object]]:
+    """Return the rows of a table as values that JSON has."""
+    return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]

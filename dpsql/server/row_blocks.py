@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-
-__all__ = ["PIECE", "RowBlocks", "RowWriter", "encode_row", "encode_rows", "split_pieces"]
+from typing import Protocol
 
 Values = Sequence[bytes | None]
 PIECE = 64 * 1024  # bytes that are sent together
@@ -18,7 +19,28 @@ _OF_BLOCK = 400  # bytes that Python needs for a block beside its data
 _HEAD = struct.Struct("!ciH")
 _LENGTH = struct.Struct("!i")
 _NULL = _LENGTH.pack(-1)
+_COLUMN_SIZE = 160  # bytes that Python needs for a column beside its name
 _LENGTHS = tuple(_LENGTH.pack(length) for length in range(1024))
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WireColumn:
+    """Description of a column: its name, the OID of its type, and the size and modifier of the type."""
+
+    name: str
+    oid: int
+    size: int = -1
+    modifier: int = -1
+
+
+def measure_columns(columns: Sequence[_Named]) -> int:
+    """Return the bytes that descriptions of columns hold."""
+    return sum(_COLUMN_SIZE + sys.getsizeof(column.name) for column in columns)
 
 
 class RowBlocks:

@@ -17,23 +17,24 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from dpsql.errors import Error, UsageError
-from dpsql.policy import Policy, default_database, default_policy
+from dpsql.errors import Error, PolicyError, UsageError
+from dpsql.policy import Policy, ServerSettings, Table, default_database, default_policy
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
-from dpsql.server.settings import create_tls_context, find_users_file, load_certificate
-from dpsql.server.surfaces import Listening, start
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import Users, read_user_file
+from dpsql.sql.ir.catalog import Catalog as Tables
 
-__all__ = ["SWITCH_INTERVAL", "Server", "run"]
+if TYPE_CHECKING:
+    from dpsql.server.catalog import SystemCatalog
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run
@@ -224,3 +225,154 @@ def _notify_systemd(state: str) -> None:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.connect("\0" + place[1:] if place.startswith("@") else place)
             channel.send(state.encode())
+
+
+_CATALOG_GRACE = 5.0  # seconds in which statements over the former catalog may finish
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A surface that listens: its place, and the calls that close it and renew it after the policy was reloaded.
+
+    `catalog` says what answers tools that list tables, if the surface has that.
+    """
+
+    place: str
+    close: Callable[[float], Awaitable[None]]
+    renew: Callable[[], None] = lambda: None
+    catalog: str = ""
+
+
+class SurfaceStarter(Protocol):
+    """Function that starts a surface on a host and port; port 0 is any."""
+
+    async def __call__(self, gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+        """Return the surface once it listens; raise `ImportError` and `OSError`."""
+        ...
+
+
+async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
+    """Start a surface. Raises `UsageError` for an unavailable address, and for an extra that is not installed."""
+    try:
+        return await STARTERS[name](gateway, address, tls=tls)
+    except ImportError as error:
+        missing = error.name
+    except OSError as error:
+        reason = f"The server cannot listen on this address: {error.strerror or 'the host is unknown'}."
+        hint = "End the process that listens there, or set another address in [server] of the policy."
+        place = f"server.{name} ({address[0]}:{address[1]})"
+        raise UsageError("server-address", reason, hint=hint, place=place) from None
+    hint = f"Install it: pip install 'dpsql[{_EXTRAS.get(name, 'server')}]'."
+    raise UsageError("not-installed", f"The server needs the package {missing}.", hint=hint, place=f"server.{name}")
+
+
+async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+    from dpsql.server.wire import serve_wire
+
+    catalog = await asyncio.to_thread(_PolicyCatalog, gateway)
+    try:
+        wire = await serve_wire(gateway, address, tls=tls, catalog=lambda: catalog.current)
+    except BaseException:
+        await asyncio.to_thread(catalog.close)
+        raise
+
+    async def close(seconds: float) -> None:
+        try:
+            await wire.close(seconds)
+        finally:
+            await asyncio.to_thread(catalog.close)
+
+    return Listening(_format_place(address, wire.port), close, catalog.renew, catalog.current.summary)
+
+
+async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+    from dpsql.server.http import serve_http
+    from dpsql.server.web.application import application
+
+    connections = gateway.service.policy.server.max_connections
+    http = await serve_http(application(gateway, secure=tls is not None), address, tls=tls, connections=connections)
+    scheme = "http" if tls is None else "https"
+    return Listening(f"{scheme}://{_format_place(address, http.port)}", http.close)
+
+
+async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+    from dpsql.server.mcp import serve_mcp
+
+    mcp = await serve_mcp(gateway, address, tls=tls)
+    scheme = "http" if tls is None else "https"
+    return Listening(f"{scheme}://{_format_place(address, mcp.port)}/mcp", mcp.close)
+
+
+STARTERS: dict[str, SurfaceStarter] = {"postgres": _start_postgres, "web": _start_web, "mcp": _start_mcp}
+_EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
+
+
+class _PolicyCatalog:
+    """The `current` catalog, of the policy in force, replaced when a reloaded policy has other tables."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        from dpsql.server.catalog import open_available_catalog
+
+        self._gateway = gateway
+        self._kind = gateway.service.policy.server.catalog  # only a restart changes it
+        self._contents = self._read_contents()
+        self.current: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
+
+    def renew(self) -> None:
+        """Open the catalog of the present tables, and close the former one once its statements have ended."""
+        from dpsql.server.catalog import open_catalog
+
+        contents = self._read_contents()
+        if contents != self._contents:
+            renewed = open_catalog(self._kind, contents[0], policy=contents[1])
+            former, self.current, self._contents = self.current, renewed, contents
+            threading.Timer(_CATALOG_GRACE, former.close).start()
+
+    def close(self) -> None:
+        """Close the catalog."""
+        self.current.close()
+
+    def _read_contents(self) -> tuple[Tables, Mapping[str, Table]]:
+        """Return the tables, and what the policy says of them."""
+        service = self._gateway.service
+        return service.catalog, service.policy.tables
+
+
+def _format_place(address: tuple[str, int], port: int) -> str:
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{port}"
+
+
+def create_tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
+    """Create the context for TLS 1.2 or newer, or return None without a certificate."""
+    if settings.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificate(context, settings)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
+    """Load the certificate of the settings for new connections; raise `PolicyError` if that fails."""
+    if settings.certificate is None or settings.key is None:
+        return
+    try:
+        context.load_cert_chain(settings.certificate, settings.key, password=_refuse_passphrase)
+    except (OSError, ValueError):  # the bases of ssl.SSLError
+        reason = "The certificate or its key cannot be read, or they do not belong together."
+        hint = "Use PEM files that the server can read, and a key without a passphrase."
+        raise PolicyError("policy-tls", reason, hint=hint, place="server.certificate") from None
+
+
+def find_users_file(policy: Policy) -> Path:
+    """Return the path of the file of users; raise `PolicyError` if the policy has none."""
+    if policy.server.users is None:
+        hint = 'Write users = "users.toml" under [server].'
+        raise PolicyError("policy-missing-key", "The policy has no file of users.", hint=hint, place="server.users")
+    return policy.server.users
+
+
+def _refuse_passphrase() -> str:
+    """Fail instead of reading a passphrase from the terminal."""
+    raise ValueError

@@ -17,19 +17,17 @@ from dpsql.engines.adapter_errors import refuse_adapter_debug
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
-from dpsql.server.engine_queue import EngineQueue, QueueTerms
+from dpsql.server.engine_queue import EngineQueue, QueuedEngine, QueuedEvaluator, QueuedPublic, QueueTerms
 from dpsql.server.fair_queue import FairQueue, Pause, ProcessorShare
-from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.report.policy_report import Check
+    from dpsql.report.policy_check import Check
     from dpsql.session import Session
     from dpsql.sql.ir.catalog import Catalog
     from dpsql.sql.syntax.parameters import ParameterValues
 
-__all__ = ["Service"]
 
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
 _EVALUATOR_PLACES = 2  # outer SELECTs that run at a time
@@ -292,11 +290,11 @@ class _Resources:
                 raise _service_stopping()
             if analyst not in self._sessions:
                 settings = self.policy.engine
-                engine = SharedEngine(self._engine, self._private_queue, settings=settings, analyst=analyst)
-                evaluator = SharedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
+                engine = QueuedEngine(self._engine, self._private_queue, settings=settings, analyst=analyst)
+                evaluator = QueuedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
                 public = None
                 if self._public is not None:
-                    public = SharedPublic(self._public, self._public_queue, settings=settings, analyst=analyst)
+                    public = QueuedPublic(self._public, self._public_queue, settings=settings, analyst=analyst)
                 session = open_session(engine, self.policy, analyst=analyst, public=public, evaluator=evaluator)
                 self._sessions[analyst] = session
             return self._sessions[analyst]

@@ -26,8 +26,6 @@ from prometheus_client import (
 
 from dpsql.server.engine_queue import round_to_grid
 
-__all__ = ["CATALOG", "CONSTANT", "DESCRIBE", "FREE", "PRIVATE", "REPLAY", "SHOW", "Refused", "Telemetry"]
-
 PRIVATE = "private"  # the kind of a statement for which rows of privacy units were read
 REPLAY, FREE, DESCRIBE = "replay", "free", "describe"
 CATALOG, SHOW, CONSTANT = "catalog", "show", "constant"  # kinds that read neither public nor private rows

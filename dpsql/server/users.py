@@ -1,29 +1,130 @@
-"""Users who may log in, from the file that `dpsql user` writes: their names, and the verifiers of their passwords.
+"""Users who may log in, and the file that `dpsql user` writes: names, verifiers of passwords, and digests of tokens.
 
 A user is the analyst of the same name, with the budget that the policy sets. A service account, such as that of a BI
-tool, may also act as the analysts in its `acts_as`.
+tool, may also act as the analysts in its `acts_as`. A verifier is that of SCRAM-SHA-256 (RFC 5802 and 7677), and alone
+does not allow a login. PostgreSQL's clients prove that they know the password without sending it; the page receives it
+and computes its verifier again. The file has one writer at a time, and a change is atomic for its readers.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
+import json
 import os
+import re
+import secrets
 import shlex
 import stat
+import stringprep
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, get_args
 
 from dpsql.errors import UsageError
 from dpsql.policy.limits import check_asking
-from dpsql.server.passwords import ITERATIONS, SALT_BYTES, Verifier, has_password
 
-__all__ = ["SCOPES", "StoredToken", "User", "UserFile", "Users", "read_user_file"]
+ITERATIONS = 16_384  # a few milliseconds; drivers in interpreted languages compute it at every connection
+SALT_BYTES = 16
+_MIN_ITERATIONS = 4096  # of RFC 7677
+_MAX_ITERATIONS = 10_000_000
+_KEY_BYTES = 32
+_MAX_COMPUTED = 1024  # characters; longer ones cannot be right and are not computed
+_BASE64 = r"[A-Za-z0-9+/]+={0,2}"
+_FORMAT = re.compile(rf"SCRAM-SHA-256\$([0-9]{{4,8}}):({_BASE64})\$({_BASE64}):({_BASE64})")
+_FORBIDDEN = (
+    stringprep.in_table_a1,
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
 
-SCOPES = ("read", "query", "curate")  # what is free; queries that are charged; what curators do
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """The data with which a server checks a password; its `repr` shows none of it."""
+
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    def encode(self) -> str:
+        """Return the verifier as text, in the format of PostgreSQL's pg_authid."""
+        salt, stored, server = (
+            base64.b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key)
+        )
+        return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
+
+    @classmethod
+    def parse(cls, text: str) -> Verifier | None:
+        """Parse the text of a verifier, or return None."""
+        found = _FORMAT.fullmatch(text)
+        if found is None:
+            return None
+        try:
+            salt, stored, server = (base64.b64decode(part, validate=True) for part in found.groups()[1:])
+        except ValueError:
+            return None
+        iterations = int(found[1])
+        is_valid = _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS and len(stored) == len(server) == _KEY_BYTES
+        return cls(iterations, salt, stored, server) if is_valid else None
+
+
+def derive_verifier(password: str, salt: bytes, *, iterations: int = ITERATIONS) -> Verifier:
+    """Derive the verifier of a password with a salt."""
+    salted = hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(errors="replace"), salt, iterations)
+    client = hmac.digest(salted, b"Client Key", "sha256")
+    return Verifier(iterations, salt, hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256"))
+
+
+def has_password(verifier: Verifier, password: str) -> bool:
+    """Return whether a verifier is that of a password, in constant time."""
+    candidate = password if len(password) <= _MAX_COMPUTED else ""
+    computed = derive_verifier(candidate, verifier.salt, iterations=verifier.iterations)
+    return hmac.compare_digest(computed.stored_key, verifier.stored_key) and candidate == password
+
+
+def saslprep(password: str) -> str:
+    """Apply SASLprep (RFC 4013) to a password; return one that it rejects unchanged, as libpq does."""
+    normal = _normalise(password)
+    return password if normal is None else normal
+
+
+def can_saslprep(password: str) -> bool:
+    """Return whether SASLprep accepts a password, so that every client sends the same bytes."""
+    return _normalise(password) is not None
+
+
+def _normalise(password: str) -> str | None:
+    mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))
+    normal = unicodedata.normalize("NFKC", "".join(mapped))
+    return None if not normal or _is_forbidden(normal) else normal
+
+
+def _is_forbidden(text: str) -> bool:
+    if any(forbids(char) for char in text for forbids in _FORBIDDEN):
+        return True
+    if not any(stringprep.in_table_d1(char) for char in text):
+        return False
+    ends_right = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
+    return not ends_right or any(stringprep.in_table_d2(char) for char in text)
+
+
+Scope = Literal["read", "query", "curate"]  # what is free; queries that are charged; what curators do
+SCOPES: tuple[str, ...] = get_args(Scope)
 
 _MAX_FILE = 16 << 20  # bytes
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -59,9 +160,9 @@ class UserFile:
     """
 
     mask: bytes = field(repr=False)
-    users: Mapping[str, User]
-    verifiers: Mapping[str, Verifier] = field(repr=False)
-    tokens: Mapping[bytes, StoredToken] = field(default_factory=dict, repr=False)
+    users: dict[str, User]
+    verifiers: dict[str, Verifier] = field(repr=False)
+    tokens: dict[bytes, StoredToken] = field(default_factory=dict, repr=False)
 
 
 class Users:
@@ -199,3 +300,180 @@ def _invent_verifier(mask: bytes, name: str) -> Verifier:
         hmac.digest(mask, f"{part}:{name}".encode(errors="replace"), "sha256") for part in ("salt", "stored", "server")
     )
     return Verifier(ITERATIONS, salt[:SALT_BYTES], stored, server)
+
+
+_MASK_BYTES = 32
+_TOKEN_BYTES = 32
+_PREFIX = "dpsql_"  # by which programs that look for secrets recognise a token
+_MAX_LABEL = 60
+_MIN_PASSWORD, _MAX_PASSWORD = 8, 1000
+_HEAD = "# Written by `dpsql user`: names, and verifiers of passwords. No password can be read from it.\n"
+
+
+def add_user(path: Path, user: User, *, password: str) -> None:
+    """Add a user, and create the file if there is none. Raises `UsageError` for a name that exists already."""
+    check_asking(user.name)
+    for other in user.acts_as:
+        check_asking(other)
+    verifier = _create_verifier(password)
+    with _edit(path) as file:
+        if user.name in file.users:
+            hint = "Change the password with dpsql user passwd, or remove the user first."
+            raise UsageError("user-exists", "A user of this name exists already.", hint=hint)
+        file.users[user.name], file.verifiers[user.name] = user, verifier
+
+
+def change_password(path: Path, name: str, *, password: str) -> None:
+    """Replace the password of a user. Raises `UsageError` for an unknown name."""
+    verifier = _create_verifier(password)
+    with _edit(path, name) as file:
+        file.verifiers[name] = verifier
+
+
+def remove_user(path: Path, name: str) -> None:
+    """Remove a user. Raises `UsageError` for an unknown name."""
+    with _edit(path, name) as file:
+        del file.users[name], file.verifiers[name]
+        for digest in [digest for digest, token in file.tokens.items() if token.user == name]:
+            del file.tokens[digest]
+
+
+def add_token(path: Path, token: StoredToken) -> str:
+    """Add a token to a user, and return its text, which is stored nowhere.
+
+    Raises `UsageError` for an unknown user, and for a label that is in use or does not print.
+    """
+    if not token.label or len(token.label) > _MAX_LABEL or not token.label.isprintable():
+        hint = "Name the program that uses it, such as assistant."
+        raise UsageError("token-label", f"A label has 1 to {_MAX_LABEL} printable characters.", hint=hint)
+    text = _PREFIX + draw_text(_TOKEN_BYTES)
+    with _edit(path, token.user) as file:
+        if any((other.user, other.label) == (token.user, token.label) for other in file.tokens.values()):
+            hint = f"Choose another label, or revoke it first: dpsql user revoke {token.user} {_quote(token.label)}"
+            raise UsageError("token-label", "This user has a token with this label.", hint=hint)
+        file.tokens[digest_token(text)] = token
+    return text
+
+
+def remove_token(path: Path, name: str, *, label: str) -> None:
+    """Remove the token of a user with this label. Raises `UsageError` if there is none."""
+    with _edit(path, name) as file:
+        digests = [digest for digest, token in file.tokens.items() if (token.user, token.label) == (name, label)]
+        if not digests:
+            raise UsageError(
+                "token-label", "This user has no token with this label.", hint=f"List the tokens: {_list_command(path)}"
+            )
+        for digest in digests:
+            del file.tokens[digest]
+
+
+def list_users(path: Path) -> tuple[User, ...]:
+    """Return the users of a file, sorted by name."""
+    return tuple(sorted(read_user_file(path).users.values(), key=lambda user: user.name))
+
+
+def list_tokens(path: Path) -> tuple[StoredToken, ...]:
+    """Return the tokens of a file, without their texts, sorted by user and label."""
+    return tuple(sorted(read_user_file(path).tokens.values(), key=lambda token: (token.user, token.label)))
+
+
+def _list_command(path: Path) -> str:
+    """Return the command that lists the users of a file, which may be none of a policy in the current folder."""
+    return f"dpsql user list --users {shlex.quote(str(path))}"
+
+
+def _create_verifier(password: str) -> Verifier:
+    if not _MIN_PASSWORD <= len(password) <= _MAX_PASSWORD or not can_saslprep(password):
+        reason = f"A password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} printable characters."
+        raise UsageError("password", reason, hint="Use several words, or a password manager.")
+    return derive_verifier(password, draw_bytes(SALT_BYTES))
+
+
+@contextmanager
+def _edit(path: Path, name: str | None = None) -> Iterator[UserFile]:
+    """Yield a file of users, or an empty one, and write it as the body leaves it; `name` must be one of its users."""
+    try:
+        with _lock(path):
+            file = read_user_file(path) if path.exists() else UserFile(draw_bytes(_MASK_BYTES), {}, {})
+            if name is not None and name not in file.users:
+                hint = f"List the users: {_list_command(path)}"
+                raise UsageError("user-unknown", "There is no user of this name.", hint=hint)
+            yield file
+            _replace(path, _HEAD + "".join(_format_lines(file)))
+    except OSError:
+        hint = "Use a path in an existing, writable directory."
+        raise UsageError(
+            "users-unwritable", "The file of users cannot be written.", hint=hint, place=str(path)
+        ) from None
+
+
+def _format_lines(file: UserFile) -> Iterator[str]:
+    yield f'mask = "{base64.b64encode(file.mask).decode()}"\n'
+    for name, user in sorted(file.users.items()):
+        yield f'\n[users.{_quote(name)}]\nverifier = "{file.verifiers[name].encode()}"\n'
+        if user.is_curator:
+            yield "curator = true\n"
+        if user.acts_as:
+            yield f"acts_as = [{', '.join(map(_quote, user.acts_as))}]\n"
+        for digest, token in file.tokens.items():
+            if token.user == name:
+                yield from _format_token(name, token, digest=digest)
+
+
+def _format_token(name: str, token: StoredToken, *, digest: bytes) -> Iterator[str]:
+    yield f'\n[[users.{_quote(name)}.tokens]]\nlabel = {_quote(token.label)}\ndigest = "{digest.hex()}"\n'
+    yield f"scopes = [{', '.join(map(_quote, sorted(token.scopes)))}]\n"
+    if token.expires is not None:
+        yield f"expires = {token.expires.astimezone(UTC).isoformat(timespec='seconds')}\n"
+
+
+def _quote(name: str) -> str:
+    """Quote a printable name for TOML, as JSON does."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Wait for other writers; the lock is a file beside this one, which is itself replaced."""
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with suppress(ImportError):  # Windows has no such lock
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a private file beside the old one, flush it to the disk, and rename it over the old one."""
+    target = path.resolve()
+    new = target.with_name(f"{target.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def digest_token(token: str) -> bytes:
+    """Return the digest of a token, from which the token cannot be computed."""
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def draw_bytes(count: int) -> bytes:
+    """Return `count` random bytes of the operating system, for salts and nonces; the server draws no others."""
+    return secrets.token_bytes(count)
+
+
+def draw_text(count: int) -> str:
+    """Return `count` random bytes as letters, digits, - and _, for a cookie or a header."""
+    return secrets.token_urlsafe(count)

@@ -1,22 +1,22 @@
-"""Visits of logged-in users, by random tokens that only the server can map to users.
+"""Visits of logged-in users to the page, and tokens of the JSON API and of MCP.
 
-A visit ends after some time without a request, after a working day, at logout, and with the server. Only the event loop
-uses this module.
+Both are random texts that only the server can map to users. A visit, and a token of POST /api/v1/token, ends after some
+time without a request, after a working day, at logout, and with the server. A token of `dpsql user token` is in the
+file of users, as a digest, until it expires or is revoked. Only the event loop uses this module.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from dpsql.server.random_bytes import draw_bytes, draw_text
-from dpsql.server.users import User, Users
-
-__all__ = ["IDLE", "LONGEST", "Visits", "digest_token", "resume"]
+from dpsql.errors import Refusal
+from dpsql.server.users import SCOPES, User, Users, digest_token, draw_bytes, draw_text
 
 IDLE = 30 * 60.0  # seconds
 LONGEST = 12 * 3600.0
@@ -91,11 +91,6 @@ def _is_over(visit: _Visit, now: float) -> bool:
     return now - visit.asked > IDLE or now - visit.began > LONGEST
 
 
-def digest_token(token: str) -> bytes:
-    """Return the digest of a token, from which the token cannot be computed."""
-    return hashlib.sha256(token.encode(errors="replace")).digest()
-
-
 def resume(visits: Visits, users: Users, *, token: str) -> User | None:
     """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
     name = visits.find_user(token)
@@ -106,3 +101,55 @@ def resume(visits: Visits, users: Users, *, token: str) -> User | None:
         visits.end(token)
         return None
     return user
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A user, and the scopes within which a request of theirs may act."""
+
+    user: User
+    scopes: frozenset[str]
+
+    @classmethod
+    def with_password(cls, user: User) -> Access:
+        """Return the access of a user who gave the password: everything."""
+        return cls(user, frozenset(SCOPES))
+
+    def require(self, scope: str) -> None:
+        """Raise `Refusal` without this scope."""
+        if scope not in self.scopes:
+            reason = f'This token may not do this: it does not have the scope "{scope}".'
+            scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
+            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
+            raise Refusal("token-scope", reason, hint=hint)
+
+
+class Tokens:
+    """The tokens that are valid now; the cookies of the page are other ones."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
+        self._visits = Visits()
+
+    def create(self, user: User, scopes: frozenset[str], *, users: Users) -> str:
+        """Return a new token of a user who gave the password."""
+        return self._visits.begin(user.name, mark=users.verifier(user.name).stored_key, scopes=scopes)
+
+    def find(self, token: str, users: Users) -> Access | None:
+        """Return what a token may do, and as whom; None if it is not valid."""
+        user = resume(self._visits, users, token=token)
+        if user is not None:
+            return Access(user, self._visits.find_scopes(token))
+        stored = users.find_token(digest_token(token))
+        if stored is None or (stored.expires is not None and stored.expires <= self._clock()):
+            return None
+        user = users.get(stored.user)
+        return None if user is None else Access(user, stored.scopes)
+
+    def end(self, token: str, users: Users) -> None:
+        """End a token of `create`. Raises `Refusal` for one of the file of users."""
+        stored = users.find_token(digest_token(token))
+        if stored is not None:
+            hint = f"A curator ends it: dpsql user revoke {stored.user} {json.dumps(stored.label, ensure_ascii=False)}"
+            raise Refusal("token-stored", "This token is in the file of users.", hint=hint)
+        self._visits.end(token)

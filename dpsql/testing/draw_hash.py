@@ -27,8 +27,8 @@ from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import Type
-from dpsql.sql.render.clauses import alias, not_null, select, subquery
 from dpsql.sql.render.portable import writer_for
+from dpsql.sql.render.template import compose
 from dpsql.sql.rewrite.contribution_bounding import DRAW, UNIT, Bound
 from dpsql.testing.kit import Kit
 from dpsql.testing.queries import (
@@ -141,16 +141,16 @@ def _read_draws(
     writer = writer_for(query.dialect, types)
     listed = dict.fromkeys([UNIT, *(column for each in keys for column in each.split(", "))])
     rows = writer.select(
-        [alias(writer.expression(written[name]), name) for name in listed],
+        [f"{writer.expression(written[name])} AS {name}" for name in listed],
         query.body,
-        where=subquery(not_null(writer.expression(written[UNIT]))),
+        where=f"({writer.expression(written[UNIT])} IS NOT NULL)",
     )
     draws = [
-        alias(writer.draw(each.split(", "), UNIT, salts=salt), f"{DRAW}_{at}_{number}")
+        f"{writer.draw(each.split(', '), UNIT, salts=salt)} AS {DRAW}_{at}_{number}"
         for at, each in enumerate(keys)
         for number, salt in enumerate(salts)
     ]
-    sql = writer.finished(select([*listed, *draws], subquery(rows)))
+    sql = writer.finished(compose("SELECT {columns} FROM ({rows})", columns=[*listed, *draws], rows=rows))
     found = list_columns(run_statement(opened.engine, Statement(sql, tuple(writer.parameters))))
     read = dict(zip(listed, (column[1:] for column in found), strict=False))
     drawn = iter(column[1:] for column in found[len(listed) :])

@@ -26,7 +26,7 @@ from dpsql.dialects import Dialect
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
-from dpsql.plan.measures import bound_measures
+from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
@@ -46,8 +46,8 @@ from dpsql.sql.rewrite.engine_query import (
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
+from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.public_query import rewrite_public
-from dpsql.sql.rewrite.total import make_total
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import LEFTS, TABLES, VALUES, expand_shape
 

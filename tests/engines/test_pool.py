@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from support.postgres_kit import fresh_schema, server
 
-from dpsql import Budget, DataSource, EngineSettings, Policy, PrivateTable, PublicTable
+from dpsql import Budget, DataSource, EngineSettings, Policy, PrivateTable, PublicTable, time_grid
 from dpsql.connect import open_session
 from dpsql.curator import read_spending
 from dpsql.engines import Statement, open_exact, remote
@@ -29,7 +29,6 @@ from dpsql.engines.pool import EnginePool
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import EngineError, Error, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
-from dpsql.plan import grid as time_grid
 from dpsql.server.service import Service
 
 pytestmark = pytest.mark.xdist_group("postgres")

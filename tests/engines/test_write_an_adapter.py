@@ -20,8 +20,7 @@ from click.testing import CliRunner
 import dpsql
 from dpsql import Budget, DataSource, Policy, PolicyError, PrivateTable, UsageError, open_engine
 from dpsql.engines import Column, Registered
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, add_user
 from dpsql.testing import kit
 from dpsql.testing.__main__ import command, compare_gaps, render_gaps
 from dpsql.testing.kit import find_kit

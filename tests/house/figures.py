@@ -66,7 +66,7 @@ with duckdb.connect(str(folder / "events.duckdb")) as other:
     'privacy_unit = "user_id"\\n[server]\\nusers = "users.toml"\\npostgres = "127.0.0.1:0"\\nweb = "off"\\n'
     'catalog = "none"\\n')
 from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import add_user
 add_user(folder / "users.toml", User("ana"), password="a password of hers")
 from dpsql.server import serve
 from dpsql.server.serve import run

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import io
+import pkgutil
 import re
+import tokenize
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -21,6 +24,8 @@ import dpsql
 from dpsql import Policy, PolicyError
 from dpsql.errors import Error
 from dpsql.plan.mechanisms.records import list_names
+from dpsql.server import http_requests
+from dpsql.server.wire import sqlstates
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.ir.clock import system_clock
 from dpsql.sql.syntax.options import OPTIONS
@@ -76,6 +81,12 @@ def test_every_error_code_stands_under_its_kind() -> None:
     (sentence,) = re.findall(r"^(.+) of the table above may also come as `Unsupported`\.$", ERRORS, re.MULTILINE)
     assert set(re.findall(r"`([a-z-]+)`", sentence)) == both
     assert {code for code, kinds in codes().items() if len(kinds) > 1} == both
+
+
+def test_every_code_that_has_a_status_of_its_own_is_one_of_an_error() -> None:
+    known = documented().keys()
+    assert http_requests._STATUS.keys() - known == set()
+    assert sqlstates._STATES_BY_CODE.keys() - known == set()
 
 
 def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:
@@ -323,3 +334,60 @@ def test_the_lock_pins_every_dependency() -> None:
     pinned = {line.split("==")[0].replace("_", "-") for line in lines}
     for requirement in wanted:
         assert re.split(r"[<>=\[]", requirement)[0].lower().replace("_", "-") in pinned, requirement
+
+
+def prose_of(module: Path) -> Iterator[tuple[int, str]]:
+    """Yield the comments and docstrings of a module, each with its line."""
+    source = module.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = ast.get_docstring(node, clean=False)
+            if words is not None:
+                yield node.body[0].lineno, words
+
+
+@cache
+def sections_of_the_mathematics() -> set[str]:
+    page = (ROOT / "docs" / "explanation" / "maths.md").read_text()
+    return set(re.findall(r"^##+ ([0-9.]+?)\.? ", page, re.MULTILINE))
+
+
+def missing_pointers(words: str, files: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files, modules and sections that a text names and that do not exist.
+
+    A file is named by the end of its path, a section by its number after `maths.md`.
+    """
+    for name in re.findall(r"(?<![\w*])[\w./-]+\.(?:py|md)\b", words):
+        if not any(file.endswith(f"/{name.removeprefix('./')}") for file in files):
+            yield name
+    for numbers in re.findall(r"`maths\.md`,?\s+([0-9][0-9.]*(?:(?:,|\s+and)\s+[0-9][0-9.]*)*)", words):
+        for number in re.findall(r"[0-9]+(?:\.[0-9]+)*", numbers):
+            if number not in sections_of_the_mathematics():
+                yield f"maths.md {number}"
+    for name in re.findall(r"`(dpsql(?:\.\w+)+)\b", words):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            yield name
+
+
+def test_no_comment_or_docstring_points_to_what_does_not_exist() -> None:
+    folders = ("dpsql", "tests", "benchmarks", "examples", "docs")
+    files = tuple(f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*"))
+    assert list(
+        missing_pointers("`no_such.py`, `maths.md` 99.9 and 2, `dpsql.nothing`, `dpsql.Session.sql`", files)
+    ) == [
+        "no_such.py",
+        "maths.md 99.9",
+        "dpsql.nothing",
+    ]
+    missing = [
+        f"{module.relative_to(ROOT)}:{line} {pointer}"
+        for module in MODULES
+        for line, words in prose_of(module)
+        for pointer in missing_pointers(words, files)
+    ]
+    assert missing == []

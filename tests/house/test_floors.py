@@ -55,14 +55,14 @@ def test_no_randomness_but_the_operating_systems() -> None:
         assert not RANDOM.search(without_docs), module
     assert who_uses("secrets") == {
         "mechanisms/sampling/noise.py",
-        "server/random_bytes.py",
+        "server/users.py",
     }  # salts and tokens, no noise
     assert who_uses("urandom") == {"confinement/system_calls.py"}  # addresses, no noise
 
 
 def test_nothing_is_logged_or_printed() -> None:
     assert who_uses("logging") == set()
-    silencers = {"engines/athena/engine.py", "engines/spark/session.py", "server/mcp/protocol.py"}  # of clients' logs
+    silencers = {"engines/athena/engine.py", "engines/spark/session.py", "server/mcp/server.py"}  # of clients' logs
     assert who_uses("getLogger") == silencers
     assert {name for name in who_uses("print") if not name.startswith("cli/")} == set()
 

@@ -47,13 +47,12 @@ def test_functions_take_at_most_6_parameters() -> None:
     # EngineSettings(...), Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the
     # keys of the file
     modules = ("engine", "limits", "model", "model", "server", "tables")
-    clauses = ["dpsql/sql/render/clauses.py select"]  # a parameter for each clause of SELECT
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")] + [
         "dpsql/cli/curator.py grant"
     ]  # and one for each option of a command
     # what a session has, and the parts of a statement
     analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/evaluated_select.py read_evaluated"]
-    assert wide == [*commands, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses, *clauses]
+    assert wide == [*commands, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses]
 
 
 def test_parameters_after_the_second_are_keyword_only() -> None:

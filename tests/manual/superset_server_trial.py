@@ -48,10 +48,12 @@ READERS = "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads GROUP B
 DAYS = "SELECT date_trunc('day', ts) AS day, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY 1"
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "superset.md").read_text()
 EXTENDED, TEAM = re.findall(r'^```python title="superset_config.py"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL)
-WAYS = {  # what the configuration has besides, who logs in, how a query is private
-    "as installed": ("", "ben", "HAVING PRIVATE_TOP(10)"),
-    "told of the clause": (EXTENDED, "cleo", "TOP 10 PRIVATE"),
-    "for a team": (TEAM, "team", "HAVING PRIVATE_TOP(10)"),
+IMPLICIT = "?options=-c%20dpsql.implicit%3Don"
+STANDARD = "ORDER BY readers DESC LIMIT 10"
+WAYS = {  # what the configuration has besides, who logs in, how a query is private, and the options of the address
+    "as installed": ("", "ben", STANDARD, IMPLICIT),
+    "told of the clause": (EXTENDED, "cleo", "TOP 10 PRIVATE", ""),
+    "for a team": (TEAM, "team", STANDARD, ""),  # the configuration sets the option
 }
 
 
@@ -174,8 +176,8 @@ def ask(trial: Trial) -> None:
     assert shown
     for sql in ("SHOW TABLES", f"EXPLAIN {readers}", "SHOW BUDGET"):
         assert trial.lab(sql)
-    refusal = trial.refused("SELECT COUNT(*) FROM reads")
-    assert "TOP 10 PRIVATE" in refusal
+    if trial.clause != STANDARD:
+        assert "TOP 10 PRIVATE" in trial.refused("SELECT COUNT(*) FROM reads")
     if trial.name == "as installed":  # what Superset cannot read it says itself
         assert "Error parsing near 'TOP'" in trial.refused(f"{READERS} TOP 10 PRIVATE")
     if trial.name == "for a team":  # nobody becomes another in SQL Lab
@@ -191,10 +193,10 @@ def ask(trial: Trial) -> None:
     assert trial.chart(made, columns=["article"], metrics=[total], filters=[kept]) == ranked[:1]
     assert trial.chart(made, columns=[], metrics=[total]) == [{"readers": sum(shown.values())}]
     trial.save_chart(made)
-    given = {"database": trial.database, "schema": "main", "table_name": "reads"}
-    table = trial.browser.post("dataset/", **given)["id"]
-    assert "TOP 10 PRIVATE" in trial.chart_refused(table)
-    trial.browser.delete(f"dataset/{table}")  # in SQLite Superset keeps one of a name, whatever its database
+    if trial.clause != STANDARD:
+        given = {"database": trial.database, "schema": "main", "table_name": "reads"}
+        table = trial.browser.post("dataset/", **given)["id"]
+        assert "TOP 10 PRIVATE" in trial.chart_refused(table)
     times = trial.dataset("days", days)
     axis = {
         "timeGrain": "P1D",
@@ -212,11 +214,11 @@ def ask(trial: Trial) -> None:
 def run(folder: Path, python: str) -> None:
     """Serve, ask in every way, and count what was charged: two questions of each analyst."""
     with served(folder, python) as port:
-        for at, (more, user, _) in enumerate(WAYS.values()):
+        for at, (more, user, _, options) in enumerate(WAYS.values()):
             (folder / f"config{at}.py").write_text(CONFIG.format(folder=folder) + more)
             if at == 0:
                 prepare_superset(folder / "config0.py")
-            address = f"postgresql+psycopg2://{user}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{port}/dpsql"
+            address = f"postgresql+psycopg2://{user}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{port}/dpsql{options}"
             again = [sys.executable, __file__, "--one", list(WAYS)[at], address]
             config = {"SUPERSET_CONFIG_PATH": str(folder / f"config{at}.py")}
             subprocess.run(again, check=True, env={**os.environ, **config})

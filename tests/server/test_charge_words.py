@@ -13,8 +13,8 @@ from dpsql.dbapi.errors import translate_errors
 from dpsql.engines.base import engine_closed
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError
 from dpsql.ledger.failures import RESERVING, SETTLING, STORED, ChargeLog
-from dpsql.server.mcp.protocol import _failure
-from dpsql.server.problem_details import plain_problem, without_paths
+from dpsql.server.http_requests import plain_problem, without_paths
+from dpsql.server.mcp.server import _failure
 from dpsql.server.wire.sqlstates import to_wire_error
 
 WORDS = {

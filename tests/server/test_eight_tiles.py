@@ -21,8 +21,7 @@ import sqlalchemy as sa
 
 import dpsql
 from dpsql.curator import read_spending
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, add_user
 
 EXAMPLE = run_path(str(Path(__file__).parents[2] / "examples" / "10_eight_tiles.py"))
 TILES: dict[str, str] = EXAMPLE["TILES"]

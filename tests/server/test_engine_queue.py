@@ -14,7 +14,7 @@ import pytest
 
 from dpsql.errors import EngineError, Refusal
 from dpsql.server import engine_queue
-from dpsql.server.engine_queue import EngineQueue, Place, QueueTerms, round_to_grid
+from dpsql.server.engine_queue import EnginePlace, EngineQueue, QueueTerms, round_to_grid
 
 FREE = QueueTerms()
 
@@ -118,7 +118,7 @@ def test_an_analyst_runs_one_statement_at_a_time_though_places_are_free() -> Non
 def remember(queue: EngineQueue, **seconds: float) -> None:
     """Let the queue remember one statement of each analyst, which ended just now."""
     now = engine_queue.time.monotonic()
-    queue._last = {name: deque([Place(name, now - taken, now)]) for name, taken in seconds.items()}
+    queue._last = {name: deque([EnginePlace(name, now - taken, now)]) for name, taken in seconds.items()}
 
 
 def test_a_quick_statement_does_not_wait_for_those_of_slow_analysts() -> None:
@@ -151,7 +151,7 @@ def test_slow_analysts_have_all_places_once_the_quick_are_gone(monkeypatch: pyte
         other = Analyst(queue, "s2")
         until(lambda: waiting(queue) == 1)
         for last in (queue._last["s1"], queue._last["s2"]):
-            last.append(Place("", clock.now + 60, clock.now + 61))
+            last.append(EnginePlace("", clock.now + 60, clock.now + 61))
         clock.now += 61
         queue.resize(2, max_waiting=20)
         assert other.entered.wait(30)
@@ -161,7 +161,7 @@ def test_slow_analysts_have_all_places_once_the_quick_are_gone(monkeypatch: pyte
 def test_one_delayed_statement_makes_nobody_slow() -> None:
     queue = EngineQueue(2, max_waiting=20)
     remember(queue, light=0.01, slow=1.0, other=0.01)
-    queue._last["light"].append(Place("light", 0.0, 9.0))
+    queue._last["light"].append(EnginePlace("light", 0.0, 9.0))
     with holding(queue, "slow", "light"):
         pass
 
@@ -320,7 +320,7 @@ class Simulation:
         self._analysts = analysts
         self._ends: dict[str, float] = {}
         self._asks = dict.fromkeys(analysts, clock.now)
-        self._granted: dict[str, list[Place]] = {}
+        self._granted: dict[str, list[EnginePlace]] = {}
         self.waits: dict[str, list[float]] = {name: [] for name in analysts}
         self.unused, self._since = 0.0, clock.now
 

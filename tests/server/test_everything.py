@@ -22,8 +22,7 @@ import psycopg
 import pytest
 
 from dpsql.curator import read_spending, verify_ledger
-from dpsql.server.users import StoredToken, User
-from dpsql.server.users_file import add_token, add_user
+from dpsql.server.users import StoredToken, User, add_token, add_user
 
 WORDS = "correct horse battery"
 QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1)"

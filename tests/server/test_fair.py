@@ -14,8 +14,8 @@ import pytest
 
 from dpsql.errors import EngineError
 from dpsql.server.fair_queue import FairQueue, ProcessorShare
-from dpsql.server.pending_connections import PendingConnections
 from dpsql.server.telemetry import Telemetry
+from dpsql.server.throttle import PendingConnections
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ from support.hostile_bytes import ASKS, SYNC, Login, execute, frames, log_in, me
 from support.server_kit import PASSWORD, Served
 from support.wire_fuzz import CANARY, Tally, attack, decoded, knock, watched
 
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 8
 DECODED = 90_000
@@ -35,7 +35,7 @@ GIGABYTE = 1 << 30
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    limits = Limits(login_seconds=5.0, logins=20)
+    limits = ClientLimits(login_seconds=5.0, logins=20)
     with watched(tmp_path_factory.mktemp("served"), limits) as running:
         yield running
 

@@ -14,9 +14,8 @@ from dpsql.engines import Engine, Statement
 from dpsql.engines.base import statement_stopped
 from dpsql.errors import Refusal
 from dpsql.policy import EngineSettings
-from dpsql.server import shared_engine
-from dpsql.server.engine_queue import EngineQueue
-from dpsql.server.shared_engine import SharedEngine
+from dpsql.server import engine_queue
+from dpsql.server.engine_queue import EngineQueue, QueuedEngine
 
 
 class Slow:
@@ -39,8 +38,8 @@ class Slow:
         return name == column
 
 
-def shared(engine: object, queue: EngineQueue, analyst: str = "ana", **settings: Any) -> SharedEngine:
-    return SharedEngine(cast("Engine", engine), queue, settings=EngineSettings(**settings), analyst=analyst)
+def shared(engine: object, queue: EngineQueue, analyst: str = "ana", **settings: Any) -> QueuedEngine:
+    return QueuedEngine(cast("Engine", engine), queue, settings=EngineSettings(**settings), analyst=analyst)
 
 
 def waited(grid: int | None, sql: str, *, ask: str = "execute") -> float:
@@ -105,8 +104,8 @@ class Limited(Slow):
 
 def test_the_time_limit_counts_from_the_start_of_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float] = []
-    within = shared_engine.within
-    monkeypatch.setattr(shared_engine, "within", lambda seconds, stop: (left.append(seconds), within(seconds, stop))[1])
+    within = engine_queue.within
+    monkeypatch.setattr(engine_queue, "within", lambda seconds, stop: (left.append(seconds), within(seconds, stop))[1])
     engine, queue = Limited(), EngineQueue(1, max_waiting=9)
 
     def second() -> None:

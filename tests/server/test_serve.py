@@ -24,10 +24,9 @@ import pytest
 from dpsql.curator import read_history, read_spending, verify_ledger
 from dpsql.errors import Error
 from dpsql.policy import Policy
-from dpsql.server import surfaces
+from dpsql.server import serve
 from dpsql.server.serve import run
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user, remove_user
+from dpsql.server.users import User, add_user, remove_user
 
 WORDS = "correct horse battery"
 QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1)"
@@ -310,10 +309,10 @@ def test_an_address_that_is_taken_is_said_by_the_command(folder: Path) -> None:
 
 
 def test_an_extra_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def missing(*_: object, **__: object) -> surfaces.Listening:
+    async def missing(*_: object, **__: object) -> serve.Listening:
         raise ModuleNotFoundError(name="pygwire")
 
-    monkeypatch.setitem(surfaces.STARTERS, "postgres", missing)
+    monkeypatch.setitem(serve.STARTERS, "postgres", missing)
     with pytest.raises(Error, match=r"not-installed.*pygwire") as caught:
         run(folder / "policy.toml", None, tell=lambda _: None, log=io.StringIO())
     assert "dpsql[server]" in caught.value.hint

@@ -24,8 +24,7 @@ from support.surfaces_kit import POLICY, TOP, make_data
 from support.web_kit import TestClient, proof
 
 from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, add_user
 from dpsql.server.web import application
 
 HEADERS = {"authorization": "Basic " + base64.b64encode(f"ana:{PASSWORD}".encode()).decode()}

@@ -14,18 +14,24 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import UsageError
-from dpsql.server.passwords import Verifier, can_saslprep, derive_verifier, has_password, saslprep
-from dpsql.server.users import StoredToken, User, Users
-from dpsql.server.users_file import (
+from dpsql.server.users import (
+    StoredToken,
+    User,
+    Users,
+    Verifier,
     add_token,
     add_user,
+    can_saslprep,
     change_password,
+    derive_verifier,
+    digest_token,
+    has_password,
     list_tokens,
     list_users,
     remove_token,
     remove_user,
+    saslprep,
 )
-from dpsql.server.visits import digest_token
 
 WORDS = "correct horse battery"
 

@@ -39,8 +39,7 @@ if __name__ == "__main__":  # the tests find it themselves
 
 from support.crowds import CROWDS, Medians, measure
 
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, add_user
 
 PASSWORD = "a password of nobody"
 POLICY = """\

@@ -7,7 +7,7 @@ from urllib.request import Request, urlopen
 
 from support.bigquery_kit import start_zetasql, write_credentials
 
-from dpsql.engines.bigquery.engine import BigQueryEngine
+from dpsql.engines.bigquery import BigQueryEngine
 from dpsql.testing.kits.bigquery import Fields, Rows, create_kit
 
 __all__ = ["KIT"]

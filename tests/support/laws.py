@@ -42,6 +42,7 @@ __all__ = [
     "outcome",
     "peeling_law",
     "rejects",
+    "rejects_early",
     "renyi",
     "worst_of",
 ]
@@ -234,3 +235,8 @@ def fits(p_value: Callable[[], float]) -> bool:
 def rejects(p_value: Callable[[], float]) -> bool:
     """Say whether a fresh sample is found to disagree with the law."""
     return p_value() <= _REJECTED
+
+
+def rejects_early(p_value: Callable[[int], float], draws: int) -> bool:
+    """Say whether some fresh sample of at most so many draws, the smaller first, disagrees with the law."""
+    return any(p_value(size) <= _REJECTED for size in (draws // 12, draws // 4, draws))

@@ -11,7 +11,7 @@ import time
 from dpsql.cli import main
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
-from dpsql.server import surfaces
+from dpsql.server import serve
 from dpsql.server.gateway import Gateway
 from dpsql.server.users import User
 
@@ -51,10 +51,10 @@ class Lines:
             task.cancel()
 
 
-async def start(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> surfaces.Listening:
+async def start(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> serve.Listening:
     lines = Lines(front)
     await lines.listen(*address, tls=tls)
-    return surfaces.Listening(f"{address[0]}:{lines.port}", lines.close)
+    return serve.Listening(f"{address[0]}:{lines.port}", lines.close)
 
 
 def slowly(seconds: float) -> None:
@@ -69,7 +69,7 @@ def slowly(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    surfaces.STARTERS["postgres"] = start
+    serve.STARTERS["postgres"] = start
     slowly(float(sys.argv[2]))
     sys.argv[1:] = ["serve", "--policy", sys.argv[1]]
     main()

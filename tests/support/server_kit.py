@@ -14,15 +14,14 @@ from pathlib import Path
 from support.surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
-from dpsql.server.catalog import Catalog, open_catalog
+from dpsql.server.catalog import SystemCatalog, open_catalog
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
-from dpsql.server.users import User, Users
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, Users, add_user
 from dpsql.server.wire import Wire, serve_wire
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 __all__ = ["NAMES", "PASSWORD", "TOP", "USERS", "Served", "front_of", "serving"]
 
@@ -77,9 +76,9 @@ def front_of(
 def serving(
     folder: Path,
     *,
-    catalog: str | Catalog = "none",
+    catalog: str | SystemCatalog = "none",
     tls: ssl.SSLContext | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     policy: str = POLICY + ACCOUNTS,
     users: Iterable[User] = USERS,
 ) -> Iterator[Served]:
@@ -87,14 +86,18 @@ def serving(
     log = StringIO()
     front = front_of(folder, policy=policy, log=log, users=users)
     if isinstance(catalog, str):
-        catalog = open_catalog(catalog, front.service.catalog, policy=front.service.policy.tables)
+        opened = open_catalog(catalog, front.service.catalog, policy=front.service.policy.tables)
+    else:
+        opened = catalog
     loop, faults = asyncio.new_event_loop(), list[Mapping[str, object]]()
     loop.set_exception_handler(lambda _, context: faults.append(context))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def start() -> Wire:
-        return await serve_wire(front, ("127.0.0.1", 0), tls=tls, catalog=catalog, limits=limits or Limits())
+        return await serve_wire(
+            front, ("127.0.0.1", 0), tls=tls, catalog=lambda: opened, limits=limits or ClientLimits()
+        )
 
     try:
         wire = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
@@ -107,5 +110,5 @@ def serving(
         thread.join()
         loop.close()
         front.service.close()
-        catalog.close()
+        opened.close()
     assert not faults, faults

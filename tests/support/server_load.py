@@ -29,7 +29,7 @@ from support.hostile_bytes import Login, log_in, query
 from support.server_kit import PASSWORD, Served, serving
 
 from dpsql.curator import verify_ledger
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 __all__ = ["ANALYSTS", "Told", "check", "load", "serving_many"]
 
@@ -170,7 +170,7 @@ def _leave(port: int, user: str, *, text: str, after: float) -> None:
 @contextlib.contextmanager
 def serving_many(folder: Path) -> Iterator[Served]:
     """Serve with room for many clients and many questions."""
-    with serving(folder, policy=POLICY, limits=Limits(logins=400)) as served:
+    with serving(folder, policy=POLICY, limits=ClientLimits(logins=400)) as served:
         yield served
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -11,9 +13,12 @@ import duckdb
 from support.laws import SeededNoise
 
 import dpsql
+from dpsql.connect import open_session
 from dpsql.engines import Column, Engine, Exact, Statement
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Ledger, MemoryLedger, Request, Reservation
 from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
+from dpsql.open_engine import open_engine, public_engines
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
 from dpsql.session import Session
@@ -49,14 +54,35 @@ def filled(*statements: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@lru_cache(maxsize=8)
 def shared(*statements: str) -> duckdb.DuckDBPyConnection:
     """Return a database in which `statements` were run, for tests that change nothing in it: they share one."""
-    return _database(statements).cursor()
+    connection = filled(*statements)
+    _SHARED.add(connection)
+    return connection
 
 
-@lru_cache(maxsize=8)
-def _database(statements: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
-    return filled(*statements)
+_SHARED: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+_ENGINES: deque[tuple[duckdb.DuckDBPyConnection, dpsql.Policy, Engine]] = deque(maxlen=8)
+
+
+class SharedEngine(DuckDBEngine):
+    """An engine over a shared database: to borrow a connection takes longer than most queries of a test."""
+
+    def close(self) -> None:
+        """Leave the engine open for the next session."""
+
+
+def _engine_on(connection: duckdb.DuckDBPyConnection, policy: dpsql.Policy) -> Engine:
+    """Return an engine with the tables of a policy; those over a shared database serve all sessions over it."""
+    for known, terms, engine in _ENGINES:
+        if known is connection and (terms.tables, terms.engine) == (policy.tables, policy.engine):
+            return engine
+    engine = open_engine(connection, policy)
+    if connection in _SHARED:
+        engine.__class__ = SharedEngine
+        _ENGINES.append((connection, policy, engine))
+    return engine
 
 
 def values_rows(counts: dict[str, int]) -> tuple[str, ...]:
@@ -67,10 +93,16 @@ def values_rows(counts: dict[str, int]) -> tuple[str, ...]:
     )
 
 
-def session_on(connection: duckdb.DuckDBPyConnection, policy: dpsql.Policy | None = None) -> Session:
+def session_on(
+    connection: duckdb.DuckDBPyConnection, policy: dpsql.Policy | None = None, *, implicit: bool | None = None
+) -> Session:
     """Return a session with a ledger in memory over an open database; by default the total is (1, 1e-6)."""
     chosen = dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE) if policy is None else policy
-    return dpsql.connect(connection, policy=chosen, ledger=":memory:")
+    if implicit is not None:
+        chosen = chosen.with_implicit(implicit)
+    engine = _engine_on(connection, chosen)
+    public = public_engines(connection, chosen, engine=engine)
+    return open_session(engine, chosen, ledger=":memory:", public=public)
 
 
 def rebuilt(

@@ -13,7 +13,7 @@ from functools import cache
 
 import duckdb
 
-from dpsql.plan.measures import bound_measures
+from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze

@@ -20,8 +20,7 @@ from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
-from dpsql.server.users import User, Users
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, Users, add_user
 from dpsql.server.web import application
 
 with warnings.catch_warnings():

@@ -44,7 +44,7 @@ from support.server_kit import PASSWORD, Served
 from support.surfaces_kit import make_data
 
 from dpsql.server.wire.codec import Malformed, parse_message
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 __all__ = ["CANARY", "Tally", "attack", "decoded", "knock", "watched"]
 
@@ -95,7 +95,7 @@ class Tally:
 
 
 @contextmanager
-def watched(folder: Path, limits: Limits) -> Iterator[Served]:
+def watched(folder: Path, limits: ClientLimits) -> Iterator[Served]:
     """Serve data in which one unit has an article and a country of its own, which no answer may name."""
 
     def with_canary(place: Path) -> Path:
@@ -222,7 +222,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(63))
     given = parser.parse_args()
     sys.stdout.write(f"--seed {given.seed}" + "\n")
-    with tempfile.TemporaryDirectory() as folder, watched(Path(folder), Limits()) as served:
+    with tempfile.TemporaryDirectory() as folder, watched(Path(folder), ClientLimits()) as served:
         began, sent, failures = time.monotonic(), 0, list[str]()
         while sent < given.messages and not failures:
             random = Random(f"{given.seed} {sent}")

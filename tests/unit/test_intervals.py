@@ -14,7 +14,7 @@ import dpsql
 from dpsql.accounting import discrete_gaussian_offset
 from dpsql.intervals import ValueNoise, widen_quotients
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
-from dpsql.plan.measure_intervals import compute_interval
+from dpsql.plan.measures.values import compute_interval
 from dpsql.plan.mechanisms import CountNoise
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, ContributionRange, Measure
 

@@ -1,22 +1,26 @@
 """Opening of DuckDB and queries about its tables, before any query of the data.
 
 Errors here depend on files and names, and on rows only while a CSV file is loaded; only texts of our own are passed on.
+
+The collations that columns of DuckDB declare, which no catalog of it names; no row is read to find them.
+
+A text goes with another one of its own collation, or of none, and with no other: DuckDB decides that when it binds a
+statement, before it looks at the data.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import release
+from dpsql.dialects import quote_name, quote_path, quote_text, release
 from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.duckdb import settings
-from dpsql.engines.duckdb.collations import collations
 from dpsql.engines.duckdb.folder_scan import scan_folder, scan_remote_folder
 from dpsql.engines.lakes.folder import Folder, RemoteFolder
 from dpsql.errors import EngineError, PolicyError, UsageError
@@ -24,6 +28,7 @@ from dpsql.errors import EngineError, PolicyError, UsageError
 __all__ = [
     "attach",
     "check_cursor",
+    "collations",
     "compiles",
     "connect_bare",
     "connect_sealed",
@@ -31,8 +36,44 @@ __all__ = [
     "lock",
     "make_quiet",
     "place",
+    "refuse_macros",
+    "repeated",
+    "resident_database",
 ]
-__all__ += ["place", "refuse_macros", "repeated", "resident_database"]
+
+# The first two tell whether a column has any collation at all; the others are the commonest. For DuckDB nocase and
+# NOCASE are two.
+_NAMES = ("C", "NOCASE", "NOACCENT", "NOCASE.NOACCENT", "NOACCENT.NOCASE", "NFC", "POSIX")
+_KNOWN = (*_NAMES, *(name.lower() for name in _NAMES))
+
+
+def collations(
+    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, columns: Sequence[str]
+) -> dict[str, str]:
+    """Return the collations of those columns of text that have one.
+
+    A collation that is not among the known ones is taken for the column's own.
+    """
+    if not columns or all(_go_with(connection, relation, columns=columns, collation=each) for each in _KNOWN[:2]):
+        return {}
+    found = {}
+    for column in columns:
+        fits = [each for each in _KNOWN if _go_with(connection, relation, columns=[column], collation=each)]
+        if len(fits) < len(_KNOWN):
+            found[column] = fits[0] if fits else f"that of {'.'.join((*relation, column))}"
+    return found
+
+
+def _go_with(
+    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, columns: Sequence[str], collation: str
+) -> bool:
+    """Say whether the columns may be compared with a text of a collation."""
+    compared = ", ".join(f"{quote_name(column)} = ('' COLLATE {collation})" for column in columns)
+    with suppress(duckdb.Error, RuntimeError, ValueError):
+        connection.execute(f"SELECT {compared} FROM {quote_path(relation)} LIMIT 0")  # noqa: S608 - quoted
+        return True
+    return False
+
 
 ATTACHED = "dpsql_data"
 BESIDE = "dpsql_materialized"
@@ -118,7 +159,7 @@ def attach(connection: duckdb.DuckDBPyConnection, database: Path | str) -> str:
         if found := _SCHEME.match(place):
             hint = f'Check the path; to name an engine, install the package that opens "{found[0]}".'
         raise EngineError("database-missing", "There is no database file at this path.", hint=hint, place=place)
-    file = _literal(Path(database).resolve())
+    file = quote_text(Path(database).resolve())
     trouble = _trouble(connection, f"ATTACH {file} AS {ATTACHED} (READ_ONLY, TYPE duckdb)")
     if trouble == "locked":
         hint = "Close the other connection, or pass it instead of the path if it is in this process."
@@ -159,7 +200,7 @@ def place(
     views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
     read: list[Path | str] = [*views, *(file.path for folder in remote.values() for file in folder.files)]
     if sealed and read:
-        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(_literal(each) for each in read)}]")
+        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(quote_text(each) for each in read)}]")
     for name, source in sources.items():
         if isinstance(source, AttachedTable):
             continue
@@ -190,7 +231,7 @@ def _beside(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Attached
         each.path: f"{BESIDE}_{at}" for at, each in enumerate({each.path: each for each in tables.values()}.values())
     }
     for path, name in files.items():
-        if _trouble(connection, f"ATTACH {_literal(path.resolve())} AS {name} (READ_ONLY, TYPE duckdb)"):
+        if _trouble(connection, f"ATTACH {quote_text(path.resolve())} AS {name} (READ_ONLY, TYPE duckdb)"):
             reason, hint = "A materialized table cannot be read.", "Run dpsql materialize."
             raise EngineError("prepared-unreadable", reason, hint=hint)
     return {name: (files[each.path], "main", each.table) for name, each in tables.items()}
@@ -241,9 +282,9 @@ def _load(
     """
     from dpsql.engines.duckdb import csv_file  # start-up: Arrow
 
-    table = ".".join(map(_identifier, relation))
+    table = quote_path(relation)
     kind = "TEMP TABLE" if relation[0] == "temp" else "TABLE"
-    columns = ", ".join(f"{_identifier(column.name)} {column.type}" for column in file.columns)
+    columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in file.columns)
     with suppress(*_TROUBLE, *csv_file.TROUBLE), file.path.open("rb") as stream:
         names = csv_file.header(stream)
         found = {column.name: csv_file.positions(names, column.name) for column in file.columns}
@@ -260,8 +301,8 @@ def _load(
 
 
 def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, kind: str) -> None:
-    rows = f"SELECT * FROM system.main.read_parquet({_literal(_alone(file))}, hive_partitioning = false)"  # noqa: S608 - quoted
-    if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+    rows = f"SELECT * FROM system.main.read_parquet({quote_text(_alone(file))}, hive_partitioning = false)"  # noqa: S608 - quoted
+    if _trouble(connection, f"CREATE {kind} {quote_name(name)} AS {rows}"):
         hint = "Write it again as Parquet, and see that it may be read."
         reason = f'The file "{file.name}" is no Parquet file DuckDB can read.'
         raise EngineError("source-unreadable", reason, hint=hint, place=f"table {name}")
@@ -269,7 +310,7 @@ def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, 
 
 def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folder: Folder, kind: str) -> None:
     rows = scan_folder(connection, folder, place=f"table {name}")
-    if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+    if _trouble(connection, f"CREATE {kind} {quote_name(name)} AS {rows}"):
         hint = "See that its files may be read, and that DuckDB reads them."
         raise EngineError(
             "source-unreadable", "The folder cannot be read as one table.", hint=hint, place=f"table {name}"
@@ -307,7 +348,7 @@ def _make_remote_view(connection: duckdb.DuckDBPyConnection, name: str, *, folde
     from dpsql.engines.duckdb.remote_files import unreadable
 
     rows = scan_remote_folder(connection, folder, place=f"table {name}")
-    if rows is None or _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+    if rows is None or _trouble(connection, f"CREATE {kind} {quote_name(name)} AS {rows}"):
         raise unreadable(f"table {name}")
 
 
@@ -362,7 +403,7 @@ def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tupl
     """Return the table `name` with its columns, or say that it is not there."""
     rows: list[tuple[str, ...]] = []
     with suppress(*_TROUBLE):
-        rows = connection.execute("DESCRIBE " + ".".join(_identifier(part) for part in relation)).fetchall()
+        rows = connection.execute("DESCRIBE " + quote_path(relation)).fetchall()
     if not rows:
         raise EngineError(
             "table-missing",
@@ -418,8 +459,8 @@ def refuse_macros(connection: duckdb.DuckDBPyConnection) -> None:
         if not re.search(r"\w", name) or name.lower() in _CALLED_BY_SYNTAX:
             raise EngineError(
                 "macros",
-                f"The database has a macro named {_identifier(name)}, which changes what SQL itself means.",
-                hint=f"DROP MACRO {_identifier(name)}, or give it another name.",
+                f"The database has a macro named {quote_name(name)}, which changes what SQL itself means.",
+                hint=f"DROP MACRO {quote_name(name)}, or give it another name.",
             )
 
 
@@ -435,17 +476,9 @@ def compiles(bare: duckdb.DuckDBPyConnection, pattern: str) -> bool:
 def repeated(table: Registered, column: str) -> str:
     """Return the SELECT that yields one row if a column has a duplicate value other than NULL; text by its bytes."""
     (kind,) = (known.type for known in table.columns if known.name == column)
-    value = f"{_identifier(column)} COLLATE C" if kind == "VARCHAR" else _identifier(column)
-    relation = ".".join(map(_identifier, table.relation))
+    value = f"{quote_name(column)} COLLATE C" if kind == "VARCHAR" else quote_name(column)
+    relation = quote_path(table.relation)
     return (
-        f"SELECT 1 FROM {relation} WHERE {_identifier(column)} IS NOT NULL "  # noqa: S608 - quoted
+        f"SELECT 1 FROM {relation} WHERE {quote_name(column)} IS NOT NULL "  # noqa: S608 - quoted
         f"GROUP BY {value} HAVING system.main.count() > 1 LIMIT 1"
     )
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(path: Path | str) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

@@ -33,7 +33,7 @@ from dpsql.engines.base import (
     open_exact_table,
 )
 from dpsql.engines.duckdb import catalog, settings
-from dpsql.engines.duckdb.data_versions import digest_versions
+from dpsql.engines.file_versions import digest_versions
 from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError

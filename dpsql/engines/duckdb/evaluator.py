@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import quote_name
 from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import LOOK, Statement
 from dpsql.engines.libraries import load_libraries
@@ -191,7 +192,7 @@ def _lay(instance: duckdb.DuckDBPyConnection, table: pa.Table, *, path: Path) ->
     """
     import pyarrow as pa
 
-    home, schema, name = map(_quote, path)
+    home, schema, name = map(quote_name, path)
     instance.execute(f"CREATE SCHEMA IF NOT EXISTS {home}.{schema}")
     instance.register(_ROWS, table)
     instance.execute(f"CREATE TABLE {home}.{schema}.{name} AS FROM temp.main.{_ROWS}")
@@ -201,8 +202,4 @@ def _lay(instance: duckdb.DuckDBPyConnection, table: pa.Table, *, path: Path) ->
         for column in (
             each for each, type_ in zip(found.columns, found.types, strict=True) if type_ == "DECIMAL(38,0)"
         ):
-            instance.execute(f"ALTER TABLE {home}.{schema}.{name} ALTER {_quote(column)} TYPE HUGEINT")
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+            instance.execute(f"ALTER TABLE {home}.{schema}.{name} ALTER {quote_name(column)} TYPE HUGEINT")

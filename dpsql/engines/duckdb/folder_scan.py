@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import release, strip_type_details
+from dpsql.dialects import quote_name, quote_text, release, strip_type_details
 from dpsql.engines.lakes.folder import DataAddress, DataFile, Field, Folder, RemoteFolder
 from dpsql.errors import EngineError
 
@@ -106,7 +106,7 @@ def _footers(connection: duckdb.DuckDBPyConnection, files: Sequence[_File]) -> M
     found: dict[str, list[tuple[str, int, int | None, str, str]]] = {str(file.path): [] for file in files}
     with suppress(*_TROUBLE, LookupError):
         for start in range(0, len(files), _AT_ONCE):
-            listed = _list([_literal(str(file.path)) for file in files[start : start + _AT_ONCE]])
+            listed = _list([quote_text(str(file.path)) for file in files[start : start + _AT_ONCE]])
             for path, *element in connection.execute(_FOOTERS.format(files=listed, order=release().footers)).fetchall():
                 found[path].append(tuple(element))
         return {path: _top(elements) for path, elements in found.items()}
@@ -169,7 +169,7 @@ def _column(folder: Folder, field: Field, *, stored: Sequence[_Stored], place: s
         return f"CAST(NULL AS {field.type})"
     if folder.kind == "parquet" and field.name in folder.partitions:
         raise _unfit(f'has the column "{field.name}", and so has its folder', place=place)
-    name = _identifier(found.name)
+    name = quote_name(found.name)
     if found.type == field.type:
         return name
     if _holds(field.type, found.type):
@@ -203,10 +203,10 @@ def _holds(wide: str, narrow: str) -> bool:
 def _select(folder: Folder, fields: Sequence[Field], *, columns: Sequence[str], files: Sequence[_File]) -> str:
     """Return the SELECT of files that are built alike, in their order: `file_index` counts them."""
     read = ", ".join(
-        f"{expression or _value(folder, field, files=files)} AS {_identifier(field.name)}"
+        f"{expression or _value(folder, field, files=files)} AS {quote_name(field.name)}"
         for expression, field in zip(columns, fields, strict=True)
     )
-    listed = _list([_literal(str(file.path)) for file in files])
+    listed = _list([quote_text(str(file.path)) for file in files])
     options = "hive_partitioning = false, union_by_name = false, binary_as_string = false"
     return f"SELECT {read} FROM system.main.read_parquet({listed}, {options})"  # noqa: S608 - quoted
 
@@ -214,24 +214,16 @@ def _select(folder: Folder, fields: Sequence[Field], *, columns: Sequence[str], 
 def _value(folder: Folder, field: Field, *, files: Sequence[_File]) -> str:
     """Return the expression for the value that all rows of a file have in a column, of whichever file a row is."""
     place = folder.partitions.index(field.name)
-    values = ["NULL" if (value := file.values[place]) is None else _literal(value) for file in files]
+    values = ["NULL" if (value := file.values[place]) is None else quote_text(value) for file in files]
     if len(set(values)) == 1:
         return f"CAST({values[0]} AS {field.type})"
     return f"system.main.list_extract(CAST({_list(values)} AS {field.type}[]), CAST({_INDEX} AS BIGINT) + 1)"
 
 
 def _nothing(fields: Sequence[Field]) -> str:
-    empty = ", ".join(f"CAST(NULL AS {field.type}) AS {_identifier(field.name)}" for field in fields)
+    empty = ", ".join(f"CAST(NULL AS {field.type}) AS {quote_name(field.name)}" for field in fields)
     return f"SELECT {empty} WHERE false"
 
 
 def _list(items: Sequence[str]) -> str:
     return f"system.main.list_value({', '.join(items)})"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.dialects import quote_text
 from dpsql.engines.base import RemoteFiles
 from dpsql.engines.lakes.detection import MOST_FILES, is_hidden, read_partitions
 from dpsql.engines.lakes.folder import DataAddress, RemoteFolder
@@ -55,7 +56,7 @@ def load_network(connection: duckdb.DuckDBPyConnection) -> None:
         known = "SELECT name FROM system.main.duckdb_settings()"
         names = {name for (name,) in connection.execute(known).fetchall()}
         for name in settings.keys() & names:
-            connection.execute(f"SET GLOBAL {name} = {_literal(settings[name])}")
+            connection.execute(f"SET GLOBAL {name} = {quote_text(settings[name])}")
         return
     raise EngineError(
         "engine-settings",
@@ -140,7 +141,3 @@ def unreadable(place: str) -> EngineError:
     hint = "Read it with DuckDB itself, as the user who runs dpsql; docs/how-to/object-stores.md has the steps."
     reason = "The address cannot be read: no such file, no access, or no Parquet."
     return EngineError("source-unreadable", reason, hint=hint, place=place)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

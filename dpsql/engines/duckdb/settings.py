@@ -90,8 +90,8 @@ def _write_check(connection: duckdb.DuckDBPyConnection) -> str:
     """Return the SELECT that says whether the pinned settings that this DuckDB has are as they were set."""
     tests = []
     for name in _list_known(connection) & PINNED.keys():
-        values = ", ".join(f"'{value.lower()}'" for value in PINNED[name])
-        tests.append(f"lower(current_setting('{name}')::VARCHAR) IN ({values})")
+        values = "', '".join(PINNED[name]).lower()
+        tests.append(f"lower(current_setting('{name}')::VARCHAR) IN ('{values}')")
     return _CHECKS.setdefault(duckdb.__version__, f"SELECT {' AND '.join(sorted(tests))}")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import quote_name, quote_path
 from dpsql.engines.postgres.engine import connect_writer
 from dpsql.errors import EngineError
 
@@ -134,7 +135,7 @@ class PostgresWriter:
 
         Raises `EngineError` if another role owns the schema.
         """
-        schema = _quote(self.schema)
+        schema = quote_name(self.schema)
         found = (
             "SELECT pg_catalog.pg_get_userbyid(nspowner) = current_user FROM pg_catalog.pg_namespace WHERE nspname = $1"
         )
@@ -150,22 +151,22 @@ class PostgresWriter:
         state = f"{schema}.dpsql_state (name text PRIMARY KEY, description text)"
         hidden = f"{schema}.dpsql_secrets (name text PRIMARY KEY, salts text, mark text)"
         self.run([(f"CREATE TABLE IF NOT EXISTS {each}", []) for each in (state, hidden)])
-        self.rows(f"GRANT USAGE ON SCHEMA {schema} TO {_quote(self._reader)}")
+        self.rows(f"GRANT USAGE ON SCHEMA {schema} TO {quote_name(self._reader)}")
         self._restrict("dpsql_state")
         self._restrict("dpsql_secrets", shared=False)
 
     def _restrict(self, table: str, *, shared: bool = True) -> None:
         """Take the rights of others to a table, and let the reader read it if it is `shared`."""
-        name = f"{_quote(self.schema)}.{_quote(table)}"
+        name = f"{quote_name(self.schema)}.{quote_name(table)}"
         for role, right in self.rows(_RIGHTS, [self.schema, table]):
             if (role, right) != (self._reader, "SELECT") or not shared:
                 self.rows(f"REVOKE {right} ON TABLE {name} FROM {_quote_role(role)}")
         if shared:
-            self.rows(f"GRANT SELECT ON TABLE {name} TO {_quote(self._reader)}")
+            self.rows(f"GRANT SELECT ON TABLE {name} TO {quote_name(self._reader)}")
 
     def is_filtered(self, relation: tuple[str, ...]) -> bool:
         """Say whether the table shows rows by the role that reads it."""
-        name = ".".join(map(_quote, relation))
+        name = quote_path(relation)
         return self.rows(_IS_FILTERED, [name]) == [(True,)]
 
     def tables(self) -> set[str]:
@@ -175,19 +176,19 @@ class PostgresWriter:
 
     def read_state(self) -> dict[str, str]:
         """Return the descriptions of what is materialized, by the tables of the policy."""
-        found = self.rows(f"SELECT name, description FROM {_quote(self.schema)}.dpsql_state")  # noqa: S608 - quoted
+        found = self.rows(f"SELECT name, description FROM {quote_name(self.schema)}.dpsql_state")  # noqa: S608 - quoted
         return {str(name): str(description) for name, description in found}
 
     def read_secrets(self, name: str) -> tuple[tuple[int, int], str] | None:
         """Return the salts of the ranks of a table, and the mark of the rows of its last build; None without one."""
-        sql = f"SELECT salts, mark FROM {_quote(self.schema)}.dpsql_secrets WHERE name = $1"  # noqa: S608 - quoted
+        sql = f"SELECT salts, mark FROM {quote_name(self.schema)}.dpsql_secrets WHERE name = $1"  # noqa: S608 - quoted
         for salts, mark in self.rows(sql, [name]):
             return (int(str(salts)[:16], 16), int(str(salts)[16:], 16)), str(mark)
         return None
 
     def write_state(self, name: str, description: str, *, salts: tuple[int, int], mark: str) -> None:
         """Replace what is known of a table."""
-        state, hidden = (f"{_quote(self.schema)}.{table}" for table in ("dpsql_state", "dpsql_secrets"))
+        state, hidden = (f"{quote_name(self.schema)}.{table}" for table in ("dpsql_state", "dpsql_secrets"))
         written = "".join(f"{each:016x}" for each in salts)
         self.run(
             [
@@ -204,7 +205,7 @@ class PostgresWriter:
         It has the table's number, the snapshot, the number of rows, and the transactions that made the recent ones; it
         is "" where these are very many.
         """
-        name = ".".join(map(_quote, relation))
+        name = quote_path(relation)
         if name not in self._marks:
             is_heap = self.rows(_IS_HEAP, [name]) == [(True,)]
             self._marks[name] = self._mark(name)[0] if is_heap else ""
@@ -223,7 +224,7 @@ class PostgresWriter:
         Returns None if earlier rows were changed or deleted. A changed row is a new one in place of the old one. Old
         ones can only become fewer: if their number is the same, they are all there.
         """
-        name, parts = ".".join(map(_quote, relation)), mark.split(" ")
+        name, parts = quote_path(relation), mark.split(" ")
         is_mark = len(parts) == len(("table", "snapshot", "rows", "seen"))
         if not is_mark or self.rows(_IS_HEAP, [name]) != [(True,)]:
             return None
@@ -232,7 +233,7 @@ class PostgresWriter:
         if not same or not 0 <= int(str(passed)) < _MOST_TRANSACTIONS:
             return None
         condition = f"{_is_recent(snapshot)} AND xmin::text <> ALL (pg_catalog.string_to_array($1, ','))"
-        listed = ", ".join(map(_quote, columns))
+        listed = ", ".join(map(quote_name, columns))
         self.rows(
             f"CREATE TEMP TABLE dpsql_new ON COMMIT DROP AS SELECT {listed} FROM {name} WHERE {condition}",  # noqa: S608 - ours
             [seen],
@@ -247,7 +248,7 @@ class PostgresWriter:
     def create(self, table: str, rows: tuple[str, list[object]]) -> tuple[str, ...]:
         """Make a table of the rows of a SELECT, beside the one that has its name until `replace_tables`."""
         sql, parameters = rows
-        new = f"{_quote(self.schema)}.{_quote(table + _NEW)}"
+        new = f"{quote_name(self.schema)}.{quote_name(table + _NEW)}"
         self.run([(f"DROP TABLE IF EXISTS {new}", []), (f"CREATE TABLE {new} AS {sql}", parameters)])
         self.rows(f"ANALYZE {new}")
         self._restrict(table + _NEW)
@@ -255,22 +256,22 @@ class PostgresWriter:
 
     def index(self, table: str, columns: Iterable[str]) -> None:
         """Make an index of a new table on some of its columns."""
-        listed = ", ".join(map(_quote, columns))
-        self.rows(f"CREATE INDEX ON {_quote(self.schema)}.{_quote(table + _NEW)} ({listed})")
+        listed = ", ".join(map(quote_name, columns))
+        self.rows(f"CREATE INDEX ON {quote_name(self.schema)}.{quote_name(table + _NEW)} ({listed})")
 
     def replace_tables(self, tables: Iterable[str], *, dropped: Iterable[str]) -> None:
         """Give the new tables their names, in place of those that had them; drop other ones.
 
         A statement that reads one of them ends first. Others wait for a moment at most, and then read the new ones.
         """
-        schema, listed = _quote(self.schema), list(tables)
+        schema, listed = quote_name(self.schema), list(tables)
         there = self.tables()
-        old = [f"{schema}.{_quote(table)}" for table in (*listed, *dropped) if table in there]
+        old = [f"{schema}.{quote_name(table)}" for table in (*listed, *dropped) if table in there]
         if old:
             self._lock(", ".join(old))
             self.rows(f"DROP TABLE {', '.join(old)}")
         for table in listed:
-            self.rows(f"ALTER TABLE {schema}.{_quote(table + _NEW)} RENAME TO {_quote(table)}")
+            self.rows(f"ALTER TABLE {schema}.{quote_name(table + _NEW)} RENAME TO {quote_name(table)}")
 
     def _lock(self, tables: str) -> None:
         deadline = time.monotonic() + _PATIENCE
@@ -304,14 +305,9 @@ def _is_recent(snapshot: str) -> str:
     return _IS_RECENT.format(xid=int(snapshot.partition(":")[0]) % 2**32)
 
 
-def _quote(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
 def _quote_role(name: object) -> str:
     """Return a role as GRANT names it; "" is everybody."""
-    return _quote(str(name)) if name else "PUBLIC"
+    return quote_name(str(name)) if name else "PUBLIC"
 
 
 def _failed() -> EngineError:

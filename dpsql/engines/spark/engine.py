@@ -18,13 +18,31 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.remote import RemoteEngine
 from dpsql.engines.spark.catalog import describe_view, list_tables, tables
 from dpsql.engines.spark.session import beside, quiet, started, stopped
-from dpsql.engines.spark.stored_tables import find_folder, read_states
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkEngine"]
+__all__ = ["STATE", "SparkEngine", "find_folder", "read_states"]
+
+STATE = "dpsql_state"
+
+
+def find_folder(session: SparkSession, schema: str) -> str:
+    """Return the folder of a schema in the warehouse of a session."""
+    warehouse = session.conf.get("spark.sql.warehouse.dir") or "spark-warehouse"
+    return f"{warehouse.rstrip('/')}/{schema}"
+
+
+def read_states(session: SparkSession, schema: str) -> Mapping[str, tuple[str, int]]:
+    """Return the last description of each table of the policy and its time in nanoseconds; none without a folder."""
+    found: dict[str, tuple[str, int]] = {}
+    with suppress(Exception), quiet():
+        for row in session.read.parquet(f"{find_folder(session, schema)}/{STATE}").collect():
+            if found.get(row["name"], ("", -1))[1] < row["at"]:
+                found[row["name"]] = row["description"], row["at"]
+    return found
+
 
 _POOLS = itertools.count(1)  # of Spark's scheduler, which shares the executors among them
 

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from dpsql.engines.spark.engine import STATE, find_folder
 from dpsql.engines.spark.session import quiet
-from dpsql.engines.spark.stored_tables import STATE, find_folder
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:

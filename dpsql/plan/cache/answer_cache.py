@@ -17,8 +17,6 @@ from dpsql.sql.analysis.partitions import find_partition_query
 from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery, Statement, WrappedQuery
 from dpsql.sql.ir.tree import has_scan
 
-__all__ = ["AnswerCache", "is_repeatable"]
-
 Value = TypeVar("Value")
 _MAX_ANSWERS = 64
 _MAX_BYTES = 256 * 1024  # of the rows of one

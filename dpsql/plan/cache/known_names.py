@@ -12,17 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.ledger.base import Ledger
-from dpsql.plan.arrow_schema import arrow_type, int64_array
-from dpsql.plan.cache.key_identity import identify_keys
-from dpsql.plan.cache.replay_key import order_canonically
+from dpsql.plan.arrow_tables import ReleasedNames, arrow_type, int64_array, list_rows
+from dpsql.plan.cache.replay_key import identify_keys, order_canonically
 from dpsql.plan.cache.stored_release import read_earlier_key, read_names
-from dpsql.plan.released_names import ReleasedNames, list_rows
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_NAMES", "NamesOfAccount"]
 
 MOST_NAMES = 100_000  # of the same keys: the oldest of them
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # what an engine writes for bytes that are no text: several labels look alike

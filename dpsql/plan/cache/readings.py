@@ -27,8 +27,6 @@ from dpsql.sql.ir.tree import Call, Cast, Expression, is_column, list_scans
 from dpsql.sql.ir.types import DOUBLE
 from dpsql.sql.ir.unit_equality import join_conjuncts
 
-__all__ = ["READING", "Reread", "find_changed_readings"]
-
 READING = 2  # of the answers that are stored now; those of 0.11 have none
 
 

@@ -17,6 +17,11 @@ its key, as post-processing. A repeated query is recognized by its text, never b
 
 The digest is that of JSON in which every value but None, booleans, integers and texts names its class. Two values have
 the same JSON only if they are equal, in every process and version of Python.
+
+The keys of a query have an identity, too: two queries with the same keys have the same kind of names. A key is what is
+computed from stored columns, whatever the query selects, joins or measures. The columns of subqueries in FROM are
+followed to those of the tables that they come from, so that a filter in a subquery makes no difference. It decides
+which earlier names are of use and never what is private, since names that were released are public.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -34,17 +39,19 @@ from dpsql.plan.cache.readings import Reread
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
-from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
-
-__all__ = [
-    "FORMAT",
-    "Keys",
-    "compute_keys",
-    "compute_replay_key",
-    "encode_value",
-    "list_fields",
-    "order_canonically",
-]
+from dpsql.sql.ir.tree import (
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Exists,
+    FromWhere,
+    InQuery,
+    Joined,
+    Numbered,
+    Relation,
+    Scan,
+)
 
 _CHOICES = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")  # of AUTO since 0.11
 _OF_A_DOMAIN = ("peeling",)
@@ -319,3 +326,74 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
 def _is_new_default(name: str, content: object) -> bool:
     """Return whether a field has the value for which stored keys were made without it."""
     return name == "sensitivity" and content == 1
+
+
+_NAMES_FORMAT = "dpsql names 1"
+_Relations = dict[int, Scan | Numbered | tuple[Derived, ...]]
+
+
+def identify_keys(query: PrivateQuery) -> tuple[str, ...]:
+    """Return the digest of each key of the query, in their order."""
+    relations, expressions = _list_relations(query.body.source), _Expressions()
+    return tuple(_digest_json([_NAMES_FORMAT, expressions.identify(key, relations)]) for key in query.keys)
+
+
+@dataclass(slots=True)
+class _Expressions:
+    """Digests of expressions, each of those of its parts; an output of a subquery is read once, however often named."""
+
+    outputs: dict[tuple[int, int], object] = field(default_factory=dict)
+
+    def identify(self, node: object, relations: _Relations) -> object:
+        """Return the digest of a part of an expression, whose columns are those of `relations`, or its plain value."""
+        match node:
+            case tuple():
+                return [self.identify(part, relations) for part in node]
+            case Column():
+                return self._identify_column(node, relations)
+            case Derived():
+                inner = relations | _list_relations(node.body.source)
+                return _digest_json(["Derived", *(self.identify(part, inner) for part in (node.outputs, node.body))])
+            case Scan():
+                return _digest_json(["Scan", *node.path])
+        names = list_fields(node)
+        if names is None:
+            return encode_value(node)
+        return _digest_json([type(node).__name__, *(self.identify(getattr(node, name), relations) for name in names)])
+
+    def _identify_column(self, column: Column, relations: _Relations) -> object:
+        relation = relations[column.relation]
+        match relation:
+            case Scan(path=path):
+                return _digest_json(["Column", *path, column.name, column.type.name])
+            case Numbered():
+                return _digest_json(["Numbered", column.name])
+        at = int(column.name.removeprefix("c")) - 1
+        found = list(dict.fromkeys(str(self._identify_output(each, at)) for each in relation))
+        return found[0] if len(found) == 1 else _digest_json(["Combined", *found])
+
+    def _identify_output(self, subquery: Derived, at: int) -> object:
+        known = self.outputs.get((id(subquery), at))
+        if known is None:
+            known = self.identify(subquery.outputs[at], _list_relations(subquery.body.source))
+            self.outputs[id(subquery), at] = known
+        return known
+
+
+def _list_relations(relation: Relation) -> _Relations:
+    """Return the relations of one FROM by their numbers: for a subquery the SELECTs that its rows come from."""
+    match relation:
+        case Joined():
+            return _list_relations(relation.left) | _list_relations(relation.right)
+        case Derived():
+            return {relation.number: (relation,)}
+        case Combined():
+            return {relation.number: relation.branches}
+        case Cut():
+            return {relation.number: (relation.source,)}
+        case Scan() | Numbered():
+            return {relation.number: relation}
+
+
+def _digest_json(described: object) -> str:
+    return hashlib.sha256(json.dumps(described, separators=(",", ":")).encode("ascii")).hexdigest()

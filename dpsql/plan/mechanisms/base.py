@@ -25,23 +25,6 @@ from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, CountingQuery
 
-__all__ = [
-    "Contribution",
-    "CountNoise",
-    "Facts",
-    "Groups",
-    "ItemLoss",
-    "MechanismOutput",
-    "MechanismPlan",
-    "NoisyTotal",
-    "ReleaseSpec",
-    "RowsRead",
-    "SelectionMechanism",
-    "SpecReport",
-    "require_zcdp",
-    "sqrt_rounded_down",
-]
-
 Facts = tuple[tuple[str, str], ...]
 
 

@@ -1,22 +1,24 @@
 """Counts of what was chosen, one item each, drawn after the keys; with one noisy total that they share if that pays.
 
 This is the only place where counts are drawn after a selection. A total pays by a public test of the number of rows
-that were chosen, and the price is that of independent noise.
+that were chosen, and the price is that of independent noise. Counts of known names must reach an evidence line: what is
+below it is left out, for free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-from dpsql.accounting import ZCDP
-from dpsql.intervals import SharedNoise
+from dpsql.accounting import ZCDP, discrete_gaussian_offset
+from dpsql.intervals import SharedNoise, find_offset
 from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection
+from dpsql.mechanisms.known_names import share_false_alarm
+from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.quantities import Delta
-
-__all__ = ["add_counts", "add_others", "charge_by_item", "draw_measures", "draw_others", "pays_total", "put_measures"]
 
 
 def pays_total(price: ItemLoss, k: int) -> bool:
@@ -117,3 +119,41 @@ def add_others(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise
         items=drawn.items + items,
         others=draw_others(drawn.rows, price, groups=groups, noise=noise),
     )
+
+
+GATE_CLOSED = "gate closed: the rest of the items was not charged"
+GATE_OPEN = "gate open, so that some name has rows"
+
+
+def leave_out_below_line(drawn: MechanismOutput, k: int) -> MechanismOutput:
+    """Return what was drawn without the names whose first noisy measure is below the line of k names.
+
+    The largest noise of k names reaches the line with probability 0.05 at most: k of them, and not all that are known,
+    since this noise does not depend on the choice. Post-processing: what was drawn is charged, and `legs` says how many
+    names were left out. Without counts nothing is.
+    """
+    if drawn.counts is None:
+        return drawn
+    noise = drawn.noises[0]
+    line = _find_line(noise, share_false_alarm(k))
+    kept = [at for at, value in enumerate(noise.read(drawn.counts)) if value >= line]
+    left_out = len(drawn.rows) - len(kept)
+    if not left_out:
+        return drawn
+    return replace(
+        drawn,
+        rows=tuple(drawn.rows[at] for at in kept),
+        counts=tuple(drawn.counts[at] for at in kept),
+        others=tuple(tuple(values[at] for at in kept) for values in drawn.others),
+        stopped_at_bottom=True,
+        legs="; ".join(filter(None, [drawn.legs, f"left out, as their counts are below the line: {left_out}"])),
+    )
+
+
+def _find_line(noise: CountNoise, probability: float) -> Fraction:
+    """Return the least value, whole or half, that the noise alone reaches with at most this probability."""
+    if noise.parts is not None:
+        return Fraction(find_offset(noise.parts, probability), 2)
+    if noise.scale is not None:
+        return Fraction(laplace_offset(noise.scale, Fraction(probability)))
+    return Fraction(discrete_gaussian_offset(noise.variance, probability))

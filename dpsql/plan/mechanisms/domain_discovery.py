@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dpsql.accounting import Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -24,19 +25,16 @@ from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.record import Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
-from dpsql.plan.mechanisms.unordered import add_count_loss
+from dpsql.plan.mechanisms.stable import add_count_loss
 from dpsql.plan.mechanisms.weighted_gaussian import (
     OWN,
     compute_threshold,
     describe_threshold,
-    list_weights,
     predict_weighted,
 )
 from dpsql.quantities import Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
-
-__all__ = ["DOMAIN_DISCOVERY", "DomainDiscoveryPlan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,6 @@ from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
 
-__all__ = ["GAUSSIAN_HISTOGRAM", "GaussianHistogramPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class GaussianHistogramPlan:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import UsageError
 from dpsql.mechanisms import EvidenceGate, JointExponential, Noise
-from dpsql.mechanisms.evident_peeling import GATE_SHARE
 from dpsql.mechanisms.known_names import FALSE_ALARM
+from dpsql.mechanisms.peeling import GATE_SHARE
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -20,18 +20,15 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_counts
-from dpsql.plan.mechanisms.evidence import GATE_CLOSED, GATE_OPEN, leave_out_below_line
-from dpsql.plan.mechanisms.known_domain import count_candidates, read_candidates, read_domain
+from dpsql.plan.mechanisms.counts_by_item import GATE_CLOSED, GATE_OPEN, add_counts, leave_out_below_line
 from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_noisy
 from dpsql.plan.mechanisms.need import Need, count_assumed
 from dpsql.plan.mechanisms.record import Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.rows_fetched import count_candidates, read_candidates, read_domain
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
-
-__all__ = ["JOINT", "JointPlan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,10 @@ from dpsql.plan.mechanisms.base import (
 from dpsql.plan.mechanisms.counts_by_item import draw_others
 from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.rows_fetched import keep_known
+from dpsql.plan.mechanisms.rows_fetched import find_min, keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
-
-__all__ = ["KNOWN_GROUPS", "KnownGroupsPlan", "find_min"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +99,6 @@ class KnownGroupsPlan:
             stopped_at_bottom=False,
             others=draw_others(rows, self.price, groups=groups, noise=noise),
         )
-
-
-def find_min(query: PrivateQuery) -> int | None:
-    """Return what the first measure of a group is at least; None where it may be below 0."""
-    bounds = query.measures[0].bounds
-    return None if bounds is not None and bounds.low < 0 else 0
 
 
 def _read(request: MechanismRequest) -> tuple[CountRelease, int, int | None]:

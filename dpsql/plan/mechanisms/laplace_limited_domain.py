@@ -28,8 +28,6 @@ from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
-__all__ = ["LAPLACE_LIMITED_DOMAIN", "LaplaceLimitedDomainPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class LaplaceLimitedDomainPlan:

@@ -29,8 +29,6 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
-__all__ = ["LIMITED_DOMAIN", "ChosenLimitedDomainPlan", "LimitedDomainPlan"]
-
 _CHOICE = 1  # item
 
 

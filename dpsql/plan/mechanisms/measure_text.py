@@ -9,16 +9,6 @@ from dpsql.sql.ir.statements import PrivateQuery
 
 NO_ROW = "if no row has any of them, none is returned in 95 of 100 answers"
 
-__all__ = [
-    "NO_ROW",
-    "describe_about",
-    "describe_amount",
-    "describe_known",
-    "describe_noisy",
-    "describe_spread",
-    "name_value",
-]
-
 
 def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
     """Return a number of steps of the first measure as its value: so many units, rows, or so much of a sum.

@@ -21,8 +21,6 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.statements import LiteralDomain
 
-__all__ = ["Need", "assume_groups_per_unit", "count_assumed", "need_of_leaders", "need_of_weight", "units_of_weight"]
-
 _TYPICAL = 40  # groups of a unit without a bound
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
@@ -50,13 +48,15 @@ def need_of_leaders(offset: Fraction | int, k_bar: int) -> Need:
     return Need(float(offset), f" above group number {k_bar + 1}", rank=k_bar + 1)
 
 
-def need_of_weight(weight: float, bound: int, request: MechanismRequest) -> Need:
+def need_of_weight(weight: float, bound: int, *, request: MechanismRequest) -> Need:
     """Return how many units give a group a weight, in steps, if each is in as many groups as is typical."""
     groups = assume_groups_per_unit(bound)
-    return Need(units_of_weight(weight, bound, request), "" if groups == 1 else f", if each is in {groups} groups")
+    return Need(
+        units_of_weight(weight, bound, request=request), "" if groups == 1 else f", if each is in {groups} groups"
+    )
 
 
-def units_of_weight(weight: float, bound: int, request: MechanismRequest) -> float:
+def units_of_weight(weight: float, bound: int, *, request: MechanismRequest) -> float:
     """Return the units of `need_of_weight`."""
     return request.most * weight / WEIGHT_STEPS * math.sqrt(assume_groups_per_unit(bound))
 

@@ -35,8 +35,6 @@ from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["AllPartitionsPlan", "EachPartitionPlan", "check_partitions", "plan_request"]
-
 MOST_ROWS = 1_000_000
 
 

@@ -15,8 +15,6 @@ from dpsql.plan.mechanisms.base import ItemLoss, MechanismPlan
 from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.request import MechanismRequest
 
-__all__ = ["EVERY_CERTIFICATE", "Auto", "Domain", "Mechanism", "PerPartition", "Reads", "price_by_item"]
-
 EVERY_CERTIFICATE = frozenset(Certificate)  # proved for every certificate (`maths.md` 6.3); nothing else enters
 _ZCDP = frozenset([Certificate.zcdp])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpsql.plan.mechanisms.adaptive import ADAPTIVE
 from dpsql.plan.mechanisms.domain_discovery import DOMAIN_DISCOVERY
 from dpsql.plan.mechanisms.gaussian_histogram import GAUSSIAN_HISTOGRAM
 from dpsql.plan.mechanisms.joint import JOINT
@@ -14,11 +13,8 @@ from dpsql.plan.mechanisms.limited_domain import LIMITED_DOMAIN
 from dpsql.plan.mechanisms.peeling import PEELING
 from dpsql.plan.mechanisms.record import Domain, Mechanism
 from dpsql.plan.mechanisms.relay import RELAY
-from dpsql.plan.mechanisms.stable import STABLE
-from dpsql.plan.mechanisms.top_stable import TOP_STABLE
+from dpsql.plan.mechanisms.stable import ADAPTIVE, STABLE, TOP_STABLE
 from dpsql.plan.mechanisms.weighted_gaussian import WEIGHTED_GAUSSIAN
-
-__all__ = ["RECORDS", "list_names", "list_records"]
 
 RECORDS = (
     LIMITED_DOMAIN,

@@ -10,6 +10,7 @@ from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal, UsageError
 from dpsql.mechanisms import FullHistogram, Noise, Relay, RelaySelection, Selection
 from dpsql.mechanisms.lower_cut import LowerCut
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -26,12 +27,10 @@ from dpsql.plan.mechanisms.need import Need, need_of_leaders, need_of_weight, un
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
-from dpsql.plan.mechanisms.weighted_gaussian import OWN, compute_threshold, list_weights
+from dpsql.plan.mechanisms.weighted_gaussian import OWN, compute_threshold
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_counts_and_weights
-
-__all__ = ["NOTHING_FOUND", "RELAY", "RelayPlan"]
 
 _NORMAL = NormalDist()
 NOTHING_FOUND = Selection((), stopped_at_bottom=True)
@@ -176,7 +175,7 @@ def _reach(request: MechanismRequest) -> tuple[float, float]:
     legs = _choose(request)
     first = float(legs.first_leg.threshold_offset)
     least = legs.second_leg(NOTHING_FOUND).least_threshold
-    return min(first, units_of_weight(least, legs.weighed_groups, request)), first
+    return min(first, units_of_weight(least, legs.weighed_groups, request=request)), first
 
 
 def _predict_second_leg(legs: Relay, request: MechanismRequest) -> Need:
@@ -189,7 +188,7 @@ def _predict_second_leg(legs: Relay, request: MechanismRequest) -> Need:
         middle = (low + high) / 2
         passes = math.prod(_NORMAL.cdf((middle - height) / deviation) for height, deviation in looks)
         low, high = (middle, high) if passes < 1 / 2 else (low, middle)
-    return need_of_weight(high, legs.weighed_groups, request)
+    return need_of_weight(high, legs.weighed_groups, request=request)
 
 
 RELAY = Mechanism(

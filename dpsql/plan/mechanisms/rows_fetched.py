@@ -1,4 +1,4 @@
-"""Rows that an engine in another program returns of a mechanism of all groups: those that its noise may lift."""
+"""Rows that engines return to a mechanism: what its noise may lift, known names, and candidates of a domain."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol
 
+import numpy as np
+
 from dpsql.dialects import DUCKDB
-from dpsql.mechanisms import WEIGHT_STEPS
+from dpsql.mechanisms import WEIGHT_STEPS, Histogram
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.plan.arrow_tables import ReleasedNames
+from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.record import Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.released_names import ReleasedNames
-from dpsql.sql.ir.statements import GroupCut, PrivateQuery, count_groups
+from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
-
-__all__ = ["MOST_NAMES", "cut_rows", "describe_cut", "is_within_rows", "keep_known"]
+from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
 
 MOST_NAMES = 500  # known names that a statement lists
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
@@ -94,3 +96,42 @@ def describe_cut(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, k
     else:
         least = describe_amount(query, cut.value)
     return f"{named}the groups with {least} or more, and few others"
+
+
+def read_candidates(groups: Groups) -> tuple[Histogram, list[int]]:
+    """Return the scores of all candidates, in descending order, and the row of each.
+
+    They are raised alike to at least 0: a race depends on their differences alone.
+    """
+    order = np.argsort(-groups.counts, kind="stable")
+    exact = groups.counts[order].tolist()
+    lowest = min(0, min(exact, default=0))
+    return Histogram.of_leaders(tuple(each - lowest for each in exact), len(exact)), order.tolist()
+
+
+def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int, evident: bool = False) -> RowsRead:
+    """Return the rows that have all candidates: joined to the domain, or to `known` names after they are read."""
+    others, least = len(query.measures) - 1, find_min(query)
+    if not known:
+        most = count_groups(query.domain)
+        return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
+    query, listed = keep_known(replace(query, domain=None))
+    counting = rewrite_all(query, bound=bound, every=True)
+    return RowsRead(
+        counting=counting, min_count=least, others=others, known=known, alone=True, evident=evident, listed=listed
+    )
+
+
+def count_candidates(query: PrivateQuery, known: int = 0) -> str:
+    """Say in words who the candidates of a known domain are."""
+    domain = query.domain
+    if known:
+        return f"{known:,} names that earlier answers released; every one takes part, also with no unit at all"
+    listed = f"{len(domain.values)} values of the query" if isinstance(domain, LiteralDomain) else "a public column"
+    return f"{listed}; every one takes part, also with no unit at all"
+
+
+def find_min(query: PrivateQuery) -> int | None:
+    """Return what the first measure of a group is at least; None where it may be below 0."""
+    bounds = query.measures[0].bounds
+    return None if bounds is not None and bounds.low < 0 else 0

@@ -13,9 +13,9 @@ from dpsql.mechanisms import (
     FullHistogram,
     Noise,
     WeightedGaussian,
-    unit_weight,
 )
 from dpsql.mechanisms.known_names import find_line, keep_evident
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -34,16 +34,6 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
-
-__all__ = [
-    "OWN",
-    "WEIGHTED_GAUSSIAN",
-    "WeightedGaussianPlan",
-    "compute_threshold",
-    "describe_threshold",
-    "list_weights",
-    "predict_weighted",
-]
 
 OWN = "the mechanism's own cap on weights; counts are of all groups"
 
@@ -123,11 +113,6 @@ class WeightedGaussianPlan:
         return add_counts(keys, groups, price=price, noise=noise)
 
 
-def list_weights(bound: int) -> list[int]:
-    """Return what a unit adds to each of its groups if it is in 1, 2, ... of them, up to the bound."""
-    return [unit_weight(groups) for groups in range(1, bound + 1)]
-
-
 def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
     """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
     return Fraction(mechanism.threshold, WEIGHT_STEPS)
@@ -162,7 +147,7 @@ def _plan(request: MechanismRequest) -> WeightedGaussianPlan:
 
 def predict_weighted(chosen: WeightedGaussian, request: MechanismRequest) -> Need:
     """Return the need of a group whose units are in as many groups as is typical."""
-    return need_of_weight(chosen.threshold, chosen.max_groups_contributed, request)
+    return need_of_weight(chosen.threshold, chosen.max_groups_contributed, request=request)
 
 
 def _predict(request: MechanismRequest) -> Need:
@@ -172,7 +157,7 @@ def _predict(request: MechanismRequest) -> Need:
 def _reach(request: MechanismRequest) -> tuple[float, float]:
     """Return between which numbers the need is, without a search for the threshold."""
     chosen = _choose(request)
-    return units_of_weight(chosen.least_threshold, chosen.max_groups_contributed, request), math.inf
+    return units_of_weight(chosen.least_threshold, chosen.max_groups_contributed, request=request), math.inf
 
 
 def _spread(request: MechanismRequest) -> float:

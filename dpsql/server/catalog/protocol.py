@@ -6,28 +6,14 @@ knows only the names and types of the policy's tables, so nothing here depends o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.errors import UsageError
-from dpsql.server.row_blocks import RowBlocks
-
-__all__ = [
-    "Catalog",
-    "CatalogError",
-    "CatalogRows",
-    "Column",
-    "Description",
-    "Hold",
-    "Parameter",
-    "measure_columns",
-    "unavailable_error",
-]
+from dpsql.server.row_blocks import RowBlocks, WireColumn, measure_columns
 
 Hold = Callable[[int], None]  # counts bytes that an answer holds, before they are held, and may wait; < 0 gives back
-_COLUMN_SIZE = 160  # bytes that Python needs for a column beside its name
 
 
 class CatalogError(Exception):
@@ -51,16 +37,6 @@ def unavailable_error() -> UsageError:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a result: its name, and the OID, size and modifier of its type."""
-
-    name: str
-    type_oid: int
-    type_size: int
-    type_modifier: int
-
-
-@dataclass(frozen=True, slots=True)
 class Parameter:
     """The value of $1, $2, ... as the client sent it, or None for NULL; a `type_oid` of 0 leaves the type open."""
 
@@ -74,14 +50,14 @@ class Description:
     """The types of a statement's parameters, as OIDs, and its columns."""
 
     parameters: tuple[int, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[WireColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRows:
     """The rows of an answer, each value as bytes in the requested format."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[WireColumn, ...]
     rows: RowBlocks
     tag: str
 
@@ -91,17 +67,7 @@ class CatalogRows:
         return self.rows.size + measure_columns(self.columns)
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-def measure_columns(columns: Sequence[_Named]) -> int:
-    """Return the bytes that descriptions of columns hold."""
-    return sum(_COLUMN_SIZE + sys.getsizeof(column.name) for column in columns)
-
-
-class Catalog(Protocol):
+class SystemCatalog(Protocol):
     """Catalog that answers statements over system catalogs; its methods block, and threads may share it."""
 
     @property

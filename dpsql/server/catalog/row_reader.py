@@ -1,6 +1,7 @@
 """Rows of one statement, read from the socket of a connection as PostgreSQL sends them, which is how they are held.
 
-libpq connects and prepares. It would take a row whole before it can be measured, and copy each value.
+libpq connects and prepares. It would take a row whole before it can be measured, and copy each value. What the rows of
+an answer hold is counted and limited while they are read.
 """
 
 from __future__ import annotations
@@ -11,15 +12,107 @@ import struct
 import time
 from collections.abc import Sequence
 
-from psycopg.pq.abc import PGconn
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
 
-from dpsql.server.catalog.connection_results import lost_error, make_error, wait_until_ready
-from dpsql.server.catalog.encrypted_rows import read_encrypted_rows
 from dpsql.server.catalog.protocol import CatalogError, Hold, Parameter
-from dpsql.server.catalog.row_encoder import RowEncoder
-from dpsql.server.row_blocks import RowBlocks
+from dpsql.server.catalog.statements import MAX_BYTES, MAX_ROWS, too_large_error
+from dpsql.server.row_blocks import RowBlocks, RowWriter
 
-__all__ = ["read_rows"]
+_LONGEST = 30.0  # seconds for what PostgreSQL should have ended itself
+GOOD = frozenset([pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK])
+_TOO_MUCH = frozenset(["53400", "53200"])
+
+
+def is_ready(connection: PGconn, event: int, *, seconds: float) -> bool:
+    """Wait until the socket of a connection is ready, and say whether it is."""
+    waiting = select.poll()
+    waiting.register(connection.socket, event)
+    return bool(waiting.poll(max(0.0, seconds) * 1000))
+
+
+def wait_until_ready(connection: PGconn, event: int) -> None:
+    """Wait until the socket of a connection is ready; close it and raise `CatalogError` if that takes too long."""
+    if not is_ready(connection, event, seconds=_LONGEST):
+        connection.finish()
+        raise lost_error()
+
+
+def check_result(connection: PGconn, result: PGresult) -> PGresult:
+    """Return a result; raise `CatalogError` for the failure of a statement or of the connection."""
+    if result.status not in GOOD:
+        raise statement_error(result) if connection.status == pq.ConnStatus.OK else lost_error()
+    return result
+
+
+def statement_error(result: PGresult) -> CatalogError:
+    """Return the error of a failed result."""
+
+    def read(part: pq.DiagnosticField) -> str:
+        return (result.error_field(part) or b"").decode(errors="replace")
+
+    return make_error(
+        read(pq.DiagnosticField.SQLSTATE),
+        read(pq.DiagnosticField.MESSAGE_PRIMARY),
+        hint=read(pq.DiagnosticField.MESSAGE_HINT),
+        position=read(pq.DiagnosticField.STATEMENT_POSITION),
+    )
+
+
+def make_error(state: str, message: str, *, hint: str, position: str) -> CatalogError:
+    """Return what PostgreSQL says of a statement; it has no rows that its words could quote."""
+    if not state:
+        return lost_error()
+    if state in _TOO_MUCH:  # in the words of the wire the first of them means the budget
+        return too_large_error()
+    return CatalogError(state, message, hint=hint, position=int(position) if position.isdecimal() else None)
+
+
+def lost_error() -> CatalogError:
+    """Return the error for a connection that has ended."""
+    return CatalogError("58000", "The PostgreSQL for catalogs has stopped.", hint="Try again in a moment.")
+
+
+class RowEncoder:
+    """Encoder of the rows of an answer; `count` is the number of rows that were read."""
+
+    def __init__(self, hold: Hold | None) -> None:
+        self._writer, self._hold, self._held = RowWriter(), hold, 0
+        self.count = 0
+
+    def add(self, rows: Sequence[Sequence[bytes | None]]) -> None:
+        """Encode rows; raise `CatalogError` beyond the limits of an answer."""
+        for row in rows:
+            self._writer.add(row)
+        self._count(len(rows))
+
+    def extend(self, messages: memoryview, ends: Sequence[int]) -> None:
+        """Add messages of rows, and the position behind each; raise as `add` does."""
+        self._writer.extend(messages, ends)
+        self._count(len(ends))
+
+    def check_room(self, size: int) -> None:
+        """Raise `CatalogError` for a row of so many bytes that the answer would exceed its limit."""
+        if self._writer.size + size > MAX_BYTES:
+            raise too_large_error()
+
+    def finish(self) -> RowBlocks:
+        """Return all rows."""
+        rows = self._writer.finish()
+        self._hold_size(rows.size)
+        return rows
+
+    def _count(self, count: int) -> None:
+        self.count += count
+        if self._writer.size > MAX_BYTES or self.count > MAX_ROWS:
+            raise too_large_error()
+        self._hold_size(self._writer.size)
+
+    def _hold_size(self, size: int) -> None:
+        if self._hold is not None:
+            self._hold(size - self._held)
+        self._held = size
+
 
 _CHUNK = 64 * 1024  # bytes that are read together
 _PAUSE = 1e-5  # seconds between chunks, in which other threads run
@@ -35,8 +128,6 @@ def read_rows(
 
     A connection whose rows were not all read is closed. Raises `CatalogError`, and what `hold` raises.
     """
-    if connection.ssl_in_use:
-        return read_encrypted_rows(connection, parameters, formats=formats, hold=hold)
     reader = _RowReader(connection, RowEncoder(hold))
     try:
         _send(connection, _bind_message(parameters, formats) + _EXECUTE)

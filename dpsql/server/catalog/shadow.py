@@ -20,21 +20,11 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn
 
-from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
-from dpsql.server.catalog.connection_results import check_result, is_ready, lost_error
-from dpsql.server.catalog.protocol import (
-    CatalogError,
-    CatalogRows,
-    Column,
-    Description,
-    Hold,
-    Parameter,
-    measure_columns,
-)
-from dpsql.server.catalog.row_reader import read_rows
-from dpsql.server.catalog.statement_guard import check_statement, private_table_error
-
-__all__ = ["Shadow", "connect", "run"]
+from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Description, Hold, Parameter
+from dpsql.server.catalog.row_reader import check_result, is_ready, lost_error, read_rows
+from dpsql.server.catalog.statements import check_statement, is_constant, private_table_error
+from dpsql.server.memory_quota import BoundedCache
+from dpsql.server.row_blocks import WireColumn, measure_columns
 
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4
@@ -253,7 +243,7 @@ def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Descr
     check_result(connection, connection.prepare(b"", text, list(types)))
     told = check_result(connection, connection.describe_prepared(b""))
     columns = tuple(
-        Column((told.fname(at) or b"").decode(), told.ftype(at), told.fsize(at), told.fmod(at))
+        WireColumn((told.fname(at) or b"").decode(), told.ftype(at), told.fsize(at), told.fmod(at))
         for at in range(told.nfields)
     )
     if not columns:  # so are statements that act, which could end our transaction

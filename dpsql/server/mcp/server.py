@@ -1,35 +1,50 @@
-"""MCP over streamable HTTP: each request carries a token of the JSON API, and is answered by itself.
+"""MCP's server of the official SDK over the tools, on standard streams and over streamable HTTP.
 
-There are no sessions, so a client keeps nothing open, and no server-sent events: an answer is one JSON document.
+Every error is the result of a tool, with a code and a hint. Over standard streams there is one session in this process,
+for the assistant that started it. Over HTTP each request carries a token of the JSON API, and is answered by itself:
+there are no sessions, so a client keeps nothing open, and no server-sent events, as an answer is one JSON document.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from importlib.metadata import version
+from logging import getLogger
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+import anyio
+from anyio import CapacityLimiter
+from mcp import types
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.errors import Error, Refusal, UsageError
+from dpsql.errors import BudgetExceeded, Error, Place, Refusal, Unsupported, UsageError
 from dpsql.policy.settings import is_loopback
-from dpsql.server.bodies import read_body
-from dpsql.server.gateway import Gateway
+from dpsql.server.gateway import Gateway, fault
 from dpsql.server.http import Http, serve_http
-from dpsql.server.http_requests import Guard, name_user
-from dpsql.server.mcp.protocol import Context, build_server
-from dpsql.server.messages import Statement
-from dpsql.server.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.statement_dispatch import StatementDispatch
-from dpsql.server.tokens import Access
-from dpsql.server.visits import digest_token
+from dpsql.server.http_requests import (
+    Guard,
+    StatementDispatch,
+    choose_status,
+    name_user,
+    problem_response,
+    read_body,
+    without_paths,
+)
+from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller, Tool, ToolAnswer, encode_values
+from dpsql.server.messages import Statement, convert_message
+from dpsql.server.telemetry import Telemetry
+from dpsql.server.users import digest_token
+from dpsql.server.visits import Access
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -37,11 +52,169 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.session import Session
 
-__all__ = ["PATH", "SURFACE", "McpServer", "serve_mcp"]
+
+Context = ServerRequestContext[Any, Any]
+FindCaller = Callable[[Context, threading.Event], tuple[Caller, str]]
+_SILENT = 100  # above every level, as the SDK logs tracebacks
+
+
+def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> Server[Any]:
+    """Return the server.
+
+    `find_caller` gets the context of a request, and an event that is set when the request is cancelled. It returns the
+    caller, and a name for the client: over HTTP a request is cancelled by another one, which is known by it.
+    """
+    running: dict[tuple[str, str], threading.Event] = {}
+    for name in ("mcp", "sse_starlette"):
+        getLogger(name).setLevel(_SILENT)
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_describe(tool) for tool in TOOLS.values()])
+
+    async def answer(caller: Caller, parameters: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            return _success(await _call(caller, parameters.name, arguments=parameters.arguments or {}))
+        except Error as error:
+            return _failure(caller.show(error))
+        except Exception as error:  # noqa: BLE001 - its text could contain values
+            log_fault(error)
+            return _failure(fault())
+
+    async def call_tool(context: Context, parameters: types.CallToolRequestParams) -> types.CallToolResult:
+        cancelled = threading.Event()
+        caller, client = find_caller(context, cancelled)
+        key = client, str(context.request_id)
+        running[key] = cancelled
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(_watch_cancellation, cancelled)
+                result = await answer(caller, parameters)
+                group.cancel_scope.cancel()
+        finally:
+            running.pop(key, None)
+        return result
+
+    async def cancel(context: Context, parameters: types.CancelledNotificationParams) -> None:
+        _, client = find_caller(context, threading.Event())
+        found = running.get((client, str(parameters.request_id)))
+        if found is not None:
+            found.set()
+
+    server: Server[Any] = Server(
+        "dpsql",
+        version=version("dpsql"),
+        title="dpsql",
+        description="SQL about people under one privacy budget",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        get_tool_input_schema=lambda name: TOOLS[name].input_schema if name in TOOLS else None,
+    )
+    server.add_notification_handler("notifications/cancelled", types.CancelledNotificationParams, cancel)
+    server.middleware.clear()  # that of OpenTelemetry measures the durations of private statements
+    return server
+
+
+async def _watch_cancellation(cancelled: threading.Event) -> None:
+    """Set the event when the request is cancelled, which a thread that works for it does not notice."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        cancelled.set()
+
+
+async def _call(caller: Caller, name: str, *, arguments: dict[str, Any]) -> ToolAnswer:
+    tool = TOOLS.get(name)
+    if tool is None:
+        hint = f"The tools are {', '.join(TOOLS)}."
+        raise UsageError("no-such-tool", "There is no such tool.", hint=hint)
+    caller.require(tool.scope)
+    hint = f"Send arguments that fit the input schema of the tool {name}."
+    return await tool.act(caller, convert_message(arguments, tool.arguments, hint=hint))
+
+
+def _describe(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=types.ToolAnnotations(
+            read_only_hint=tool.scope == "read",  # a query uses budget
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _success(result: ToolAnswer) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(text=result.text)], structured_content=encode_values(result.values)
+    )
+
+
+def _failure(error: Error) -> types.CallToolResult:
+    """Return an error as the result of a tool, which a language model reads and can correct itself by."""
+    place = error.place
+    where = None if place is None else str(place)
+    if isinstance(place, Place):
+        where = f"line {place.line}, column {place.column}"
+    is_free = isinstance(error, Refusal | Unsupported | BudgetExceeded | UsageError) and not error.charge
+    charged = "\nNothing was charged." if is_free else ""
+    values = {"code": error.code, "reason": error.reason, "hint": error.hint, "place": where}
+    return types.CallToolResult(
+        content=[types.TextContent(text=f"{error}{charged}")], structured_content={"error": values}, is_error=True
+    )
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionCaller:
+    """Analyst of the session; one thread at a time uses it."""
+
+    session: Session
+    limiter: CapacityLimiter
+    cancelled: threading.Event
+
+    async def ask(self, statement: Statement) -> Answer:
+        return await self.look(
+            lambda session: session.sql(
+                statement.sql, statement.parameters, stop=self.cancelled.is_set, implicit=statement.implicit
+            )
+        )
+
+    async def look(self, act: Callable[[Session], T]) -> T:
+        return await anyio.to_thread.run_sync(lambda: act(self.session), limiter=self.limiter)
+
+    def require(self, scope: str) -> None:
+        """Allow everything: the user who starts the process can read the data."""
+
+    def show(self, error: Error) -> Error:
+        return error
+
+
+def run_stdio(session: Session) -> None:
+    """Answer requests from standard input until it ends; statements that run are settled first."""
+
+    async def serve() -> None:
+        limiter, telemetry = CapacityLimiter(1), Telemetry(sys.stderr)
+
+        def find_caller(_: Context, cancelled: threading.Event) -> tuple[_SessionCaller, str]:
+            return _SessionCaller(session, limiter, cancelled), ""
+
+        server = build_server(find_caller, log_fault=lambda error: telemetry.log_fault(error, surface="mcp"))
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+
+    anyio.run(serve)
+
 
 SURFACE, PATH = "mcp", "/mcp"
 _CALLER = "dpsql.caller"  # the key of a request's scope
-T = TypeVar("T")
 
 
 class McpServer:
@@ -203,5 +376,4 @@ def _problem(error: Error) -> Response:
         headers = {"www-authenticate": 'Bearer realm="dpsql"'}
     elif status == status.METHOD_NOT_ALLOWED:
         headers = {"allow": "POST"}
-    body = json.dumps(plain_problem(error))
-    return Response(body, status_code=status, media_type="application/problem+json", headers=headers)
+    return problem_response(error, headers=headers)

@@ -19,26 +19,28 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_value
+from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes
 from dpsql.errors import Error, Refusal
-from dpsql.report.tables import columns_table, tables_table
-from dpsql.server.bodies import parse_json
-from dpsql.server.http_requests import name_user
-from dpsql.server.messages import Explanation, Grant, Query, Statement, TokenTerms, parse_number
-from dpsql.server.problem_details import choose_status, plain_problem, without_paths
-from dpsql.server.tokens import Access
+from dpsql.server.http_requests import choose_status, name_user, parse_json, problem_response, without_paths
+from dpsql.server.messages import (
+    Explanation,
+    Grant,
+    Query,
+    Statement,
+    TokenTerms,
+    encode_rows,
+    list_tables,
+    parse_number,
+)
 from dpsql.server.users import User
-from dpsql.server.web import curator_actions
-from dpsql.server.web.request_dispatch import SURFACE, RequestDispatch, require_curator
+from dpsql.server.visits import Access
+from dpsql.server.web.curator_pages import plain_spent, raise_total, verify_chain
+from dpsql.server.web.requests import SURFACE, RequestDispatch, require_curator
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsql.answer import Answer
     from dpsql.session import Session
 
-__all__ = ["ARROW", "CSV", "JSON", "MOST_JSON_ROWS", "OPERATIONS", "RECEIPT", "Call", "Operation", "answer_call"]
-__all__ += ["choose_type", "identified", "json_answer", "problem_answer"]
 
 ARROW, CSV, JSON = "application/vnd.apache.arrow.stream", "text/csv", "application/json"
 RECEIPT = "dpsql-receipt"  # the header of a CSV answer with its receipt in JSON
@@ -50,7 +52,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request whose user may make it and whose body fits; `token` is that which it came with, if any."""
 
     dispatch: RequestDispatch
@@ -84,7 +86,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    act: Callable[[Call], Awaitable[Response]]
+    act: Callable[[ApiCall], Awaitable[Response]]
     scope: str | None = "read"
     body: type[msgspec.Struct] | None = None
     has_last: bool = False
@@ -118,7 +120,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
         body = None
         if operation.body is not None:
             body = await parse_json(request, operation.body, is_optional=operation.is_body_optional)
-        return await operation.act(Call(dispatch, access, body, last, token, request))
+        return await operation.act(ApiCall(dispatch, access, body, last, token, request))
     except Error as error:
         return problem_answer(error if access.user.is_curator else without_paths(error))
 
@@ -126,8 +128,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
 def problem_answer(error: Error) -> Response:
     """Return an error as a problem."""
     status = choose_status(error)
-    headers = {"www-authenticate": _REALM} if status == status.UNAUTHORIZED else {}
-    return json_answer(plain_problem(error), status=status, kind="application/problem+json", headers=headers)
+    return problem_response(error, headers={"www-authenticate": _REALM} if status == status.UNAUTHORIZED else None)
 
 
 def json_answer(
@@ -177,7 +178,7 @@ async def identified(dispatch: RequestDispatch, request: Request) -> User | None
     return access.user
 
 
-async def _token(call: Call) -> Response:
+async def _token(call: ApiCall) -> Response:
     if call.token is not None:
         hint = "Send Authorization: Basic to get another."
         raise Refusal("login-required", "A token is given for a password.", hint=hint)
@@ -188,13 +189,13 @@ async def _token(call: Call) -> Response:
     return json_answer({"token": token, "type": "Bearer", "scopes": sorted(scopes)}, status=201)
 
 
-async def _end(call: Call) -> Response:
+async def _end(call: ApiCall) -> Response:
     if call.token is not None:
         call.dispatch.gateway.end_token(call.token)
     return Response(status_code=204)
 
 
-async def _query(call: Call) -> Response:
+async def _query(call: ApiCall) -> Response:
     kind = choose_type(call.request.headers.get("accept", ""))
     statement = call.read(Query)
     answer = await call.dispatch.ask(
@@ -268,7 +269,7 @@ def _encode_arrow(answer: Answer) -> bytes:
     return sink.getvalue()
 
 
-async def _explain(call: Call) -> Response:
+async def _explain(call: ApiCall) -> Response:
     body = call.read(Explanation)
 
     def act(session: Session) -> dict[str, object]:
@@ -287,7 +288,7 @@ async def _explain(call: Call) -> Response:
     return json_answer(await call.dispatch.look(call.user, act))
 
 
-async def _describe(call: Call) -> Response:
+async def _describe(call: ApiCall) -> Response:
     body = call.statement
     schema = await call.dispatch.look(
         call.user, lambda session: session.describe(body.sql, body.parameters, implicit=body.implicit)
@@ -295,48 +296,38 @@ async def _describe(call: Call) -> Response:
     return json_answer({"columns": [{"name": each.name, "type": str(each.type)} for each in schema]})
 
 
-async def _budget(call: Call) -> Response:
+async def _budget(call: ApiCall) -> Response:
     return json_answer(await call.dispatch.look(call.user, lambda session: encode_balance(session.budget)))
 
 
-async def _history(call: Call) -> Response:
+async def _history(call: ApiCall) -> Response:
     def act(session: Session) -> list[dict[str, object]]:
         table = session.history
-        return _rows(table.slice(max(0, table.num_rows - call.last)))
+        return encode_rows(table.slice(max(0, table.num_rows - call.last)))
 
     return json_answer({"queries": await call.dispatch.look(call.user, act)})
 
 
-async def _tables(call: Call) -> Response:
-    def act(session: Session) -> list[dict[str, object]]:
-        return [
-            {**row, "columns": _rows(columns_table(session.catalog, session.terms, name=str(row["name"])))}
-            for row in _rows(tables_table(session.catalog, session.terms))
-        ]
-
-    return json_answer({"tables": await call.dispatch.look(call.user, act)})
+async def _tables(call: ApiCall) -> Response:
+    return json_answer({"tables": await call.dispatch.look(call.user, list_tables)})
 
 
-async def _spending(call: Call) -> Response:
-    return json_answer(
-        await call.dispatch.run(lambda: curator_actions.plain_spent(call.dispatch.gateway, last=call.last))
-    )
+async def _spending(call: ApiCall) -> Response:
+    return json_answer(await call.dispatch.run(lambda: plain_spent(call.dispatch.gateway, last=call.last)))
 
 
-async def _grant(call: Call) -> Response:
+async def _grant(call: ApiCall) -> Response:
     given = msgspec.structs.asdict(call.read(Grant))
-    granted = await call.dispatch.run(
-        lambda: curator_actions.raise_total(call.dispatch.gateway, call.user, given=given)
-    )
+    granted = await call.dispatch.run(lambda: raise_total(call.dispatch.gateway, call.user, given=given))
     return json_answer(granted.plain(), status=201)
 
 
-async def _verification(call: Call) -> Response:
-    found = await call.dispatch.run(lambda: curator_actions.verify(call.dispatch.gateway))
+async def _verification(call: ApiCall) -> Response:
+    found = await call.dispatch.run(lambda: verify_chain(call.dispatch.gateway))
     return json_answer({"events": found.events, "head": found.head})
 
 
-async def _refusals(call: Call) -> Response:
+async def _refusals(call: ApiCall) -> Response:
     seen = call.dispatch.gateway.telemetry.refusals(call.last)
     return json_answer(
         {
@@ -346,10 +337,6 @@ async def _refusals(call: Call) -> Response:
             ]
         }
     )
-
-
-def _rows(table: pa.Table) -> list[dict[str, object]]:
-    return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 OPERATIONS = (

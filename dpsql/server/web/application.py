@@ -16,15 +16,24 @@ from starlette.routing import Route
 from dpsql.display import style_sheet
 from dpsql.errors import Error, Refusal, UsageError
 from dpsql.server.gateway import Gateway
-from dpsql.server.http_requests import Guard
-from dpsql.server.web import analyst_pages, curator_pages, requests
+from dpsql.server.http_requests import Guard, choose_status
+from dpsql.server.web import analyst_pages, curator_pages
 from dpsql.server.web.api import OPERATIONS, answer_call, identified, json_answer, problem_answer
-from dpsql.server.web.api_page import render_api_page
-from dpsql.server.web.openapi import PREFIX, document
-from dpsql.server.web.render import page
-from dpsql.server.web.request_dispatch import SURFACE, RequestDispatch
-
-__all__ = ["application"]
+from dpsql.server.web.openapi import PREFIX, document, render_api_page
+from dpsql.server.web.requests import (
+    SURFACE,
+    Handler,
+    RequestDispatch,
+    VisitorRequest,
+    answer,
+    box,
+    cookie_name,
+    page,
+    plain_page,
+    proof_for,
+    proven_form,
+    set_cookie,
+)
 
 _STATIC = Path(__file__).parent / "static"
 _FILES = {
@@ -140,9 +149,9 @@ def _static() -> list[Route]:
     return [Route(f"/static/{name}", file(body, kind)) for name, (body, kind) in files.items()]
 
 
-def _page(dispatch: RequestDispatch, handler: requests.Handler, *, curators_only: bool = False) -> Endpoint:
+def _page(dispatch: RequestDispatch, handler: Handler, *, curators_only: bool = False) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return await requests.answer(dispatch, request, handler=handler, curators_only=curators_only)
+        return await answer(dispatch, request, handler=handler, curators_only=curators_only)
 
     return endpoint
 
@@ -154,23 +163,21 @@ async def _login_form(dispatch: RequestDispatch, request: Request) -> Response:
 async def _login(dispatch: RequestDispatch, request: Request) -> Response:
     """Begin a visit under a new token."""
     try:
-        form = await requests.proven_form(
-            dispatch, request, token=request.cookies.get(requests.cookie_name(dispatch), "")
-        )
+        form = await proven_form(dispatch, request, token=request.cookies.get(cookie_name(dispatch), ""))
         address = "" if request.client is None else request.client.host
         user = await dispatch.login(form.get("name", ""), form.get("password", ""), address=address)
     except Error as error:
         return _login_page(dispatch, request, error=error)
     response = RedirectResponse("/", status_code=303)
-    requests.set_cookie(dispatch, response, token=dispatch.begin(user))
+    set_cookie(dispatch, response, token=dispatch.begin(user))
     return response
 
 
-async def _logout(asks: requests.VisitorRequest) -> Response:
+async def _logout(asks: VisitorRequest) -> Response:
     asks.dispatch.visits.end(asks.token)
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(
-        requests.cookie_name(asks.dispatch),
+        cookie_name(asks.dispatch),
         httponly=True,
         samesite="strict",
         secure=asks.dispatch.secure,
@@ -180,10 +187,10 @@ async def _logout(asks: requests.VisitorRequest) -> Response:
 
 
 def _login_page(dispatch: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
-    token, proof = requests.proof_for(dispatch, request)
-    status = 200 if error is None else requests.choose_status(error)
-    response = page("login.html", {"proof": proof, "box": error and requests.box(error)}, status=status)
-    requests.set_cookie(dispatch, response, token=token)
+    token, proof = proof_for(dispatch, request)
+    status = 200 if error is None else choose_status(error)
+    response = page("login.html", {"proof": proof, "box": error and box(error)}, status=status)
+    set_cookie(dispatch, response, token=token)
     return response
 
 
@@ -205,4 +212,4 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         told = UsageError("no-such-method", "This path needs another HTTP method.", hint="See /api/openapi.json.")
     if request.url.path.startswith("/api"):
         return problem_answer(told)
-    return requests.plain_page(told)
+    return plain_page(told)

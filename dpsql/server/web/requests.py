@@ -1,25 +1,160 @@
-"""Requests of the page: the visit they belong to, the origin of their forms, and their answers."""
+"""Requests of the page and the API: their logins and visits, the origin of their forms, and pages as text.
+
+Templates escape what they are given, and no character in it turns the writing around.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from dpsql.display import Message, box_html, remove_style
+from dpsql.display import Message, box_html, remove_style, replace_unprintable
 from dpsql.errors import Error, Refusal
-from dpsql.server.bodies import parse_form
-from dpsql.server.http_requests import name_user
-from dpsql.server.problem_details import choose_status, without_paths
-from dpsql.server.random_bytes import draw_text
-from dpsql.server.users import User
-from dpsql.server.web.render import answered_html, page
-from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
+from dpsql.server.http_requests import StatementDispatch, choose_status, name_user, parse_form, without_paths
+from dpsql.server.users import User, draw_text
+from dpsql.server.visits import Visits, resume
 
-__all__ = ["PROOF", "Handler", "VisitorRequest", "answer", "box", "cookie_name", "plain_page", "proof_for"]
-__all__ += ["choose_status", "proven_form", "set_cookie"]
+if TYPE_CHECKING:
+    from dpsql.answer import Answer
+    from dpsql.engines.base import Stop
+    from dpsql.sql.syntax.parameters import ParameterValues
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def page(name: str, given: Mapping[str, object], *, status: int = 200) -> HTMLResponse:
+    """Return a template's page."""
+    return HTMLResponse(_environment.get_template(name).render(given), status_code=status)
+
+
+def as_typed(text: str) -> Markup:
+    """Return an analyst's own text as it is, for the box in which they write."""
+    return Markup(escape(text))  # noqa: S704 - it is escaped
+
+
+def answered_html(html: str) -> Markup:
+    """Return what dpsql.display made, which is escaped already, as markup."""
+    return Markup(html)  # noqa: S704 - see dpsql.display
+
+
+def _shown(value: object) -> object:
+    """Return a value for a page: markup as it is, and everything else escaped."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) else replace_unprintable(str(value))
+
+
+def _moment(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _lines(text: str) -> Markup:
+    """Return text of several lines with its breaks; nothing else of it is obeyed."""
+    return Markup("\n".join(escape(replace_unprintable(line.expandtabs(4))) for line in text.split("\n")))  # noqa: S704 - escaped
+
+
+def _figures(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+_environment = Environment(
+    loader=FileSystemLoader(_TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_shown,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+_environment.filters.update(as_typed=as_typed, figures=_figures, lines=_lines, moment=_moment)
+
+
+SURFACE = "web"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDispatch(StatementDispatch):
+    """Context of every handler of a request; the `visits` are those of browsers."""
+
+    surface: str = SURFACE
+    secure: bool
+    visits: Visits = field(default_factory=Visits)
+
+    async def login(self, name: str, password: str, *, address: str) -> User:
+        """Return the user with this name and password; raise the same `Refusal` in every other case."""
+        user = await self.run(lambda: self.gateway.login(SURFACE, name, password=password, address=address))
+        if user is None:
+            hint = "Check both; after several failures, wait some minutes."
+            raise Refusal("login-failed", "Name and password do not fit.", hint=hint)
+        return user
+
+    def begin(self, user: User) -> str:
+        """Return the token of a new visit of a user who has logged in."""
+        return self.visits.begin(user.name, mark=self.gateway.users.verifier(user.name).stored_key)
+
+    def visitor(self, token: str) -> User | None:
+        """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
+        return resume(self.visits, self.gateway.users, token=token)
+
+    async def ask(
+        self,
+        user: User,
+        text: str,
+        *,
+        request: Request,
+        parameters: ParameterValues = (),
+        implicit: bool | None = None,
+    ) -> Answer:
+        """Return the answer to a statement; raise as `Gateway.ask`, and `Refusal` for too many at once.
+
+        The body of the `request` was read; what is free is stopped when its client goes away.
+        """
+        gateway = self.gateway.with_implicit(implicit)
+        return await self._answer(
+            user,
+            lambda stop: gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
+            request=request,
+        )
+
+    async def replay(self, user: User, text: str, *, request: Request) -> Answer:
+        """Return the answer to a statement that is stored or free; raise as `Gateway.replay` and as `ask`."""
+        return await self._answer(
+            user, lambda stop: self.gateway.replay(SURFACE, user, text=text, stop=stop), request=request
+        )
+
+    async def _answer(self, user: User, act: Callable[[Stop], Answer], *, request: Request) -> Answer:
+        gone = threading.Event()
+        watching = asyncio.create_task(_watch_disconnect(request, gone))
+        try:
+            return await self.answer(user, lambda: act(gone.is_set))
+        finally:
+            watching.cancel()
+
+
+async def _watch_disconnect(request: Request, gone: threading.Event) -> None:
+    """Set `gone` when the client of a request, whose body was read, has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
+
+
+def require_curator(user: User) -> None:
+    """Raise `Refusal` for a user who is not a curator."""
+    if not user.is_curator:
+        raise Refusal(
+            "curators-only", "This is for curators.", hint="Ask a curator, or make one: dpsql user add NAME --curator"
+        )
+
 
 PROOF = "proof"  # the field of every form that proves where it came from
 _FRAGMENT = "hx-request"

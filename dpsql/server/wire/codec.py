@@ -11,32 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "KINDS",
-    "Bind",
-    "Close",
-    "Column",
-    "CopyIn",
-    "Describe",
-    "Execute",
-    "Flush",
-    "FunctionCall",
-    "Malformed",
-    "Message",
-    "Parse",
-    "Password",
-    "Query",
-    "Sync",
-    "Terminate",
-    "Unparsed",
-    "fields_message",
-    "message",
-    "parameter_description",
-    "parse_cstrings",
-    "parse_message",
-    "row_description",
-    "text_message",
-]
+from dpsql.server.row_blocks import WireColumn
 
 KINDS: Final = frozenset(bytes([kind]) for kind in b"BCDEFHPQSXcdfp")
 _INT16, _INT32 = struct.Struct("!H"), struct.Struct("!i")
@@ -58,14 +33,14 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryMessage:
     """A text of any number of statements."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Parse:
+class ParseMessage:
     """A statement to prepare under a name; `types` are the OIDs of its first parameters, 0 for an open type."""
 
     name: str
@@ -74,7 +49,7 @@ class Parse:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class BindMessage:
     """Values for a statement; `formats` and `results` are text (0) or binary (1): none, one for all, or each."""
 
     portal: str
@@ -85,7 +60,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class DescribeMessage:
     """A request to describe a statement ("S") or a portal ("P")."""
 
     kind: str
@@ -93,7 +68,7 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseMessage:
     """A request to close a statement ("S") or a portal ("P")."""
 
     kind: str
@@ -101,7 +76,7 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Execute:
+class ExecuteMessage:
     """A request for the next rows of a portal, at most `max_rows`; 0 is all."""
 
     portal: str
@@ -109,42 +84,53 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True)
-class Sync:
+class SyncMessage:
     """The end of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
+class FlushMessage:
     """A request to send what is buffered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate:
+class TerminateMessage:
     """The end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
-class Password:
+class PasswordMessage:
     """A step of the login; its `repr` is empty."""
 
     data: bytes
 
     def __repr__(self) -> str:
-        return "Password()"
+        return "PasswordMessage()"
 
 
 @dataclass(frozen=True, slots=True)
-class CopyIn:
+class CopyInMessage:
     """Rows, or their end, of a COPY FROM, which is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCall:
+class FunctionCallMessage:
     """A call of a function by its OID, which is not supported."""
 
 
 Message = (
-    Query | Parse | Bind | Describe | Close | Execute | Sync | Flush | Terminate | Password | CopyIn | FunctionCall
+    QueryMessage
+    | ParseMessage
+    | BindMessage
+    | DescribeMessage
+    | CloseMessage
+    | ExecuteMessage
+    | SyncMessage
+    | FlushMessage
+    | TerminateMessage
+    | PasswordMessage
+    | CopyInMessage
+    | FunctionCallMessage
 )
 
 
@@ -158,16 +144,6 @@ class Unparsed:
     def parse(self) -> Message:
         """Return the message; raise `Malformed`."""
         return parse_message(self.kind, self.data)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Description of a column: its name, the OID of its type, and the size and modifier of the type."""
-
-    name: str
-    oid: int
-    size: int = -1
-    modifier: int = -1
 
 
 class _Body:
@@ -229,33 +205,35 @@ def parse_message(kind: bytes, data: bytes) -> Message:  # noqa: C901, PLR0912 -
     found: Message
     match kind:
         case b"Q":
-            found = Query(body.text())
+            found = QueryMessage(body.text())
         case b"P":
-            found = Parse(body.text(), body.text(), tuple(body.int32() & 0xFFFFFFFF for _ in range(body.count())))
+            found = ParseMessage(
+                body.text(), body.text(), tuple(body.int32() & 0xFFFFFFFF for _ in range(body.count()))
+            )
         case b"B":
             portal, statement, formats = body.text(), body.text(), body.codes()
             values = tuple(body.value() for _ in range(body.count()))
-            found = Bind(portal, statement, formats, values, body.codes())
+            found = BindMessage(portal, statement, formats, values, body.codes())
         case b"D":
-            found = Describe(body.kind(), body.text())
+            found = DescribeMessage(body.kind(), body.text())
         case b"C":
-            found = Close(body.kind(), body.text())
+            found = CloseMessage(body.kind(), body.text())
         case b"E":
-            found = Execute(body.text(), max(0, body.int32()))
+            found = ExecuteMessage(body.text(), max(0, body.int32()))
         case b"p":
-            found = Password(body.rest())
+            found = PasswordMessage(body.rest())
         case b"d" | b"c" | b"f":
             body.rest()
-            found = CopyIn()
+            found = CopyInMessage()
         case b"F":
             body.rest()
-            found = FunctionCall()
+            found = FunctionCallMessage()
         case b"S":
-            found = Sync()
+            found = SyncMessage()
         case b"H":
-            found = Flush()
+            found = FlushMessage()
         case b"X":
-            found = Terminate()
+            found = TerminateMessage()
         case _:
             raise Malformed("The type of a message is unknown.")
     body.end()
@@ -292,7 +270,7 @@ def text_message(kind: bytes, *values: str) -> bytes:
     return message(kind, *map(_encode_cstring, values))
 
 
-def row_description(columns: Sequence[Column], formats: Iterable[int]) -> bytes:
+def row_description(columns: Sequence[WireColumn], formats: Iterable[int]) -> bytes:
     """Return the message that describes columns, each in its format."""
     parts = [_INT16.pack(len(columns))]
     for column, code in zip(columns, formats, strict=True):

@@ -30,7 +30,7 @@ from dpsql.server.wire.commands import (
     Fetch,
     Listen,
     Prepare,
-    Release,
+    ReleaseSavepoint,
     Reset,
     Rollback,
     Savepoint,
@@ -43,16 +43,6 @@ from dpsql.server.wire.commands import (
 )
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.words import CommandReader, Word, parse_arguments, parse_types, read_words
-
-__all__ = [
-    "ParsedStatement",
-    "StatementText",
-    "parse_command",
-    "parse_query",
-    "parse_statement",
-    "parse_statements",
-    "split_statements",
-]
 
 _WRITES = frozenset(
     "INSERT UPDATE DELETE MERGE ALTER TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "
@@ -217,7 +207,7 @@ def _parse_transaction(reader: CommandReader) -> Command:
                 reader.accept("SAVEPOINT")
             name = reader.read_name()
             reader.expect_end()
-            return Release(name) if reader.verb == "RELEASE" else Savepoint(name)
+            return ReleaseSavepoint(name) if reader.verb == "RELEASE" else Savepoint(name)
         case "ROLLBACK" | "ABORT":
             reader.accept("WORK", "TRANSACTION")
             if not reader.accept("TO"):

@@ -6,35 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = [
-    "Begin",
-    "CancelBackend",
-    "CloseCursor",
-    "Command",
-    "Commit",
-    "CopyOut",
-    "CreateView",
-    "Deallocate",
-    "Declare",
-    "Discard",
-    "DropView",
-    "Execute",
-    "Explain",
-    "Fetch",
-    "Listen",
-    "Prepare",
-    "Release",
-    "Reset",
-    "Rollback",
-    "Savepoint",
-    "Set",
-    "SetConfig",
-    "Show",
-    "TableLock",
-    "Unlisten",
-    "Unlock",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Begin:
@@ -66,7 +37,7 @@ class Savepoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseSavepoint:
     """RELEASE SAVEPOINT."""
 
     name: str
@@ -88,7 +59,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class SetConfig:
-    """SELECT set_config(name, value, is_local), which returns the value."""
+    """SELECT set_config(name, value, is_local), which returns the value; pg_dump sends it."""
 
     name: str
     value: str
@@ -130,7 +101,7 @@ class Declare:
 class Fetch:
     """FETCH or MOVE by a number of rows, backwards if it is negative, or to one row, from the start or from here.
 
-    A count of None is ALL.
+    A count of None is ALL. JDBC moves so through a scrollable result set.
     """
 
     name: str
@@ -187,7 +158,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
-    """CREATE TEMPORARY VIEW of the query that begins at a character."""
+    """CREATE TEMPORARY VIEW of the query that begins at a character; tools make one to learn its columns."""
 
     name: str
     start: int
@@ -211,7 +182,7 @@ class Deallocate:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """DISCARD ALL, PLANS, SEQUENCES or TEMP."""
+    """DISCARD ALL, which PgBouncer sends between two clients, or PLANS, SEQUENCES or TEMP."""
 
     kind: str
 
@@ -232,8 +203,7 @@ class Unlock:
 
 
 Command = (
-    Begin | Commit | Rollback | Savepoint | Release | Set | SetConfig | Reset | Show | Declare | Fetch | CloseCursor
-    | CancelBackend | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate | Discard | Listen
-    | Unlisten | Unlock
-    | TableLock
+    Begin | Commit | Rollback | Savepoint | ReleaseSavepoint | TableLock | Set | SetConfig | Reset | Show | Declare
+    | Fetch | CloseCursor | CancelBackend | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate
+    | Discard | Listen | Unlisten | Unlock
 )  # fmt: skip

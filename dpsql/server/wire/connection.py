@@ -15,20 +15,19 @@ from dpsql.server.telemetry import Telemetry
 from dpsql.server.wire import codec, commands
 from dpsql.server.wire.codec import Malformed, message, parameter_description, row_description, text_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
-from dpsql.server.wire.copy_out import copy_header, copy_messages
 from dpsql.server.wire.execution import Execution
 from dpsql.server.wire.login import SURFACE
 from dpsql.server.wire.portals import CommandComplete, CopyOutput, Outcome, Portal, PreparedStatement, RowSet
 from dpsql.server.wire.query_router import BoundValues
-from dpsql.server.wire.rows import EncodedRows, expand_formats
+from dpsql.server.wire.rows import EncodedRows, copy_header, copy_messages
 from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
-from dpsql.server.wire.stream import Channel, ClientDisconnected, Limits
-from dpsql.server.wire.transaction import PER_CONNECTION
+from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientLimits
+from dpsql.server.wire.transaction import PER_CONNECTION, Settings
+from dpsql.server.wire.values import expand_formats
 
 if TYPE_CHECKING:
     from dpsql.server.fair_queue import ProcessorShare
 
-__all__ = ["Conversation"]
 
 _WITHOUT_COUNT = frozenset(["SHOW", "EXPLAIN"])  # words that are a tag without the number of rows
 _FEW_CELLS = 2_000  # of rows that are encoded in the event loop
@@ -42,7 +41,7 @@ class Conversation:
         channel: Channel,
         execution: Execution,
         *,
-        limits: Limits,
+        limits: ClientLimits,
         reported: dict[str, str],
         telemetry: Telemetry,
         share: ProcessorShare,
@@ -53,6 +52,7 @@ class Conversation:
         """
         self._channel, self._execution, self._limits = channel, execution, limits
         self._reported, self._telemetry = reported, telemetry
+        self._announced: Settings | None = None  # whose values the client knows
         self._is_skipping = self._is_stopping = False
         self._receiving: asyncio.Task[object] | None = None  # the task of this conversation while it waits
         self._loop_share = LoopShare(share, lambda: execution.analyst)
@@ -82,10 +82,10 @@ class Conversation:
                 if not self._is_skipping:
                     await self._send_failure(to_wire_error(error), is_simple=error.is_simple)
                 continue
-            if isinstance(received, codec.Terminate):
+            if isinstance(received, codec.TerminateMessage):
                 return
             await self._loop_share.give_way()
-            if not self._is_skipping or isinstance(received, codec.Sync):
+            if not self._is_skipping or isinstance(received, codec.SyncMessage):
                 self._execution.cancelled = asyncio.get_running_loop().create_future()
                 await self._answer(received)
             if self._channel.is_full:
@@ -133,34 +133,36 @@ class Conversation:
             failure.__traceback__ = None  # whose frames hold rows, and would refer to the error
             if not isinstance(error, WireError | Malformed | Error):
                 self._telemetry.log_fault(error, surface=SURFACE)
-            await self._send_failure(failure, is_simple=isinstance(received, codec.Query | codec.FunctionCall))
+            await self._send_failure(
+                failure, is_simple=isinstance(received, codec.QueryMessage | codec.FunctionCallMessage)
+            )
 
     async def _dispatch(self, received: codec.Message) -> None:  # noqa: C901 - one case for each type
         match received:
-            case codec.Query(text=text):
+            case codec.QueryMessage(text=text):
                 await self._run_text(text)
-            case codec.Parse():
+            case codec.ParseMessage():
                 await self._parse(received)
-            case codec.Bind():
+            case codec.BindMessage():
                 await self._bind(received)
-            case codec.Describe():
+            case codec.DescribeMessage():
                 await self._describe(received)
-            case codec.Execute(portal=name, max_rows=max_rows):
+            case codec.ExecuteMessage(portal=name, max_rows=max_rows):
                 await self._execute(name, max_rows)
-            case codec.Close(kind=kind, name=name):
+            case codec.CloseMessage(kind=kind, name=name):
                 objects = self._execution.objects
                 (objects.statements if kind == "S" else objects.portals).pop(name, None)
                 self._channel.send(message(b"3"))
-            case codec.Sync():
+            case codec.SyncMessage():
                 self._is_skipping = False
                 await self._end_batch()
-            case codec.Flush():
+            case codec.FlushMessage():
                 await self._channel.flush()
-            case codec.FunctionCall():
+            case codec.FunctionCallMessage():
                 raise WireError("0A000", "Function calls by OID are not supported.", hint="Use SELECT.")
-            case codec.Password():
+            case codec.PasswordMessage():
                 raise WireError("08P01", "The login is over.", fatal=True)
-            case codec.CopyIn():
+            case codec.CopyInMessage():
                 pass  # the rows of a COPY FROM, which has failed
 
     async def _send_failure(self, failure: WireError, *, is_simple: bool) -> None:
@@ -179,6 +181,9 @@ class Conversation:
         """Return the messages to send before the next reply: notices, and reported settings that have changed."""
         notices, self._execution.notices = self._execution.notices, []
         settings = self._execution.transaction.settings
+        if settings is self._announced:
+            return notices
+        self._announced = settings
         for name, reported in self._reported.items():
             if name not in PER_CONNECTION and settings.get(name.lower()) != reported:
                 self._reported[name] = settings.get(name.lower())
@@ -225,14 +230,14 @@ class Conversation:
             self._channel.send(message(b"I"))
         await self._end_batch()
 
-    async def _parse(self, received: codec.Parse) -> None:
+    async def _parse(self, received: codec.ParseMessage) -> None:
         statements = await self._execution.parse(received.text, is_single=True)
         statement = statements[0] if statements else ParsedStatement(StatementText("", 0), None)
         self._execution.check_may_run(statement)
         self._execution.objects.add_statement(received.name, PreparedStatement(statement, received.types))
         self._channel.send(message(b"1"))
 
-    async def _bind(self, received: codec.Bind) -> None:
+    async def _bind(self, received: codec.BindMessage) -> None:
         execution = self._execution
         prepared = execution.objects.find_statement(received.statement)
         execution.check_may_run(prepared.statement)
@@ -246,7 +251,7 @@ class Conversation:
         execution.objects.add_portal(received.portal, Portal(prepared, bound, received.results, role=execution.role))
         self._channel.send(message(b"2"))
 
-    async def _describe(self, received: codec.Describe) -> None:
+    async def _describe(self, received: codec.DescribeMessage) -> None:
         execution, formats = self._execution, tuple[int, ...]()
         if received.kind == "S":
             shape = await execution.describe(execution.objects.find_statement(received.name))
@@ -297,7 +302,9 @@ class Conversation:
                 codes = expand_formats(formats, len(rows.columns))
                 messages = rows.messages(position, stop, formats=codes)
                 await self._stream(messages, 0 if isinstance(rows, EncodedRows) else (stop - position) * len(codes))
+                # psqlODBC with UseDeclareFetch needs "FETCH n" after a FETCH, not "SELECT n"
                 tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
+                # PortalSuspended: JDBC with a fetch size executes the portal again for the next rows
                 self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
 
     async def _stream(self, messages: Iterator[bytes], cells: int) -> None:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from dpsql.dialects import quote_name
 from dpsql.errors import Error
-from dpsql.server.catalog.answer_cache import BoundedCache
-from dpsql.server.memory_quota import UserQuota
+from dpsql.server.memory_quota import BoundedCache, UserQuota
+from dpsql.server.row_blocks import WireColumn
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import codec, commands
-from dpsql.server.wire.codec import Column
-from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query
-from dpsql.server.wire.copy_out import parse_layout
-from dpsql.server.wire.explain import describe_plan, encode_plan
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statements
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,
@@ -29,17 +27,25 @@ from dpsql.server.wire.portals import (
     RowSet,
     move_cursor,
 )
-from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
-from dpsql.server.wire.rows import OIDS, ArrowRows, ReversedRows, Rows, cast_rows, count_rows, describe_columns
+from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape, is_short
+from dpsql.server.wire.rows import (
+    ArrowRows,
+    ReversedRows,
+    WireRows,
+    cast_rows,
+    count_rows,
+    describe_plan,
+    encode_plan,
+    parse_layout,
+)
 from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
 from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
-from dpsql.server.wire.values import decode_value
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions, quote_name
+from dpsql.server.wire.values import OIDS, decode_value, describe_columns
+from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
 
-__all__ = ["Execution"]
 
 Result = TypeVar("Result")
 _NO_TEXT = StatementText("", 0)
@@ -48,6 +54,7 @@ _CONFIGURED = pa.schema([("set_config", pa.string())])
 _CANCELLED = pa.schema([("pg_cancel_backend", pa.bool_())])
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
+_MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _MAX_REMEMBERED, _MAX_PARSED = 2_000, 128 * 1024  # characters of a text that is parsed once; bytes of such texts
 _FEW_ROWS, _FEW_COLUMNS = 1_000, 100  # of an answer or a view that is changed in the event loop
 _BLOCK = 64 * 1024  # bytes that are encoded at a time
@@ -90,7 +97,10 @@ class Execution:
         """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
         parsed = self._parsed.find(text)
         if parsed is None:
-            parsed = await self._router.parse(text, self._context(self.role))
+            if len(text) > _MAX_TEXT:
+                hint = f"Send at most {_MAX_TEXT} characters at once."
+                raise WireError("54000", "The text is too long.", hint=hint)
+            parsed = await self._run(partial(parse_statements, text), StatementText(text, 0))
             if is_single and len(parsed) > 1:
                 raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
             if len(parsed) == 1 and len(text) <= _MAX_REMEMBERED:
@@ -99,7 +109,7 @@ class Execution:
 
     async def parse_message(self, received: codec.Unparsed) -> codec.Message:
         """Parse a long message in a thread; raise `Malformed`."""
-        return await self._run(received.parse, is_short=False)
+        return await self._run(received.parse, fits_loop=False)
 
     async def read_block(self, messages: Iterator[bytes]) -> bytes:
         """Return the next messages of many as one block, encoded in a thread; empty at the end."""
@@ -112,7 +122,7 @@ class Execution:
                     break
             return bytes(block)
 
-        return await self._run(take, is_short=False)
+        return await self._run(take, fits_loop=False)
 
     @property
     def analyst(self) -> str:
@@ -163,7 +173,7 @@ class Execution:
         prepared.set_shape(shape)
         return shape
 
-    async def describe_portal(self, portal: Portal) -> tuple[Column, ...] | None:
+    async def describe_portal(self, portal: Portal) -> tuple[WireColumn, ...] | None:
         """Return the columns of a portal, or None if it returns no rows; free."""
         if portal.columns is None:
             portal.columns = (await self.describe(portal.prepared)).columns
@@ -177,7 +187,7 @@ class Execution:
             case None:
                 rows = await self._query(statement.source, portal.bound, role=portal.role, formats=portal.formats)
                 schema = None if portal.prepared.shape is None else portal.prepared.shape.schema
-                rows = await self._run(partial(cast_rows, rows, schema), is_short=len(rows) <= _FEW_ROWS)
+                rows = await self._run(partial(cast_rows, rows, schema), fits_loop=len(rows) <= _FEW_ROWS)
                 rows = count_rows(rows, self._quota)
                 return RowSet(rows, 0, len(rows))
             case commands.Declare() as command:
@@ -216,7 +226,9 @@ class Execution:
             case command:
                 return self._run_transaction(command)
 
-    async def _query(self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]) -> Rows:
+    async def _query(
+        self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]
+    ) -> WireRows:
         """Run a query if memory allows its rows, and announce its receipt."""
         self._quota.check()
         result = await self._router.query(
@@ -251,10 +263,15 @@ class Execution:
         return StatementText(f"EXPLAIN {query.source.text}", query.source.before - len("EXPLAIN "))
 
     async def _run(
-        self, work: Callable[[], Result], source: StatementText = _NO_TEXT, *, is_short: bool | None = None
+        self, work: Callable[[], Result], source: StatementText = _NO_TEXT, *, fits_loop: bool | None = None
     ) -> Result:
-        """Return the result of work on a statement; what is not short is done in a thread."""
-        return await self._router.run(work, source, context=self._context(self.role), is_short=is_short)
+        """Return the result of work on a statement, done in a thread unless it is short.
+
+        The text decides what is short unless `fits_loop` says it.
+        """
+        if is_short(source.text) if fits_loop is None else fits_loop:
+            return work()
+        return await self._router.run_in_thread(work, source, context=self._context(self.role))
 
     async def _create_view(self, command: commands.CreateView, source: StatementText) -> Outcome:
         """Create a temporary view, and describe its query; free."""
@@ -273,7 +290,7 @@ class Execution:
             view = View.define(command.name, text, columns=columns)
             return add_view(known, command.name, view=view, replaces=command.replaces)
 
-        views = await self._run(add, is_short=len(columns) <= _FEW_COLUMNS)
+        views = await self._run(add, fits_loop=len(columns) <= _FEW_COLUMNS)
         self.transaction.change(lambda settings: replace(settings, views=views), local=False)
         return CommandComplete("CREATE VIEW")
 
@@ -389,7 +406,7 @@ class Execution:
         rows = await self._query(parsed.source, BoundValues(), role=self.role, formats=(layout.format,))
         return CopyOutput(rows, layout)
 
-    async def _show(self, name: str, *, kind: str = SHOW) -> Rows:
+    async def _show(self, name: str, *, kind: str = SHOW) -> WireRows:
         """Return a setting of the connection, or of the catalog if the connection has none of this name.
 
         It is counted as a statement of a kind.
@@ -405,7 +422,7 @@ class Execution:
             return rows
         return (await self._router.query_catalog(source, context=self._context(self.role), kind=kind)).rows
 
-    def _read_settings(self, name: str) -> Rows:
+    def _read_settings(self, name: str) -> WireRows:
         """Return a setting, or all of them; raise `WireError` for an unknown one."""
         if name != "all":
             return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
@@ -415,7 +432,7 @@ class Execution:
 
     def _answer_constant(
         self, command: commands.SetConfig | commands.CancelBackend | commands.Unlock, portal: Portal
-    ) -> Rows:
+    ) -> WireRows:
         """Execute a SELECT that only calls a function with an effect on connections."""
         self._router.count_light(CONSTANT, portal.prepared.statement.source, analyst=self.analyst)
         match command:
@@ -527,7 +544,7 @@ class Execution:
             case commands.Savepoint(name=name):
                 transaction.add_savepoint(name)
                 return CommandComplete("SAVEPOINT")
-            case commands.Release(name=name):
+            case commands.ReleaseSavepoint(name=name):
                 transaction.release_savepoint(name)
                 return CommandComplete("RELEASE")
             case commands.TableLock():

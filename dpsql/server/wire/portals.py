@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dpsql.server.memory_quota import Holding, UserQuota
-from dpsql.server.wire.codec import Column
+from dpsql.server.row_blocks import WireColumn
 from dpsql.server.wire.command_parser import ParsedStatement
 from dpsql.server.wire.commands import Fetch
-from dpsql.server.wire.copy_out import CopyLayout
 from dpsql.server.wire.query_router import BoundValues, Shape
-from dpsql.server.wire.rows import Rows
+from dpsql.server.wire.rows import CopyLayout, WireRows
 from dpsql.server.wire.sqlstates import WireError
 
 _MAX_STATEMENTS, _MAX_PORTALS = 1_000, 100
@@ -31,7 +30,7 @@ class CommandComplete:
 class RowSet:
     """Outcome of a statement with rows: those from `start` up to `stop`, and the word of its tag."""
 
-    rows: Rows
+    rows: WireRows
     start: int
     stop: int
     word: str = "SELECT"
@@ -41,7 +40,7 @@ class RowSet:
 class CopyOutput:
     """Outcome of a COPY: its rows, and their layout."""
 
-    rows: Rows
+    rows: WireRows
     layout: CopyLayout
 
 
@@ -85,7 +84,7 @@ class Portal:
     prepared: PreparedStatement
     bound: BoundValues = field(default_factory=BoundValues)
     formats: tuple[int, ...] = ()
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[WireColumn, ...] | None = None
     outcome: Outcome | None = None
     position: int = 0
     role: str = ""

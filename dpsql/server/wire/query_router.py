@@ -18,25 +18,17 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.answer_cache import BoundedCache
-from dpsql.server.catalog.protocol import (
-    Catalog,
-    CatalogError,
-    CatalogRows,
-    Description,
-    Parameter,
-    measure_columns,
-)
-from dpsql.server.catalog.protocol import Column as CatalogColumn
+from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Parameter, SystemCatalog
 from dpsql.server.catalog.statements import is_catalog
-from dpsql.server.memory_quota import Holding, UserQuota
+from dpsql.server.memory_quota import BoundedCache, Holding, UserQuota
+from dpsql.server.row_blocks import WireColumn, measure_columns
 from dpsql.server.telemetry import CATALOG, DESCRIBE
-from dpsql.server.wire.codec import Column, Malformed
-from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_statements
+from dpsql.server.wire.codec import Malformed
+from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.login import SURFACE
-from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
+from dpsql.server.wire.rows import ArrowRows, EncodedRows, WireRows
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
-from dpsql.server.wire.values import decode_value, find_oid, find_type
+from dpsql.server.wire.values import OIDS, decode_value, describe_columns, expand_formats, find_oid, find_type
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
 
 if TYPE_CHECKING:
@@ -50,11 +42,9 @@ if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
 
 Result = TypeVar("Result")
 _SHORT_TEXT = 1_000  # characters, which take about a millisecond to parse or route
-_MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _FEW_VALUES, _FEW_BYTES = 100, 10_000  # of parameters that are decoded in the event loop
 _MAX_SHAPES, _MAX_REMEMBERED = 128 * 1024, 2_000  # bytes of shapes that a connection remembers; characters of a text
 _OF_SHAPE, _OF_TYPE = 500, 50  # bytes that Python needs for a shape, and for the type of a parameter
@@ -84,7 +74,7 @@ class Shape:
     """
 
     parameters: tuple[int, ...] = ()
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[WireColumn, ...] | None = None
     schema: pa.Schema | None = None
 
     @property
@@ -98,7 +88,7 @@ class Shape:
 class QueryResult:
     """The rows of an answer, and its notes and its receipt if private rows were read."""
 
-    rows: Rows
+    rows: WireRows
     notes: Sequence[str] = ()
     receipt: Receipt | None = None
 
@@ -200,35 +190,25 @@ class QueryRouter:
     """The queries of one user, each sent to the session or to the catalog."""
 
     def __init__(
-        self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User, quota: UserQuota
+        self,
+        gateway: Gateway,
+        catalog: Callable[[], SystemCatalog],
+        *,
+        runner: ThreadRunner,
+        user: User,
+        quota: UserQuota,
     ) -> None:
         self._gateway, self._catalog, self._runner = replace(gateway, postgres=True), catalog, runner
         self._quota = quota
         self._tables, self._shapes = gateway.service.catalog, BoundedCache[Shape](_MAX_SHAPES)
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
-        self.version = catalog.version
+        self.version = catalog().version
 
-    async def parse(self, text: str, context: RequestContext) -> list[ParsedStatement]:
-        """Parse a text into statements; raise `WireError` for too long a text, and for too many statements."""
-        if len(text) > _MAX_TEXT:
-            raise WireError("54000", "The text is too long.", hint=f"Send at most {_MAX_TEXT} characters at once.")
-        return await self.run(partial(parse_statements, text), StatementText(text, 0), context=context)
-
-    async def run(
-        self,
-        work: Callable[[], Result],
-        source: StatementText,
-        *,
-        context: RequestContext,
-        is_short: bool | None = None,
+    async def run_in_thread(
+        self, work: Callable[[], Result], source: StatementText, *, context: RequestContext
     ) -> Result:
-        """Return the result of work on a statement: here if it is short, else in a thread, in a turn of the analyst.
-
-        What is short is decided by the text unless `is_short` says it.
-        """
-        if len(source.text) <= _SHORT_TEXT if is_short is None else is_short:
-            return work()
+        """Return the result of work on a statement, done in a thread in a turn of the analyst."""
         share = self._gateway.service.share
 
         def work_in_turn(stop: Stop) -> Result:
@@ -263,10 +243,10 @@ class QueryRouter:
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
 
-        known = None if context.definitions else self._catalog.find_description(text, types)
+        known = None if context.definitions else self._catalog().find_description(text, types)
         if known is not None:
             self.count_light(DESCRIBE, source, analyst=analyst)
-            return _convert_description(known)
+            return Shape(known.parameters, known.columns)
         if await self._is_catalog(source, context):
             return await self._describe_in_catalog(source, types, context=context)
         shape = await self._run(describe_in_session, source, context=context)
@@ -278,8 +258,8 @@ class QueryRouter:
         self, source: StatementText, types: tuple[int, ...], *, context: RequestContext
     ) -> Shape:
         def describe(_: Pause) -> Shape:
-            found = self._catalog.describe(source.text, types, user=context.analyst, definitions=context.definitions)
-            return _convert_description(found)
+            found = self._catalog().describe(source.text, types, user=context.analyst, definitions=context.definitions)
+            return Shape(found.parameters, found.columns)
 
         return await self._run(
             partial(self._read_catalog, act=describe, kind=DESCRIBE, context=context), source, context=context
@@ -364,7 +344,7 @@ class QueryRouter:
 
             failure: Exception
             try:
-                found = self._catalog.execute(
+                found = self._catalog().execute(
                     source.text,
                     _make_parameters(BoundValues() if bound is None else bound),
                     user=context.analyst,
@@ -403,7 +383,7 @@ class QueryRouter:
         if context.definitions:
             return None
         parameters, analyst = _make_parameters(bound), context.analyst
-        found = self._catalog.find_answer(source.text, parameters, user=analyst, formats=tuple(formats))
+        found = self._catalog().find_answer(source.text, parameters, user=analyst, formats=tuple(formats))
         if found is None:
             return None
         with self._gateway.service.share.try_turn(analyst) as has_turn:
@@ -415,9 +395,11 @@ class QueryRouter:
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
         text, tables = source.text, self._gateway.service.policy.tables
-        return await self.run(
-            lambda: len(text) <= MAX_TEXT_LENGTH and is_catalog(text, tables), source, context=context
-        )
+        if len(text) > MAX_TEXT_LENGTH:
+            return False
+        if is_short(text):
+            return is_catalog(text, tables)
+        return await self.run_in_thread(partial(is_catalog, text, tables), source, context=context)
 
     async def _run(
         self, work: Callable[[Stop], Result], source: StatementText, *, context: RequestContext, is_free: bool = True
@@ -467,6 +449,11 @@ class QueryRouter:
         ]
 
 
+def is_short(text: str) -> bool:
+    """Return whether a text is parsed and routed in about a millisecond."""
+    return len(text) <= _SHORT_TEXT
+
+
 def _decode_typed(bound: BoundValues) -> list[object] | None:
     """Return the values of parameters whose types the client knows; None if not all are, or can be decoded."""
     oids = _pad(bound.types, len(bound.values))
@@ -489,14 +476,6 @@ def _make_parameters(bound: BoundValues) -> tuple[Parameter, ...]:
     return tuple(Parameter(value, oid, bool(code)) for value, oid, code in parts)
 
 
-def _convert_description(description: Description) -> Shape:
-    return Shape(description.parameters, _convert_columns(description.columns))
-
-
-def _convert_rows(found: CatalogRows, formats: Sequence[int], *, holding: Holding) -> QueryResult:
-    columns = _convert_columns(found.columns)
-    return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns)), holding))
-
-
-def _convert_columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:
-    return tuple(Column(one.name, one.type_oid, one.type_size, one.type_modifier) for one in columns)
+def _convert_rows(answer: CatalogRows, formats: Sequence[int], *, holding: Holding) -> QueryResult:
+    codes = expand_formats(formats, len(answer.columns))
+    return QueryResult(EncodedRows(answer.columns, answer.rows, codes, holding))

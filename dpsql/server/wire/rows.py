@@ -1,71 +1,40 @@
-"""Rows of an answer: their columns as PostgreSQL describes them, and their values as text and as binary.
+"""Rows of an answer as messages: those of a SELECT, of COPY ... TO STDOUT, and of EXPLAIN with options.
 
-Rows of the session wait as Arrow until they are fetched, and are encoded as they are sent. Unsigned integers are
-widened, so that no value is cut; types that PostgreSQL lacks are sent as text.
+Rows of the session wait as Arrow until they are fetched, and are encoded as they are sent. Those of the catalog are
+encoded already.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 
-from dpsql.server.catalog.protocol import measure_columns
 from dpsql.server.memory_quota import Holding, UserQuota
-from dpsql.server.row_blocks import RowBlocks, encode_rows
-from dpsql.server.wire.calendar import encode_day, encode_timestamp, format_day, format_time, format_timestamp
-from dpsql.server.wire.codec import Column, Malformed
+from dpsql.server.row_blocks import RowBlocks, WireColumn, encode_row, encode_rows, measure_columns, split_pieces
+from dpsql.server.wire.codec import message
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.values import describe_columns, encode_column, expand_formats
 
-__all__ = [
-    "OIDS",
-    "ArrowRows",
-    "EncodedRows",
-    "ReversedRows",
-    "Rows",
-    "cast_rows",
-    "count_rows",
-    "describe_columns",
-    "encode_column",
-    "encode_numeric",
-    "expand_formats",
-]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-OIDS = {
-    "bool": 16, "bytea": 17, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,
-    "unknown": 705, "varchar": 1043, "date": 1082, "time": 1083, "timestamp": 1114, "timestamptz": 1184,
-    "numeric": 1700,
-}  # fmt: skip
-_SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 701: 8, 1082: 4, 1083: 8, 1114: 8, 1184: 8}
-_MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-_INFINITY = 2**63 - 1
 _BATCH_VALUES, _BATCH_ROWS, _BATCH_BYTES = 4_000, 1_000, 128 * 1024  # of rows that are encoded together
 _MAX_ROW = 16 << 20  # bytes, more than a private answer can have
 _REVERSED = 50  # rows that are read together to be reversed
-_BINARY_FORMAT = 1
-_ARROW_TYPES: tuple[tuple[str, tuple[Callable[[pa.DataType], bool], ...]], ...] = (
-    ("bool", (pa.types.is_boolean,)),
-    ("int2", (pa.types.is_int8, pa.types.is_int16, pa.types.is_uint8)),
-    ("int4", (pa.types.is_int32, pa.types.is_uint16)),
-    ("int8", (pa.types.is_int64, pa.types.is_uint32)),
-    ("numeric", (pa.types.is_uint64, pa.types.is_decimal)),
-    ("float8", (pa.types.is_floating,)),
-    ("date", (pa.types.is_date32,)),
-    ("time", (pa.types.is_time64,)),
-    ("bytea", (pa.types.is_binary, pa.types.is_large_binary)),
-)
 Values = tuple[bytes | None, ...]
 
 
-class Rows(Protocol):
+class WireRows(Protocol):
     """Rows that can be read repeatedly, from any position."""
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[WireColumn, ...]:
         """The columns of the rows."""
         ...
 
@@ -88,7 +57,7 @@ class ArrowRows:
     holding: Holding | None = None
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[WireColumn, ...]:
         """The columns of the rows."""
         return describe_columns(self.table.schema)
 
@@ -128,7 +97,7 @@ class ArrowRows:
 class EncodedRows:
     """Rows that are encoded, each column in its one of `formats`; `holding` counts their memory."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[WireColumn, ...]
     rows: RowBlocks
     formats: tuple[int, ...] = ()
     holding: Holding | None = None
@@ -161,12 +130,12 @@ class EncodedRows:
 class ReversedRows:
     """The rows of others from `start` up to `stop`, the last one first; they are read a few at a time."""
 
-    rows: Rows
+    rows: WireRows
     start: int
     stop: int
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[WireColumn, ...]:
         """The columns of the rows."""
         return self.rows.columns
 
@@ -190,7 +159,7 @@ class ReversedRows:
             yield list(self.rows.read(max(self.stop - stop, end - most), end, formats=formats))[::-1]
 
 
-def count_rows(rows: Rows, quota: UserQuota, *, is_free: bool = False) -> Rows:
+def count_rows(rows: WireRows, quota: UserQuota, *, is_free: bool = False) -> WireRows:
     """Return rows that are counted for as long as something refers to them, unless they are counted already.
 
     Rows of the session are counted when they have arrived. Raise `WireError` for too many free ones, and for free ones
@@ -204,7 +173,7 @@ def count_rows(rows: Rows, quota: UserQuota, *, is_free: bool = False) -> Rows:
     return rows
 
 
-def cast_rows(rows: Rows, schema: pa.Schema | None) -> Rows:
+def cast_rows(rows: WireRows, schema: pa.Schema | None) -> WireRows:
     """Cast rows to the types that were described, which the values of parameters may have made narrower.
 
     Raise `WireError` where a value does not fit; the error does not contain the value.
@@ -218,48 +187,6 @@ def cast_rows(rows: Rows, schema: pa.Schema | None) -> Rows:
     raise WireError("22003", "A value does not fit the described type.", hint="Cast it in the statement.")
 
 
-def expand_formats(codes: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the format of each of `count` values from the codes of a Bind: none, one for all, or one for each."""
-    for code in codes:
-        if code not in {0, _BINARY_FORMAT}:
-            raise WireError("22023", "A format is neither text (0) nor binary (1).")
-    if len(codes) > 1 and len(codes) != count:
-        raise Malformed("The number of formats differs from the number of values.")
-    return (tuple(codes) or (0,)) * count if len(codes) < 2 else tuple(codes)  # noqa: PLR2004
-
-
-def describe_columns(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return the columns of a schema as PostgreSQL describes them."""
-    columns = []
-    for field in schema:
-        oid = _find_oid(field.type)
-        modifier = -1
-        if oid == OIDS["numeric"] and pa.types.is_decimal(field.type):
-            modifier = (field.type.precision << 16 | field.type.scale) + 4
-        columns.append(Column(field.name, oid, _SIZES.get(oid, -1), modifier))
-    return tuple(columns)
-
-
-def _find_oid(kind: pa.DataType) -> int:
-    if pa.types.is_timestamp(kind):
-        return OIDS["timestamp" if kind.tz is None else "timestamptz"]
-    if pa.types.is_dictionary(kind):
-        return _find_oid(kind.value_type)
-    for name, tests in _ARROW_TYPES:
-        for matches in tests:
-            if matches(kind):
-                return OIDS[name]
-    return OIDS["text"]
-
-
-def encode_column(column: pa.ChunkedArray, code: int) -> list[bytes | None]:
-    """Return the values of a column, in text (0) or binary (1); None is NULL."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    encode = (_BINARY if code else _TEXT).get(_find_oid(column.type), _encode_text)
-    return [None if value is None else encode(value) for value in _read_values(column)]
-
-
 def _encode_batch(part: pa.Table, formats: Sequence[int]) -> list[Values]:
     """Return the values of the rows of a table."""
     if not formats:
@@ -268,72 +195,189 @@ def _encode_batch(part: pa.Table, formats: Sequence[int]) -> list[Values]:
     return list(zip(*columns, strict=True))
 
 
-def _read_values(column: pa.ChunkedArray) -> Sequence[object]:
-    """Return the Python values of a column; dates and times are counts of days and microseconds."""
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        times, per = _MICROSECONDS[kind.unit]
-        counts: Sequence[int | None] = column.cast(pa.int64()).to_pylist()
-        return [None if one is None else one if abs(one) >= _INFINITY else one * times // per for one in counts]
-    if pa.types.is_date32(kind):
-        return column.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_time64(kind):
-        return column.cast(pa.time64("us")).cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_uint64(kind):
-        return [None if one is None else Decimal(one) for one in column.to_pylist()]
-    return column.to_pylist()  # type: ignore[no-any-return]
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_END: Final = struct.pack("!h", -1)
+_ESCAPES: Final = [(b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"), (b"\t", b"\\t")]
+_TRUE, _FALSE = frozenset(["", "true", "on", "1"]), frozenset(["false", "off", "0"])
 
 
-def _encode_text(value: object) -> bytes:
-    return str(value).encode(errors="replace")
+@dataclass(frozen=True, slots=True)
+class CopyLayout:
+    """Format and options of a COPY; `kind` is text, csv or binary, and CSV always quotes the `quoted` columns."""
+
+    kind: str = "text"
+    delimiter: str = "\t"
+    null: str = "\\N"
+    header: bool = False
+    quote: str = '"'
+    escape: str = '"'
+    quoted: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> int:
+        """The format of values: text (0) or binary (1)."""
+        return int(self.kind == "binary")
 
 
-def _format_float(value: float) -> bytes:
-    if value != value:  # noqa: PLR0124 - only NaN differs from itself
-        return b"NaN"
-    if value in {float("inf"), float("-inf")}:
-        return b"Infinity" if value > 0 else b"-Infinity"
-    return repr(value).removesuffix(".0").encode()
+def parse_layout(options: Mapping[str, str]) -> CopyLayout:
+    """Return the layout for the options of a COPY; raise `WireError` for unsupported ones."""
+    kind = options.get("format", "text").lower()
+    if kind not in {"text", "csv", "binary"} or options.keys() - _OPTIONS:
+        raise WireError(
+            "0A000", "This option of COPY is not supported.", hint="COPY (SELECT ...) TO STDOUT (FORMAT csv, HEADER)."
+        )
+    if options.get("encoding", "utf8").lower().replace("-", "") != "utf8":
+        raise WireError("0A000", "Only UTF-8 is supported.", hint="Leave ENCODING out.")
+    header = options.get("header", "false").lower()
+    quote = options.get("quote", '"')
+    layout = CopyLayout(
+        kind,
+        options.get("delimiter", "," if kind == "csv" else "\t"),
+        options.get("null", "" if kind == "csv" else "\\N"),
+        header in _TRUE,
+        quote,
+        options.get("escape", quote),
+        tuple(options["force_quote"].split("\0")) if "force_quote" in options else (),
+    )
+    signs = layout.delimiter, layout.quote, layout.escape
+    if header not in _TRUE | _FALSE or any(len(sign.encode()) != 1 or sign in "\r\n" for sign in signs):
+        raise WireError(
+            "22023",
+            "An option of COPY has an invalid value.",
+            hint="DELIMITER, QUOTE and ESCAPE take one ASCII character.",
+        )
+    return layout
 
 
-def encode_numeric(value: Decimal) -> bytes:
-    """Encode a finite number as PostgreSQL's numeric: groups of four digits around the decimal point."""
-    sign, digits, exponent = value.as_tuple()
-    scale = max(0, -int(exponent))
-    text = "".join(map(str, digits)) + "0" * max(0, int(exponent))
-    whole, part = (text[:-scale], text[-scale:].rjust(scale, "0")) if scale else (text, "")
-    whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
-    part = part.ljust(-(-len(part) // 4) * 4, "0")
-    groups = [int((whole + part)[at : at + 4]) for at in range(0, len(whole + part), 4)]
-    weight = len(whole) // 4 - 1
-    while groups and groups[0] == 0:
-        groups, weight = groups[1:], weight - 1
-    while groups and groups[-1] == 0:
-        groups.pop()
-    weight = weight if groups else 0
-    return struct.pack(f"!hhHh{len(groups)}h", len(groups), weight, 0x4000 * sign, scale, *groups)
+_OPTIONS: Final = frozenset(
+    ["format", "delimiter", "null", "header", "quote", "escape", "force_quote", "encoding", "freeze", "oids"]
+)
 
 
-_TEXT: dict[int, Callable[..., bytes]] = {
-    OIDS["bool"]: lambda value: b"t" if value else b"f",
-    OIDS["bytea"]: lambda value: b"\\x" + value.hex().encode(),
-    OIDS["float8"]: _format_float,
-    OIDS["numeric"]: lambda value: format(value, "f").encode(),
-    OIDS["date"]: lambda value: format_day(value).encode(),
-    OIDS["time"]: lambda value: format_time(value).encode(),
-    OIDS["timestamp"]: lambda value: format_timestamp(value).encode(),
-    OIDS["timestamptz"]: lambda value: format_timestamp(value, zone="+00").encode(),
-}
-_BINARY: dict[int, Callable[..., bytes]] = {
-    OIDS["bool"]: lambda value: b"\1" if value else b"\0",
-    OIDS["bytea"]: bytes,
-    OIDS["int2"]: struct.Struct("!h").pack,
-    OIDS["int4"]: struct.Struct("!i").pack,
-    OIDS["int8"]: struct.Struct("!q").pack,
-    OIDS["float8"]: struct.Struct("!d").pack,
-    OIDS["numeric"]: encode_numeric,
-    OIDS["date"]: encode_day,
-    OIDS["time"]: struct.Struct("!q").pack,
-    OIDS["timestamp"]: encode_timestamp,
-    OIDS["timestamptz"]: encode_timestamp,
-}
+def copy_header(layout: CopyLayout, count: int) -> bytes:
+    """Return the message that announces rows of `count` columns."""
+    return message(b"H", struct.pack(f"!bh{count}h", layout.format, count, *[layout.format] * count))
+
+
+def copy_messages(
+    rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
+) -> Iterator[bytes]:
+    """Yield the messages of rows in pieces that may be sent one by one.
+
+    In binary, the signature and the first row share a message, as clients expect.
+    """
+    return split_pieces(_copy_messages(rows, columns, layout=layout))
+
+
+def _copy_messages(
+    rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
+) -> Iterator[bytes]:
+    if layout.kind == "binary":
+        before = _SIGNATURE  # ADBC's driver and ConnectorX expect it in the message of the first row
+        for row in rows:
+            yield message(b"d", before, encode_row(row))
+            before = b""
+        yield message(b"d", before, _END)
+        return
+    write = _format_csv if layout.kind == "csv" else _format_text
+    if layout.header:
+        yield message(b"d", write([column.name.encode() for column in columns], columns, layout=layout))
+    for row in rows:
+        yield message(b"d", write(row, columns, layout=layout))
+
+
+def _format_text(row: Sequence[bytes | None], _: Sequence[WireColumn], *, layout: CopyLayout) -> bytes:
+    delimiter, cells = layout.delimiter.encode(), []
+    for value in row:
+        cell = layout.null.encode() if value is None else value
+        if value is not None:
+            for sign, escaped in (*_ESCAPES, (delimiter, b"\\" + delimiter))[: 5 if delimiter != b"\t" else 4]:
+                cell = cell.replace(sign, escaped)
+        cells.append(cell)
+    return delimiter.join(cells) + b"\n"
+
+
+def _format_csv(row: Sequence[bytes | None], columns: Sequence[WireColumn], *, layout: CopyLayout) -> bytes:
+    quote, escape, delimiter = layout.quote.encode(), layout.escape.encode(), layout.delimiter.encode()
+    special, cells = (quote, delimiter, b"\n", b"\r"), []
+    for value, column in zip(row, columns, strict=True):
+        if value is None:
+            cells.append(layout.null.encode())
+            continue
+        is_forced = "*" in layout.quoted or column.name in layout.quoted
+        is_end_mark = len(row) == 1 and value == rb"\."  # readers would take it for the end
+        if is_forced or is_end_mark or value == layout.null.encode() or any(sign in value for sign in special):
+            escaped = value if escape == quote else value.replace(escape, escape * 2)
+            cells.append(quote + escaped.replace(quote, escape + quote) + quote)
+        else:
+            cells.append(value)
+    return delimiter.join(cells) + b"\n"
+
+
+Fact = tuple[str, str]
+Node = dict[str, object]
+_OIDS: Mapping[str, int] = {"TEXT": 25, "JSON": 114, "XML": 142}
+_NAMESPACE = "http://www.postgresql.org/2009/explain"
+_PART, _ENGINE = "private query", "engine SQL"
+_OF_ALL = frozenset(["together", "around it"])  # facts of all private queries of a statement
+
+
+def describe_plan(layout: str) -> tuple[WireColumn, ...]:
+    """Return the one column of EXPLAIN in a layout."""
+    return (WireColumn("QUERY PLAN", _OIDS[layout], -1, -1),)
+
+
+def encode_plan(table: pa.Table, layout: str, *, formats: Sequence[int]) -> EncodedRows:
+    """Return the facts of EXPLAIN, by property and value, in a layout: lines of text, or one document."""
+    facts: list[Fact] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    match layout:
+        case "JSON":
+            lines = [json.dumps([{"Plan": _build_tree(facts)}], indent=2, ensure_ascii=False)]
+        case "XML":
+            plan = "".join(_write_xml("Plan", _build_tree(facts), indent=4))
+            lines = [f'<explain xmlns="{_NAMESPACE}">\n  <Query>\n{plan}  </Query>\n</explain>']
+        case _:
+            lines = [f"{name}: {value}" for name, value in facts]
+    rows = encode_rows((line.encode(),) for line in lines)
+    return EncodedRows(describe_plan(layout), rows, expand_formats(formats, 1))
+
+
+def _build_tree(facts: Sequence[Fact]) -> Node:
+    """Return the node of a statement; each of several private queries is a node below it."""
+    starts = [at for at, (name, _) in enumerate(facts) if name == _PART]
+    if not starts:
+        return _build_node(facts)
+    of_all = [fact for fact in facts if fact[0] in _OF_ALL]
+    ends = [*starts[1:], len(facts)]
+    parts = [
+        _build_node([fact for fact in facts[start:end] if fact[0] not in _OF_ALL])
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return {**_build_node(of_all), "Plans": parts}
+
+
+def _build_node(facts: Sequence[Fact]) -> Node:
+    """Return the facts of one private query as a node, and the query of the engine as one below it."""
+    found = dict[str, list[str]]()
+    for name, value in facts:
+        found.setdefault(name, []).append(value)
+    engine = found.pop(_ENGINE, [])
+    node: Node = {"Node Type": " ".join(found.pop("mechanism", ["Result"])).replace("_", " ").title()}
+    node |= {f"{name[0].upper()}{name[1:]}": each[0] if len(each) == 1 else each for name, each in found.items()}
+    if engine:
+        node["Plans"] = [{"Node Type": "Engine Query", "Parent Relationship": "Outer", "SQL": each} for each in engine]
+    return node
+
+
+def _write_xml(name: str, value: object, *, indent: int) -> Iterator[str]:
+    """Yield the lines of an element; names have hyphens in place of spaces, as in PostgreSQL."""
+    tag, margin = "".join(each if each.isalnum() else "-" for each in name), " " * indent
+    if not isinstance(value, dict | list):
+        yield f"{margin}<{tag}>{escape(str(value))}</{tag}>\n"
+        return
+    yield f"{margin}<{tag}>\n"
+    item = "Plan" if name == "Plans" else "Item"
+    items = value.items() if isinstance(value, dict) else [(item, each) for each in value]
+    for inner, each in items:
+        yield from _write_xml(inner, each, indent=indent + 2)
+    yield f"{margin}</{tag}>\n"

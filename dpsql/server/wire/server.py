@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from dpsql.server.catalog.protocol import Catalog
+from dpsql.server.catalog.protocol import SystemCatalog
 from dpsql.server.memory_quota import MemoryQuota, trim_memory
-from dpsql.server.pending_connections import PendingConnections
+from dpsql.server.throttle import PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
@@ -29,17 +30,15 @@ from dpsql.server.wire.login import (
 )
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
 from dpsql.server.wire.sqlstates import WireError, error_message, full_error, to_wire_error
-from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientReader, Limits
+from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientLimits, ClientReader
 from dpsql.server.wire.transaction import Transaction
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["Wire", "serve_wire"]
 
-
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ClientLimits()
 _MAX_NUMBER = 2**31 - 1
 
 
@@ -55,7 +54,14 @@ class _Connection:
 class Wire:
     """Connections of a server, and the threads that they share; `close` ends it."""
 
-    def __init__(self, gateway: Gateway, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        catalog: Callable[[], SystemCatalog],
+        *,
+        tls: ssl.SSLContext | None,
+        limits: ClientLimits,
+    ) -> None:
         self._gateway, self._catalog, self._tls, self._limits = gateway, catalog, tls, limits
         self._runner = ThreadRunner(limits.threads)
         self._quota = MemoryQuota(limits.held, limits.held_by_user, full=full_error)
@@ -178,7 +184,7 @@ class Wire:
         execution = Execution(self._gateway, router, transaction=transaction, quota=quota, cancel_backend=cancel)
         if settings.role:
             execution.begin_as(settings.role)
-        reported = reported_settings(settings, version=self._catalog.version, user=user.name)
+        reported = reported_settings(settings, version=self._catalog().version, user=user.name)
         key = create_key(startup.minor)
         self._last_number = number = self._find_free_number()
         channel.send(*session_messages(reported, number=number, key=key))
@@ -221,10 +227,13 @@ async def serve_wire(
     address: tuple[str, int],
     *,
     tls: ssl.SSLContext | None,
-    catalog: Catalog,
-    limits: Limits = DEFAULT_LIMITS,
+    catalog: Callable[[], SystemCatalog],
+    limits: ClientLimits = DEFAULT_LIMITS,
 ) -> Wire:
-    """Listen on an address, port 0 for any, and return the server; raise `OSError`."""
+    """Listen on an address, port 0 for any, and return the server; raise `OSError`.
+
+    `catalog` returns that of the policy in force.
+    """
     wire = Wire(gateway, catalog, tls=tls, limits=limits)
     await wire.listen(address)
     return wire

@@ -18,8 +18,6 @@ from dpsql.errors import (
 from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.wire.codec import Malformed, fields_message
 
-__all__ = ["WireError", "error_message", "full_error", "notice_message", "to_wire_error"]
-
 _STATES_BY_CODE: Mapping[str, str] = {
     "alias": "42712",
     "ambiguous-column": "42702",

@@ -12,8 +12,6 @@ from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.codec import KINDS, Malformed, Message, Unparsed, parse_message
 from dpsql.server.wire.sqlstates import WireError
 
-__all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
-
 _CHUNK = 64 * 1024
 _SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted, and parsed at once
 _COPIES = 2  # of a message: its bytes, and the values or the text in it
@@ -27,7 +25,7 @@ class ClientDisconnected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """Limits of clients: bytes that they send, seconds that they take, and numbers of them.
 
     A client has `first_seconds` to send its first packet. One address has at most half of the `logins` under way, as
@@ -73,7 +71,7 @@ class Channel:
 
     quota: UserQuota | None = None
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: Limits) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: ClientLimits) -> None:
         self._reader, self._writer, self._limits = reader, writer, limits
         self._in, self._out = bytearray(), bytearray()
         self._holding: Holding | None = None

@@ -14,8 +14,8 @@ from dpsql.server.memory_quota import Holding, UserQuota
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.views import View
 
-__all__ = ["IMPLICIT", "PER_CONNECTION", "REPORTED", "Settings", "Transaction", "default_settings", "format_version"]
-
+# Clients rely on these without asking: JDBC closes a connection whose DateStyle is not ISO, and libpq's
+# target_session_attrs reads default_transaction_read_only and in_hot_standby.
 REPORTED = (
     "application_name client_encoding DateStyle default_transaction_read_only in_hot_standby integer_datetimes "
     "IntervalStyle is_superuser scram_iterations search_path server_encoding server_version session_authorization "

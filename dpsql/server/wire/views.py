@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from dpsql.server.catalog.protocol import measure_columns
+from dpsql.dialects import quote_name
 from dpsql.server.catalog.statements import find_relations
-from dpsql.server.wire.codec import Column
+from dpsql.server.row_blocks import WireColumn, measure_columns
 from dpsql.server.wire.command_parser import StatementText
-from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.words import Word, read_words
-
-__all__ = ["View", "add_view", "expand_views", "list_definitions", "quote_name"]
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
@@ -51,7 +49,7 @@ class View:
     """
 
     query: str
-    columns: tuple[Column, ...]
+    columns: tuple[WireColumn, ...]
     definition: str = ""
     size: int = field(init=False)
 
@@ -61,7 +59,7 @@ class View:
         object.__setattr__(self, "size", size)
 
     @classmethod
-    def define(cls, name: str, query: str, *, columns: tuple[Column, ...]) -> View:
+    def define(cls, name: str, query: str, *, columns: tuple[WireColumn, ...]) -> View:
         """Return the view of a query."""
         return cls(query, columns, _define(name, columns))
 
@@ -136,7 +134,7 @@ def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
     return tuple(view.definition for view in views.values())
 
 
-def _define(name: str, columns: Sequence[Column]) -> str:
+def _define(name: str, columns: Sequence[WireColumn]) -> str:
     """Return the statement that creates a view in the catalog.
 
     It is temporary there too: in a schema that connections share, one of a name would wait for another's.
@@ -147,7 +145,7 @@ def _define(name: str, columns: Sequence[Column]) -> str:
     return f"CREATE TEMPORARY VIEW {quoted} AS SELECT {cells} {unread}; GRANT SELECT ON pg_temp.{quoted} TO PUBLIC"
 
 
-def _find_type(column: Column) -> str:
+def _find_type(column: WireColumn) -> str:
     """Return PostgreSQL's name for the type of a column."""
     if column.oid != OIDS["numeric"]:
         return _TYPES.get(column.oid, "text")
@@ -157,8 +155,3 @@ def _find_type(column: Column) -> str:
 
 def _cut_name(name: str) -> str:
     return name.encode()[:_MAX_NAME].decode(errors="ignore")
-
-
-def quote_name(name: str) -> str:
-    """Return a name in quotes, as SQL reads it."""
-    return '"' + name.replace('"', '""') + '"'

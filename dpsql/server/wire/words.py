@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire.values import OIDS
 
 _TOKEN = re.compile(
     r"""

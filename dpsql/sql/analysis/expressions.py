@@ -37,9 +37,9 @@ from dpsql.sql.ir.types import (
 from dpsql.sql.ir.types import decimal as decimal_type
 from dpsql.sql.ir.unbound_parameters import Open, UnboundParameter, fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.syntax.forms import STATED
 from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
-from dpsql.sql.syntax.stated_bounds import STATED
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

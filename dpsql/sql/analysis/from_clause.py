@@ -1,7 +1,7 @@
 """FROM: tables, subqueries, CTEs and joins, read into relations and into the names they bring.
 
 Every subquery in FROM over a private table must pass its privacy unit on; several private tables meet only where their
-units are equal (`ties.py`).
+units are equal (`unit_equality.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Joins of two sides of FROM, and the names that both sides have.
 
-Two private sides must be joined on their units (`ties.py`): in ON or USING for an outer, SEMI or ANTI join, or in WHERE
-for an inner join. A private and a public side may be joined on anything. A row of the public side without a partner has
-no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the same, because
-a group without units is not in it.
+Two private sides must be joined on their units (`unit_equality.py`): in ON or USING for an outer, SEMI or ANTI join, or
+in WHERE for an inner join. A private and a public side may be joined on anything. A row of the public side without a
+partner has no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the
+same, because a group without units is not in it.
 """
 
 from __future__ import annotations

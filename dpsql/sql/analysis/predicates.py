@@ -18,8 +18,7 @@ from dpsql.sql.ir.tree import Call, Collate, Exists, Expression, In, InQuery, Li
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
 from dpsql.sql.ir.unbound_parameters import UnboundParameter, fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX
-from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF
-from dpsql.sql.syntax.like_lists import ALL_ITEMS, ANY_ITEMS
+from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal
 from dpsql.sql.syntax.sqlglot_nodes import only
 from dpsql.sql.syntax.text_values import parse_text_array

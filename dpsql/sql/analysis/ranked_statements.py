@@ -16,7 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import write_name
+from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.list_notes import find_public_column, has_all_groups
@@ -297,7 +297,7 @@ def _write_shares_around(
     after = nodes[1 + len(call.nodes) :]
     if not total or {"WHERE", "ORDER_BY", "LIMIT", "GROUP_BY", "QUALIFY", "COMMA"} & set(kinds_of(after)):
         return ""
-    start, end = first_token(nodes).start, select.end + 1
+    start, end = select.start, select.end + 1
     if kind_of(after, 0) == "FROM":
         return _edit(statement, [(start, end, _divide_by(statement, total) if statement.postgres else total)])
     name = nodes[1 + len(call.nodes) : len(select.section("SELECT"))]
@@ -370,13 +370,9 @@ def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
     if known:
         bare = [strip_casts(each) for each in known]
         texts = [str(each.value) for each in bare if isinstance(each, Literal) and each.value is not None]
-        return f"[{', '.join(_quote(text) for text in texts)}]"
+        return f"[{', '.join(quote_text(text) for text in texts)}]"
     public = find_public_column(query, key, catalog=catalog)
-    return _quote(public) if public else ""
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return quote_text(public) if public else ""
 
 
 def _write_limit(statement: Statement, clause: ImpliedClause) -> str:
@@ -412,8 +408,8 @@ def computes_around(statement: Statement, tokens: list[Token], *, query: Private
     root = nest(tokens)
     selects = sorted(find_selects(root), key=lambda each: each.end)
     at, _ = _find_characters(statement, query)
-    inside = [each for each in selects if first_token(each.nodes).start <= at <= each.end]
-    inner = max(inside, key=lambda each: first_token(each.nodes).start, default=None)
+    inside = [each for each in selects if each.start <= at <= each.end]
+    inner = max(inside, key=lambda each: each.start, default=None)
     if inner is None or len(selects) == 1:
         return False
     return find_computation(root, inner, selects=selects, k=query.clause.k or _MANY) is not None

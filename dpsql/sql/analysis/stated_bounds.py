@@ -18,8 +18,8 @@ from dpsql.sql.ir.measures import MOST_STEPS, StatedBounds
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import DOUBLE
 from dpsql.sql.ir.unbound_parameters import fill_unbound
+from dpsql.sql.syntax.forms import STATED, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import only
-from dpsql.sql.syntax.stated_bounds import STATED, find_aggregate_call
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

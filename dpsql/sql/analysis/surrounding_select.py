@@ -35,7 +35,6 @@ from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
-from dpsql.sql.syntax.array_comparisons import find_array_values
 from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.clause import (
     SplitStatement,
@@ -45,6 +44,7 @@ from dpsql.sql.syntax.clause import (
     split_clause,
 )
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
+from dpsql.sql.syntax.forms import find_array_values
 from dpsql.sql.syntax.implied import (
     ImpliedClause,
     StandardSQL,

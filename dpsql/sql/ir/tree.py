@@ -72,7 +72,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function of the allow-list (`sql/functions.py`), by its canonical name."""
+    """An operator or function of the allow-list (`sql/functions/allow_list.py`), by its canonical name."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -130,7 +130,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """NULL where `argument` would raise; put there by `passes/total.py`."""
+    """NULL where `argument` would raise; put there by `rewrite/total.py`."""
 
     argument: Expression
     type: Type
@@ -139,7 +139,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Collate:
-    """Text compared by its bytes; put there by `passes/canonical.py`."""
+    """Text compared by its bytes; put there by `canonical_keys.py` and `unit_equality.py`."""
 
     argument: Expression
     type: Type

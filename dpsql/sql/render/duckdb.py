@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.dialects import release
+from dpsql.dialects import quote_name, quote_path, release
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -32,12 +32,12 @@ from dpsql.sql.ir.tree import (
     Sorted,
     Try,
     Window,
+    find_collations,
     walk,
 )
 from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family, Type
-from dpsql.sql.render.collation import unify_collations
 
-__all__ = ["Writer", "format_direction", "identifier"]
+__all__ = ["Writer", "format_direction"]
 
 _MANY = 16  # values from which one parameter is faster than one each
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "&", "|"])
@@ -59,15 +59,23 @@ _FORMS = {
 }
 
 
-def identifier(name: str) -> str:
-    """Return a quoted identifier."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
 def format_direction(term: Sorted) -> str:
     """Return the direction of an ORDER BY term, with the position of NULLs."""
     return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
+
+
+def _unify_collations(operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """Return the operands of one operation, those of text by their bytes if they may be of several collations.
+
+    Otherwise DuckDB always refuses to compare them.
+    """
+    collations = list(map(find_collations, operands))
+    if len(frozenset[str]().union(*collations)) < 2:  # noqa: PLR2004 - one goes with itself, and with text that has none
+        return operands
+    return tuple(
+        Collate(operand, operand.type, operand.longest) if names - {"C"} else operand
+        for operand, names in zip(operands, collations, strict=True)
+    )
 
 
 @dataclass(slots=True)
@@ -149,7 +157,7 @@ class Writer:
         """Return an expression as text."""
         match expression:
             case Column():
-                return f"t{expression.relation}.{identifier(expression.name)}"
+                return f"t{expression.relation}.{quote_name(expression.name)}"
             case Literal(type=type_) if type_ == NULL:
                 return "NULL"
             case Literal():
@@ -213,7 +221,7 @@ class Writer:
 
     def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
         """Return the operands of one operation as they go together in the engine."""
-        return unify_collations(operands)
+        return _unify_collations(operands)
 
     def _copies_subquery(self, call: Call) -> bool:
         """Say whether DuckDB would copy a subquery to find the least or greatest text under a collation, and fail."""
@@ -250,7 +258,7 @@ class Writer:
         """Return an item of FROM as text."""
         match relation:
             case Scan():
-                return f"{'.'.join(map(identifier, relation.path))} AS t{relation.number}"
+                return f"{quote_path(relation.path)} AS t{relation.number}"
             case Derived():
                 return f"({self._select(relation)}) AS t{relation.number}"
             case Combined():

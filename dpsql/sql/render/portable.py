@@ -42,7 +42,6 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.render.portable_joins import has_no_equality, move_semi_joins_to_where
 
 __all__ = ["PortableWriter", "writer_for"]
 
@@ -141,7 +140,7 @@ class PortableWriter(Writer):
         """Return FROM and WHERE with SEMI and ANTI JOIN as conditions, if the engine lacks these joins."""
         if "SEMI" not in self.dialect.lacks:
             return body
-        source, conditions = move_semi_joins_to_where(body.source)
+        source, conditions = _move_semi_joins_to_where(body.source)
         if body.where is not None:
             conditions = (*conditions, body.where)
         where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
@@ -153,7 +152,7 @@ class PortableWriter(Writer):
 
     def _joined(self, joined: Joined) -> str:
         """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
-        if f"{joined.kind} unequal" in self.dialect.lacks and has_no_equality(joined):
+        if f"{joined.kind} unequal" in self.dialect.lacks and _has_no_equality(joined):
             raise self._lacking(f"{joined.kind} JOIN without an equality of its two sides")
         left, right = self.relation(joined.left), self.relation(joined.right)
         if isinstance(joined.right, Joined):
@@ -436,3 +435,35 @@ def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:
 def _word(type_: Type) -> str:
     """Return the family of a type or, where dpsql does not compute with it, its own name."""
     return type_.name.split("(")[0] if type_.family is Family.OPAQUE else type_.family.name
+
+
+def _move_semi_joins_to_where(relation: Relation) -> tuple[Relation, tuple[Expression, ...]]:
+    """Return a relation without the SEMI and ANTI JOINs at its left, and the conditions that say the same."""
+    if not isinstance(relation, Joined) or relation.kind not in {"SEMI", "ANTI", "INNER", "LEFT", "CROSS"}:
+        return relation, ()
+    left, conditions = _move_semi_joins_to_where(relation.left)
+    if relation.kind not in {"SEMI", "ANTI"}:
+        return replace(relation, left=left), conditions
+    found: Expression = Exists(Derived(0, (Literal(True, BOOLEAN),), FromWhere(relation.right, relation.on)))  # noqa: FBT003 - some value
+    return left, (*conditions, found if relation.kind == "SEMI" else Call("not", (found,), BOOLEAN))
+
+
+def _has_no_equality(joined: Joined) -> bool:
+    """Say whether a join is by anything but an equality of something of each of its two sides."""
+    on = joined.on
+    parts = on.arguments if isinstance(on, Call) and on.function == "and" else (on,)
+    sides = _relations(joined.left), _relations(joined.right)
+    for part in parts:
+        if isinstance(part, Call) and part.function == "=":
+            first, second = (
+                {each.relation for each in walk(side) if isinstance(each, Column)} for side in part.arguments
+            )
+            if first and second and any(first <= one and second <= two for one, two in (sides, sides[::-1])):
+                return False
+    return True
+
+
+def _relations(relation: Relation) -> set[int]:
+    if isinstance(relation, Joined):
+        return _relations(relation.left) | _relations(relation.right)
+    return {relation.number}

@@ -1,23 +1,17 @@
-"""Contribution bounding: at most a fixed number of groups for each privacy unit, sampled inside the engine.
+"""Groups of each unit: which of them count, with which weight, and how many units there are in any group.
 
-Soundness. The groups selected for a unit depend only on its own rows, the bound and the salts of the session. Removing
-a unit changes at most `Bound.groups` counts, each by 1, and never changes the groups of another unit. Every form sorts
-the groups of a unit the same way: first by a draw, which is a hash of group and unit under the salts, then by the keys,
-NULLS LAST (in lists of other engines first), text by its bytes. The keys break ties between 64-bit draws, so neither
-row order nor threads affect the result. The guarantee does not need the salts: they prevent an author of labels from
-choosing which labels survive.
+    keys and unit of each row ──▶ distinct pairs of group and unit, ranked by a draw ──▶ the first pairs of each unit
 
-Speed. Each bound uses the cheapest form. One group is the minimum of (draw, keys) over the raw rows of a unit, in one
-pass, because duplicates share a draw. A few groups are the first rows of a window over the distinct pairs; the second
-sort key also stops DuckDB from turning the window into one list per unit, which takes twice the time and three times
-the memory. With a bound that most units never reach, only the units above it are drawn and sorted.
+A unit's draws depend on its own rows and on two salts alone, so no other unit changes which of its groups count.
 
-The bound alone chooses the form. A choice by the rows would leak through the running time. All forms select the same
-groups, and the groups under a smaller bound are among those under a larger one.
+The number of units in any group is read beside each group. Every unit that adds to a group must raise it by exactly 1,
+and no unit by more, in the very rows that the groups are counted from: a number from rows of another moment, or of some
+groups alone, would be wrong. It is taken in one of two ways, and neither reads the rows of a table twice, since they
+could change in between:
 
-With weights, each unit spreads one weight over its selected groups. The share of a unit in t groups is looked up in a
-list of integers that is bound as a parameter. Nothing is computed in floating point, the sums are exact in any order,
-and the weights are the ones for which the threshold of the mechanism was computed.
+* The pairs of group and unit have a rank within their unit. Each unit has one pair of rank 1, and the groups' numbers
+  of these pairs are added up over all groups.
+* In DuckDB, which computes a CTE once, the units of such a CTE are counted beside the groups that are counted from it.
 """
 
 from __future__ import annotations
@@ -25,39 +19,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.sql.render.clauses import (
-    alias,
-    at_most,
-    combine,
-    count,
-    cte,
-    join,
-    least,
-    least_struct,
-    list_parts,
-    more_than,
-    number_rows,
-    select,
-    sort_nulls_last,
-    struct_field,
-    subquery,
-    zero_unless,
-)
+from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.statements import Partitions
 from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.render.template import compose, sort_nulls_last
 
 __all__ = [
     "DRAW",
+    "FIRST",
     "GROUPS",
     "MIN_GROUPS_SORTED_APART",
     "RANK",
+    "TOTAL",
     "UNIT",
     "WEIGHT",
     "Bound",
     "BoundedRows",
+    "UnitRows",
     "bound_contributions",
-    "rank_in_lists",
+    "count_groups_of_units",
+    "count_units",
+    "filter_partitions",
+    "rank_pairs",
     "select_pairs",
-    "weigh_all_pairs",
+    "spread_first",
+    "sum_first",
     "weigh_contributions",
 ]
 
@@ -66,9 +52,11 @@ WEIGHT = "dpsql_weight"
 RANK = "dpsql_rank"
 DRAW = "dpsql_draw"
 GROUPS = "dpsql_groups"
-_LIST, _PAIR = "dpsql_list", "dpsql_pair"
+TOTAL = "dpsql_total"
+FIRST = "dpsql_first"
 # In the logs measured, 90 % of the units have fewer groups: from this bound on, sorting only the others is faster.
 MIN_GROUPS_SORTED_APART = 16
+_ABOVE = "dpsql_pairs SEMI JOIN (SELECT dpsql_unit FROM dpsql_units WHERE dpsql_above) USING (dpsql_unit)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +72,19 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitRows:
+    """SELECT of the canonical keys `names` and of UNIT, which is never NULL.
+
+    With `ranked`, the rows are distinct and have two more columns: RANK, the rank of the row within its unit, and
+    GROUPS, the number of rows of the unit.
+    """
+
+    sql: str
+    names: Sequence[str]
+    ranked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BoundedRows:
     """SQL of the bounded rows: `source` selects keys and unit, one row per selected group of a unit, over `ctes`.
 
@@ -96,152 +97,274 @@ class BoundedRows:
     units: str = ""
 
 
-def bound_contributions(
-    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, ranked: bool = False
-) -> BoundedRows:
-    """Bound the groups of each unit in `base`, a SELECT of the canonical keys `names` and of UNIT, which is never NULL.
+def select_pairs(writer: Writer, rows: UnitRows) -> str:
+    """Return the SQL for the distinct pairs of group and unit."""
+    gathered = writer.gather(rows.sql, rows.names, unit=UNIT)
+    return compose("SELECT DISTINCT {columns} FROM ({rows})", columns=[*rows.names, UNIT], rows=gathered)
 
-    With `ranked`, the rows of `base` are distinct and have two more columns: RANK, the rank of the row within its
-    unit, and GROUPS, the number of rows of the unit.
+
+def rank_pairs(
+    writer: Writer,
+    pairs: str,
+    *,
+    names: Sequence[str],
+    salts: tuple[int, int] | None,
+    parts: Sequence[str] | None = None,
+) -> str:
+    """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit, from 1.
+
+    Pairs are ranked by their draw under the salts, or without salts by their keys. `parts` are further columns of the
+    pairs, which may have others too.
     """
-    columns, ranks = (*names, UNIT), [RANK] if bound.counts_units else []
-    if ranked:
-        return BoundedRows((), select([*columns, *ranks], subquery(base), where=at_most(RANK, bound.groups)))
-    if bound.groups == 1 and writer.native and not ranks:
-        return BoundedRows((), _select_minimum(base, names, draw=writer.draw(names, UNIT, salts=bound.salts)))
-    pairs = select_pairs(writer, base, names=names)
-    if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
-        rows = subquery(_rank_pairs(writer, subquery(pairs), names=names, bound=bound))
-        return BoundedRows((), select([*columns, *ranks], rows, where=at_most(RANK, bound.groups)))
+    by = [] if salts is None else [writer.draw(names, UNIT, salts=salts)]
+    if writer.lists:
+        return _rank_in_lists(writer, pairs, names=[*names, *(parts or ())], by=by)
+    columns = [*names, UNIT] if parts is None else ["*"]
+    if by and not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
+        pairs = compose("(SELECT {columns}, {draw} AS dpsql_draw FROM {pairs})", columns=columns, draw=by, pairs=pairs)
+        by = [DRAW]
+    return compose(
+        """
+        SELECT {columns}, system.main.row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) AS dpsql_rank
+        FROM {pairs}
+        """,
+        columns=columns,
+        order=[*by, sort_nulls_last(names)],
+        pairs=pairs,
+    )
+
+
+def _rank_in_lists(writer: Writer, pairs: str, *, names: Sequence[str], by: Sequence[str]) -> str:
+    """Return the SQL for distinct pairs with their RANK and GROUPS, from a list for each unit that is sorted by `by`.
+
+    SELECT dpsql_pair[1] AS dpsql_key_1, dpsql_unit, dpsql_rank, dpsql_groups
+    FROM (SELECT dpsql_unit, unnest(dpsql_list) AS dpsql_pair, position AS dpsql_rank, length AS dpsql_groups
+          FROM (SELECT dpsql_unit, list of (draw, dpsql_key_1) AS dpsql_list FROM pairs GROUP BY dpsql_unit))
+    """
+    form = writer.list_form
+    fields = [f"{form('list_field', 'dpsql_pair', str(at))} AS {name}" for at, name in enumerate(names, len(by))]
+    return compose(
+        """
+        SELECT {fields}, dpsql_unit, dpsql_rank, dpsql_groups
+        FROM (
+            SELECT dpsql_unit, {rows} AS dpsql_pair, {positions} AS dpsql_rank, {length} AS dpsql_groups
+            FROM (SELECT dpsql_unit, {list} AS dpsql_list FROM {pairs} GROUP BY dpsql_unit)
+        )
+        """,
+        fields=fields,
+        rows=form("list_rows", "dpsql_list"),
+        positions=form("list_positions", "dpsql_list"),
+        length=form("list_length", "dpsql_list"),
+        list=form("list", *by, *names),
+        pairs=pairs,
+    )
+
+
+def count_groups_of_units(writer: Writer, ranked: str) -> str:
+    """Return the SQL for ranked pairs with GROUPS, the number of pairs of their unit, which lists have already."""
+    if writer.lists:
+        return ranked
+    return compose(
+        "SELECT *, system.main.count() OVER (PARTITION BY dpsql_unit) AS dpsql_groups FROM ({ranked})", ranked=ranked
+    )
+
+
+def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> BoundedRows:
+    """Return the first groups of each unit by their draws."""
+    columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
+    if bound.groups == 1 and writer.native and not ranks and not rows.ranked:
+        return BoundedRows((), _select_minimum(rows, writer.draw(rows.names, UNIT, salts=bound.salts)))
+    if rows.ranked or bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
+        ranked = rows.sql
+        if not rows.ranked:
+            ranked = rank_pairs(writer, f"({select_pairs(writer, rows)})", names=rows.names, salts=bound.salts)
+        return BoundedRows((), _select_first(ranked, [*columns, *ranks], bound=bound))
     if bound.counts_units:
-        return _bound_with_units(writer, pairs, names=names, bound=bound)
-    above = select([UNIT], "dpsql_pairs", group_by=UNIT, having=more_than(count(), str(bound.groups)))
-    within = select(columns, join("dpsql_pairs", "dpsql_above", kind="ANTI", using=[UNIT]))
-    rest = join("dpsql_pairs", "dpsql_above", kind="SEMI", using=[UNIT])
-    first = _select_first(writer, rest, names=names, bound=bound)
-    return BoundedRows((cte("dpsql_pairs", pairs), cte("dpsql_above", above)), combine("UNION ALL", within, first))
+        units = _list_units(bound)
+        above, of_all = _ABOVE, "dpsql_units"
+        within = "(SELECT dpsql_unit FROM dpsql_units WHERE dpsql_above)"
+    else:
+        units = compose(
+            """
+            dpsql_above AS MATERIALIZED (
+                SELECT dpsql_unit FROM dpsql_pairs GROUP BY dpsql_unit HAVING system.main.count() > {groups}
+            )
+            """,
+            groups=bound.groups,
+        )
+        above, within, of_all = "dpsql_pairs SEMI JOIN dpsql_above USING (dpsql_unit)", "dpsql_above", ""
+    first = compose(
+        """
+        SELECT {columns} FROM dpsql_pairs ANTI JOIN {above} USING (dpsql_unit)
+        UNION ALL
+        {first}
+        """,
+        columns=columns,
+        above=within,
+        first=_select_first(rank_pairs(writer, above, names=rows.names, salts=bound.salts), columns, bound=bound),
+    )
+    return BoundedRows((_list_pairs(writer, rows), units), first, of_all)
 
 
-def _bound_with_units(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> BoundedRows:
-    """Return the pairs of the units within a bound, and the first ones of the others, with a CTE of all units."""
-    units = select([UNIT, alias(more_than(count(), str(bound.groups)), _IS_ABOVE)], "dpsql_pairs", group_by=UNIT)
-    above = subquery(select([UNIT], "dpsql_units", where=_IS_ABOVE))
-    within = select((*names, UNIT), join("dpsql_pairs", above, kind="ANTI", using=[UNIT]))
-    first = _select_first(writer, _ABOVE, names=names, bound=bound)
-    ctes = cte("dpsql_pairs", pairs), cte("dpsql_units", units)
-    return BoundedRows(ctes, combine("UNION ALL", within, first), "dpsql_units")
+def _list_pairs(writer: Writer, rows: UnitRows) -> str:
+    """Return the CTE of the distinct pairs."""
+    return f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})"
+
+
+def _list_units(bound: Bound, weight: str = "") -> str:
+    """Return the CTE of the units, which says of each whether it is above the bound, after its weight if there is one.
+
+    dpsql_units: dpsql_unit, dpsql_weight, dpsql_above
+    """
+    return compose(
+        """
+        dpsql_units AS MATERIALIZED (
+            SELECT {columns}, system.main.count() > {groups} AS dpsql_above FROM dpsql_pairs GROUP BY dpsql_unit
+        )
+        """,
+        columns=[UNIT, *([f"{weight} AS dpsql_weight"] if weight else [])],
+        groups=bound.groups,
+    )
+
+
+def _select_minimum(rows: UnitRows, draw: str) -> str:
+    """Return the SQL for the first group of each unit: the fields of the minimum struct of (draw, keys)."""
+    return compose(
+        """
+        SELECT {keys}, dpsql_unit
+        FROM (
+            SELECT dpsql_unit, system.main.min(system.main.row({draw}, {names})) AS dpsql_least
+            FROM ({rows})
+            GROUP BY dpsql_unit
+        )
+        """,
+        keys=(f"system.main.struct_extract_at(dpsql_least, {at}) AS {name}" for at, name in enumerate(rows.names, 2)),
+        draw=draw,
+        names=rows.names,
+        rows=rows.sql,
+    )
+
+
+def _select_first(ranked: str, columns: Sequence[str], *, bound: Bound) -> str:
+    """Return the SQL for the pairs of the first ranks."""
+    template = "SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {groups}"
+    return compose(template, columns=columns, ranked=ranked, groups=bound.groups)
 
 
 def weigh_contributions(
-    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], ranked: bool = False
+    writer: Writer, rows: UnitRows, *, bound: Bound, weights: Sequence[int], of_all: bool = False
 ) -> BoundedRows:
     """Bound the groups of each unit as `bound_contributions` does, and return WEIGHT in place of the unit.
 
     A unit with t selected groups has the weight weights[t - 1], an integer below 2**31, in each of them; `weights` has
-    one item for every t up to the bound. A weight depends on the number of groups of a unit. The distinct pairs are
-    therefore materialized and read twice under every bound, and only the units above it are drawn and sorted.
+    one item for every t up to the bound. `of_all` selects every pair, with the weight 0 if the bound drops it. A weight
+    depends on the number of groups of a unit. In DuckDB the distinct pairs are therefore materialized and read twice
+    under every bound, and only the units above it are drawn and sorted.
+
+    Other engines rank all pairs, from which the weights follow, in one pass over the table. They may evaluate a CTE
+    twice, and the table may change in between. A unit could then get the large weight of few groups and add it to many.
     """
-    if ranked or not writer.native:
-        weight = _look_up_weight(writer, bound, weights=weights)
-        rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
-        columns = (*names, alias(weight, WEIGHT), *([RANK] if bound.counts_units else []))
-        return BoundedRows((), select(columns, subquery(rows), where=at_most(RANK, bound.groups)))
-    table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
-    first = _select_first(writer, _ABOVE, names=names, bound=bound)
-    cut = select((*names, alias(writer.looked_up(table, str(bound.groups)), WEIGHT)), subquery(first))
-    return BoundedRows(ctes, combine("UNION ALL", within, cut), "dpsql_units")
+    first = f"dpsql_rank <= {bound.groups:d}"
+    if rows.ranked or not writer.native:
+        weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
+        ranked = rows.sql
+        if not rows.ranked:
+            pairs = f"({select_pairs(writer, rows)})"
+            ranked = count_groups_of_units(writer, rank_pairs(writer, pairs, names=rows.names, salts=bound.salts))
+        weight = f"CASE WHEN {first} THEN {weight} ELSE 0 END" if of_all else weight
+        weighed = compose(
+            "SELECT {columns} FROM ({ranked})\nWHERE {first}",
+            columns=[*rows.names, f"{weight} AS dpsql_weight", *[RANK] * bound.counts_units],
+            ranked=ranked,
+            first="" if of_all else first,
+        )
+        return BoundedRows((), weighed)
+    listed = writer.listed(weights)
+    own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.groups:d})")
+    ctes = _list_pairs(writer, rows), _list_units(bound, own)
+    cut = rank_pairs(writer, _ABOVE, names=rows.names, salts=bound.salts)
+    least = writer.looked_up(listed, f"{bound.groups:d}")
+    weighed = compose(
+        """
+        SELECT {keys}, dpsql_weight FROM dpsql_pairs JOIN dpsql_units USING (dpsql_unit) WHERE NOT dpsql_above
+        UNION ALL
+        SELECT {keys}, {weight} AS dpsql_weight FROM ({cut})
+        """,
+        keys=rows.names,
+        weight=f"CASE WHEN {first} THEN {least} ELSE 0 END" if of_all else least,
+        cut=cut if of_all else _select_first(cut, [*rows.names, UNIT], bound=bound),
+    )
+    return BoundedRows(ctes, weighed, "dpsql_units")
 
 
-def weigh_all_pairs(
-    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], ranked: bool = False
-) -> BoundedRows:
-    """Return every distinct pair of `base` with the WEIGHT of `weigh_contributions`, 0 for pairs that it drops."""
-    if ranked or not writer.native:
-        weight = _look_up_weight(writer, bound, weights=weights)
-        rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
-        own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
-        return BoundedRows((), select((*names, own, *([RANK] if bound.counts_units else [])), subquery(rows)))
-    table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
-    rows = _rank_pairs(writer, _ABOVE, names=names, bound=bound)
-    weight = writer.looked_up(table, str(bound.groups))
-    own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
-    return BoundedRows(ctes, combine("UNION ALL", within, select((*names, own), subquery(rows))), "dpsql_units")
+def filter_partitions(
+    writer: Writer, base: str, *, names: Sequence[str], partitions: Partitions, parts: Sequence[str] = ()
+) -> tuple[list[str], str]:
+    """Drop the rows of `base` outside the listed partitions and, with salts, bound each unit to one partition.
 
-
-def _look_up_weight(writer: Writer, bound: Bound, *, weights: Sequence[int]) -> str:
-    """Return the SQL for the weight of a row by GROUPS, the number of groups of its unit."""
-    return writer.looked_up(writer.listed(weights), least(GROUPS, str(bound.groups)))
-
-
-def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> str:
-    """Return the distinct pairs with RANK and GROUPS, from which their weights follow, in one pass over the table.
-
-    An engine other than DuckDB may evaluate a CTE twice, and the table may change in between. A unit could then get
-    the large weight of few groups and add it to many.
+    `base` selects the canonical keys `names`, UNIT and `parts`, of which each pair of group and unit then has one row.
+    Return the CTEs, and the SELECT over them. The partition of a unit depends only on its own rows, the list and the
+    salts of the session: it is the value with the minimum draw, ties broken by the value, as under a contribution bound
+    of one group. A unit therefore adds to counts of one partition only, for all data, and the choice for another unit
+    does not depend on it.
     """
-    pairs = select_pairs(writer, base, names=names)
-    ranked = _rank_pairs(writer, subquery(pairs), names=names, bound=bound)
-    if writer.lists:
-        return ranked
-    return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
+    key, columns = names[partitions.key], [*names, UNIT, *parts]
+    values = map(writer.expression, map(canonicalize, partitions.values))
+    listed = compose(
+        """
+        dpsql_partitions AS MATERIALIZED (
+            SELECT * FROM (VALUES {rows}) AS dpsql_listed({key}, dpsql_position)
+        )
+        """,
+        rows=(f"({value}, CAST({position} AS BIGINT))" for position, value in enumerate(values)),
+        key=key,
+    )
+    inside = compose(
+        "SELECT {columns} FROM ({base}) WHERE {key} IN (SELECT {key} FROM dpsql_partitions)",
+        columns=columns,
+        base=base,
+        key=key,
+    )
+    if partitions.salts is None:
+        return [listed], inside
+    distinct = compose(
+        "dpsql_rows AS MATERIALIZED (SELECT DISTINCT {columns} FROM ({inside}))", columns=columns, inside=inside
+    )
+    rows = UnitRows(compose("SELECT {key}, dpsql_unit FROM dpsql_rows", key=key), [key])
+    own = bound_contributions(writer, rows, bound=Bound(1, partitions.salts))
+    return [listed, distinct, *own.ctes], compose(
+        "SELECT {columns} FROM dpsql_rows {semi} JOIN ({own}) AS dpsql_own USING ({key}, dpsql_unit)",
+        columns=columns,
+        semi=writer.semi,
+        own=own.source,
+        key=key,
+    )
 
 
-_IS_ABOVE = "dpsql_above"
-_ABOVE = join("dpsql_pairs", subquery(select([UNIT], "dpsql_units", where=_IS_ABOVE)), kind="SEMI", using=[UNIT])
+def count_units(pairs: str) -> str:
+    """Return the scalar subquery that counts the units of a relation of pairs, which is computed once."""
+    return compose(
+        "(SELECT system.main.count() FROM (SELECT dpsql_unit FROM {pairs} GROUP BY dpsql_unit))", pairs=pairs
+    )
 
 
-def _build_weight_ctes(
-    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
-) -> tuple[str, tuple[str, ...], str]:
-    """Return the list of weights, the CTEs of pairs and units, and the SELECT of the units within the bound."""
-    table, most = writer.listed(weights), str(bound.groups)
-    own = alias(writer.looked_up(table, least(count(), most)), WEIGHT)
-    above = alias(more_than(count(), most), _IS_ABOVE)
-    units = select([UNIT, own, above], "dpsql_pairs", group_by=UNIT)
-    pairs = select_pairs(writer, base, names=names)
-    within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where=f"NOT {_IS_ABOVE}")
-    return table, (cte("dpsql_pairs", pairs), cte("dpsql_units", units)), within
+def sum_first() -> str:
+    """Return the column of a group that has the number of units whose pair of rank 1 is in it."""
+    return "system.main.sum(CASE WHEN dpsql_rank <= 1 THEN 1 ELSE 0 END) AS dpsql_first"
 
 
-def _select_minimum(rows: str, names: Sequence[str], *, draw: str) -> str:
-    """Return the SQL for the first group of each unit: the fields of the minimum struct of (draw, keys)."""
-    first = select([UNIT, alias(least_struct([draw, *names]), "dpsql_least")], subquery(rows), group_by=UNIT)
-    keys = (alias(struct_field("dpsql_least", at), name) for at, name in enumerate(names, start=2))
-    return select((*keys, UNIT), subquery(first))
+def spread_first(groups: str, columns: Sequence[str], *, where: str = "") -> str:
+    """Return the SELECT of groups, which have `sum_first`, with the sum of it over all of them as TOTAL.
 
-
-def select_pairs(writer: Writer, base: str, *, names: Sequence[str]) -> str:
-    """Return the SQL for the distinct pairs of group and unit in `base`."""
-    return select((*names, UNIT), subquery(writer.gather(base, names, unit=UNIT)), distinct=True)
-
-
-def _select_first(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
-    """Return the SQL for the first groups of each unit in a relation of distinct pairs."""
-    ranked = _rank_pairs(writer, pairs, names=names, bound=bound)
-    return select((*names, UNIT), subquery(ranked), where=at_most(RANK, bound.groups))
-
-
-def rank_in_lists(
-    writer: Writer, pairs: str, *, names: Sequence[str], by: Sequence[str] = (), parts: Sequence[str] = ()
-) -> str:
-    """Return the SQL for a relation of distinct pairs with their RANK and GROUPS, from a sorted list for each unit.
-
-    The lists are sorted by the expressions `by` and then by the keys. `parts` are further columns of the pairs.
+    Candidates of a known domain have none where no row is in their group. `where` is a condition on the columns of
+    those that are selected; it leaves the total as it is.
     """
-    names = [*names, *parts]
-    listed = select([UNIT, alias(writer.list_form("list", *by, *names), _LIST)], pairs, group_by=UNIT)
-    forms = ("list_rows", _PAIR), ("list_positions", RANK), ("list_length", GROUPS)
-    rows = select([UNIT, *(alias(writer.list_form(form, _LIST), name) for form, name in forms)], subquery(listed))
-    fields = (writer.list_form("list_field", _PAIR, str(at)) for at in range(len(by), len(by) + len(names)))
-    return select([*map(alias, fields, names), UNIT, RANK, GROUPS], subquery(rows))
-
-
-def _rank_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound) -> str:
-    """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit."""
-    draw = writer.draw(names, UNIT, salts=bound.salts)
-    if writer.lists:
-        return rank_in_lists(writer, pairs, names=names, by=(draw,))
-    if not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
-        pairs, draw = subquery(select((*names, UNIT, alias(draw, DRAW)), pairs)), DRAW
-    rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
-    return select((*names, UNIT, alias(rank, RANK)), pairs)
+    spread = compose(
+        """
+        SELECT {columns}, CAST(COALESCE(system.main.sum(dpsql_first) OVER (), 0) AS BIGINT) AS dpsql_total
+        FROM ({groups})
+        """,
+        columns=columns,
+        groups=groups,
+    )
+    return compose("SELECT * FROM ({spread}) WHERE {where}", spread=spread, where=where) if where else spread

@@ -5,12 +5,24 @@
 Every row becomes whole steps before anything is added, so that no sum depends on the order of rows. A row's steps are
 a function of that row alone, and a unit's contribution one of its own rows. So adding or removing a unit changes each
 group by at most the sensitivity of the measure, and the contribution of no other unit. NULL and NaN add 0.
+
+What a unit adds to coupled measures is all of them times one weight, so that they can be divided by each other:
+
+    c_i       sums over the rows of the unit in the group, in steps, not clamped
+    B_i       high_i where c_i > 0, -low_i where it is below
+    part_i    sign(c_i) min(|c_i| 2^shift_i, min over k of (|c_i| 2^shift_i B_k) // |c_k|)
+
+The weight is the least B_k / |c_k|, at most 1. With k = i the quotient is B_i 2^shift_i, so no part is beyond its
+bound whatever the rows are. A part is a function of the unit's own rows. Most units are within all bounds, and divide
+nothing. Rows are at most MOST_STEPS, so products of the sums of 2**33 rows stay below 2**74: they need more than 64
+bits, and are exact in all engines.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.sql.ir.canonical_keys import canonicalize
@@ -18,40 +30,21 @@ from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
-from dpsql.sql.render.clauses import (
-    alias,
-    at_most,
-    bigint,
-    clamp,
-    count,
-    divide,
-    least,
-    list_parts,
-    maximum,
-    not_null,
-    number_rows,
-    or_zero,
-    select,
-    sort_nulls_last,
-    subquery,
-    sum_column,
-    zero_unless,
-)
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contribution_bounding import DRAW, GROUPS, RANK, UNIT, WEIGHT, Bound, rank_in_lists
-from dpsql.sql.rewrite.total import make_total
-from dpsql.sql.rewrite.unit_weights import UnitWeights
+from dpsql.sql.render.template import compose
+from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, Bound, rank_pairs
+from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
-from dpsql.sql.rewrite.wide_arithmetic import widen, widen_presence
 
 __all__ = [
+    "UnitWeights",
     "bound_pairs",
     "build_contributions",
     "build_row_steps",
     "build_stored_sums",
+    "clamp",
     "name_parts",
     "name_sums",
-    "rank_pairs",
     "sum_contributions",
     "weigh_pairs",
 ]
@@ -125,34 +118,125 @@ def build_contributions(
 
     `stored` has the steps of each measure in a materialized table, in place of those of a row. In a short `form` each
     of its rows is one unit of a group; where it is RANKS, they have their RANK and GROUPS.
+
+    SELECT city, SUM(amount) FROM visits GROUP BY city TOP 5 PRIVATE                                      becomes
+
+    SELECT dpsql_key_1, dpsql_unit, least(greatest(sum(dpsql_row_1), 0), 500) AS dpsql_part_1
+    FROM (SELECT t1.city AS dpsql_key_1, t1.user_id AS dpsql_unit, floor(t1.amount + 0.5) AS dpsql_row_1
+          FROM visits AS t1 WHERE t1.user_id IS NOT NULL)
+    GROUP BY dpsql_key_1, dpsql_unit
     """
-    keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
+    keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
     steps: Sequence[Expression | None] = stored or [build_row_steps(measure) for measure in query.measures]
-    rows = [
-        alias(writer.expression(make_total(each)), _name_row(at)) for at, each in enumerate(steps) if each is not None
+    rows = ["" if each is None else f"dpsql_row_{at}" for at, each in enumerate(steps, start=1)]
+    read = [
+        f"{writer.expression(make_total(each))} AS {row}"
+        for each, row in zip(steps, rows, strict=True)
+        if each is not None
     ]
     ranks = [RANK, GROUPS] if form is Form.RANKS else []
-    body = writer.adapt_joins(query.body)
-    base = writer.select([*keys, alias(unit, UNIT), *ranks, *rows], body, where=subquery(not_null(unit)))
+    body, present = writer.adapt_joins(query.body), f"({unit} IS NOT NULL)"
+    base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], body, where=present)
     is_alone, parts = form is not Form.ROWS, name_parts(query)
     added = [
-        alias(_add_rows(measure, "" if steps[at] is None else _name_row(at), alone=is_alone), parts[at])
-        for at, measure in enumerate(query.measures)
+        f"{_add_rows(measure, row, alone=is_alone)} AS {part}"
+        for measure, row, part in zip(query.measures, rows, parts, strict=True)
         if measure.weight is None
     ]
     weights = _open_weights(writer, query)
     for at, name in [*weights.sums.items(), *((_find_number(query, at), name) for at, name in weights.numbers.items())]:
-        added.append(alias(writer.wide(_sum_rows("" if steps[at] is None else _name_row(at), alone=is_alone)), name))
-    group_by = list_parts([*names, UNIT]) if form is Form.ROWS else ""
-    found = select([*names, UNIT, *ranks, *added], subquery(base), group_by=group_by)
+        added.append(f"{writer.wide(_sum_rows(rows[at], alone=is_alone))} AS {name}")
+    pairs = compose(
+        """
+        SELECT {columns}
+        FROM ({base})
+        GROUP BY {pair}
+        """,
+        columns=[*names, UNIT, *ranks, *added],
+        base=base,
+        pair=[] if is_alone else [*names, UNIT],
+    )
     if not weights.sums:
-        return found
+        return pairs
     weighed = [
-        name if measure.weight is None else alias(weights.build_part(at), name)
+        name if measure.weight is None else f"{weights.build_part(at)} AS {name}"
         for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
     ]
-    return select([*names, UNIT, *ranks, *weighed], subquery(found))
+    return compose("SELECT {columns} FROM ({pairs})", columns=[*names, UNIT, *ranks, *weighed], pairs=pairs)
+
+
+def build_stored_sums(
+    writer: Writer, query: PrivateQuery, *, names: Sequence[str], stored: Sequence[Expression]
+) -> str:
+    """Return the SQL for the groups whose counts are stored: the keys `names`, and the sums of the measures."""
+    expressions = zip((*query.keys, *stored), (*names, *name_sums(query)), strict=True)
+    return writer.select([f"{writer.expression(each)} AS {name}" for each, name in expressions], query.body)
+
+
+def name_sums(query: PrivateQuery) -> list[str]:
+    """Return the names of the columns of the measures of groups: the first is the count that ranks."""
+    return [f"dpsql_measure_{at + 1}" for at in range(len(query.measures))]
+
+
+def name_parts(query: PrivateQuery) -> list[str]:
+    """Return the names of the columns of what each unit adds to the measures."""
+    return [f"dpsql_part_{at + 1}" for at in range(len(query.measures))]
+
+
+def sum_contributions(query: PrivateQuery) -> list[str]:
+    """Return the sums of the contributions of units to each measure, 0 without any."""
+    pairs = zip(name_parts(query), name_sums(query), strict=True)
+    return [f"COALESCE(CAST(system.main.sum({part}) AS BIGINT), 0) AS {name}" for part, name in pairs]
+
+
+def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
+    """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts.
+
+    With `alone` there is one row, which needs no aggregate.
+    """
+    if measure.aggregate is Aggregate.UNITS:
+        return f"CAST({(row if alone else f'system.main.max({row})') if row else '1'} AS BIGINT)"
+    return f"CAST({clamp(_sum_rows(row, alone=alone), measure.bounds or ContributionRange(0, 1))} AS BIGINT)"
+
+
+def _sum_rows(row: str, *, alone: bool) -> str:
+    """Return the steps of the rows of a unit, added up."""
+    return row if alone else f"system.main.sum({row})" if row else "system.main.count()"
+
+
+def clamp(number: str, bounds: ContributionRange) -> str:
+    """Return a number between bounds: the nearer bound where it is beyond."""
+    return f"system.main.least(system.main.greatest({number}, {bounds.low:d}), {bounds.high:d})"
+
+
+def bound_pairs(
+    writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound, is_ranked: bool
+) -> str:
+    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
+
+    Where `is_ranked`, they have their RANK.
+    """
+    if not is_ranked:
+        pairs = rank_pairs(writer, f"({pairs})", names=names, salts=bound.salts, parts=name_parts(query))
+    return compose("SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups}", pairs=pairs, groups=bound.groups)
+
+
+def weigh_pairs(writer: Writer, ranked: str, *, bound: Bound, weights: Sequence[int], most: int) -> str:
+    """Return the SQL for ranked pairs with the WEIGHT of each, 0 beyond the bound.
+
+    A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
+    measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
+    engines which divide in doubles find the same whole number.
+    """
+    weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
+    share = f"(CAST({weight} AS BIGINT) * dpsql_part_1) // {most:d}"
+    return compose(
+        "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({ranked})",
+        groups=bound.groups,
+        share=share,
+        ranked=ranked,
+    )
 
 
 def _open_weights(writer: Writer, query: PrivateQuery) -> UnitWeights:
@@ -168,87 +252,63 @@ def _find_number(query: PrivateQuery, at: int) -> int:
     return next(output.divisor for output in query.outputs if output.measure == at and output.divisor is not None)
 
 
-def build_stored_sums(
-    writer: Writer, query: PrivateQuery, *, names: Sequence[str], stored: Sequence[Expression]
-) -> str:
-    """Return the SQL for the groups whose counts are stored: the keys `names`, and the sums of the measures."""
-    keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
-    sums = [alias(writer.expression(each), name) for each, name in zip(stored, name_sums(query), strict=True)]
-    return writer.select([*keys, *sums], query.body)
+@dataclass(frozen=True, slots=True)
+class UnitWeights:
+    """Columns of what is worked out from: the `sums` of coupled measures, by the places of these in the query.
 
-
-def _name_row(at: int) -> str:
-    return f"dpsql_row_{at + 1}"
-
-
-def name_sums(query: PrivateQuery) -> list[str]:
-    """Return the names of the columns of the measures of groups: the first is the count that ranks."""
-    return [f"dpsql_measure_{at + 1}" for at in range(len(query.measures))]
-
-
-def name_parts(query: PrivateQuery) -> list[str]:
-    """Return the names of the columns of what each unit adds to the measures."""
-    return [f"dpsql_part_{at + 1}" for at in range(len(query.measures))]
-
-
-def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
-    """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts.
-
-    With `alone` there is one row, which needs no aggregate.
+    `numbers` are those of the rows that count, for sums of distances from the middle of a range. All are `wide`.
     """
-    if measure.aggregate is Aggregate.UNITS:
-        return bigint((row if alone else maximum(row)) if row else "1")
-    bounds = measure.bounds or ContributionRange(0, 1)
-    return bigint(clamp(_sum_rows(row, alone=alone), bounds.low, high=bounds.high))
 
+    writer: Writer
+    measures: Sequence[Measure]
+    sums: Mapping[int, str]
+    numbers: Mapping[int, str]
 
-def _sum_rows(row: str, *, alone: bool) -> str:
-    """Return the steps of the rows of a unit, added up."""
-    return row if alone else sum_column(row) if row else count()
+    def build_part(self, at: int) -> str:
+        """Return what a unit adds to coupled measure number `at`."""
+        weight, column = self.measures[at].weight, self.sums[at]
+        if at in self.numbers and weight is not None:
+            number, bounds = self.numbers[at], self.measures[at].row_bounds
+            share = self._share(self._size(at), weight.rows, of=f"system.main.greatest({number}, 1)")
+            share = self._sign(at, share)
+            weighed = f"CASE WHEN {number} <= {weight.rows:d} THEN {column} ELSE {share} END"
+            return f"CAST({clamp(weighed, bounds)} AS BIGINT)"  # of rows that a DOUBLE rounded
+        scale = 1 if weight is None else 1 << weight.shift
+        others = [each for each in self.sums if each not in self.numbers and self._is_coupled(at, each)]
+        ranges = ((self.sums[each], self.measures[each].row_bounds) for each in others)
+        is_within = " AND ".join(f"{each} >= {bounds.low:d} AND {each} <= {bounds.high:d}" for each, bounds in ranges)
+        size = self._size(at) if scale == 1 else f"({self._size(at)} * {scale:d})"
+        shares = [self._share(size, self._bound(each), of=self._size(each, least=1)) for each in others if each != at]
+        most = self._bound(at, scale=scale)
+        whole = column if scale == 1 else f"({column} * {scale:d})"
+        part = self._sign(at, f"system.main.least({', '.join([most, *shares])})" if shares else most)
+        return f"CAST(CASE WHEN {is_within} THEN {whole} ELSE {part} END AS BIGINT)"
 
+    def _is_coupled(self, one: int, other: int) -> bool:
+        first, second = self.measures[one].weight, self.measures[other].weight
+        return first is not None and second is not None and first.number == second.number
 
-def bound_pairs(
-    writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound, is_ranked: bool
-) -> str:
-    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
+    def _share(self, size: str, bound: str | int, *, of: str) -> str:
+        """Return the part of a size that a bound is of a number, rounded down."""
+        return self.writer.divide_wide(f"({size} * {bound})", of)
 
-    Where `is_ranked`, they have their RANK.
-    """
-    numbered = pairs if is_ranked else _rank(writer, pairs, query=query, names=names, bound=bound)
-    return select(["*"], subquery(numbered), where=at_most(RANK, bound.groups))
+    def _size(self, at: int, *, least: int = 0) -> str:
+        """Return the distance of a sum from 0, or `least` if that is greater."""
+        bounds, column = self.measures[at].row_bounds, self.sums[at]
+        sides = [column] * (bounds.high > 0) + [f"-{column}"] * (bounds.low < 0) + [f"{least:d}"] * (least > 0)
+        return f"system.main.greatest({', '.join(sides)})" if len(sides) > 1 else sides[0]
 
+    def _bound(self, at: int, *, scale: int = 1) -> str:
+        """Return the bound on the side of a sum, in steps of which `scale` are one of the rows."""
+        bounds = self.measures[at].row_bounds
+        low, high = f"{-bounds.low * scale:d}", f"{bounds.high * scale:d}"
+        if bounds.low < 0 < bounds.high:
+            return f"CASE WHEN {self.sums[at]} < 0 THEN {low} ELSE {high} END"
+        return low if bounds.low < 0 else high
 
-def _rank(writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound) -> str:
-    draw = writer.draw(names, UNIT, salts=bound.salts)
-    if writer.lists:
-        return rank_in_lists(writer, subquery(pairs), names=names, by=(draw,), parts=name_parts(query))
-    if not writer.native:  # as for the pairs of `contribution_bounding`
-        pairs, draw = select(["*", alias(draw, DRAW)], subquery(pairs)), DRAW
-    rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
-    return select(["*", alias(rank, RANK)], subquery(pairs))
-
-
-def rank_pairs(writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound) -> str:
-    """Return the SQL for all pairs with the RANK of each within its unit and GROUPS, the number of those."""
-    ranked = _rank(writer, pairs, query=query, names=names, bound=bound)
-    if writer.lists:
-        return ranked
-    return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
-
-
-def weigh_pairs(writer: Writer, ranked: str, *, bound: Bound, weights: Sequence[int], most: int) -> str:
-    """Return the SQL for ranked pairs with the WEIGHT of each, 0 beyond the bound.
-
-    A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
-    measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
-    engines which divide in doubles find the same whole number.
-    """
-    weight = writer.looked_up(writer.listed(weights), least(GROUPS, str(bound.groups)))
-    share = divide(bigint(weight), "dpsql_part_1", by=most)
-    return select(["*", alias(zero_unless(at_most(RANK, bound.groups), share), WEIGHT)], subquery(ranked))
-
-
-def sum_contributions(query: PrivateQuery) -> list[str]:
-    """Return the sums of the contributions of units to each measure, 0 without any."""
-    pairs = zip(name_parts(query), name_sums(query), strict=True)
-    return [alias(or_zero(bigint(sum_column(part))), name) for part, name in pairs]
+    def _sign(self, at: int, size: str) -> str:
+        """Return a size on the side of a sum."""
+        bounds = self.measures[at].row_bounds
+        if bounds.low < 0 < bounds.high:
+            return f"({size} * CASE WHEN {self.sums[at]} < 0 THEN -1 ELSE 1 END)"
+        return f"-{size}" if bounds.low < 0 else size

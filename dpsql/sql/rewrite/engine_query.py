@@ -2,13 +2,23 @@
 
     query ── total ──▶ canonical keys ──▶ counted, bounded per unit if required ──▶ sorted ──▶ text and parameters
 
-The keys break ties at the cut, NULLS LAST, text by its bytes. No row affects this order.
+The keys break ties at the cut, NULLS LAST, text by its bytes. No row affects this order. The simplest query
+
+    SELECT city FROM visits WHERE year = 2026 GROUP BY city TOP 5 PRIVATE
+
+becomes, without the names of schemas and modules,
+
+    SELECT dpsql_key_1, count(DISTINCT dpsql_unit) AS dpsql_count
+    FROM (SELECT (t1.city COLLATE C) AS dpsql_key_1, t1.user_id AS dpsql_unit
+          FROM visits AS t1 WHERE (t1.year = CAST($1 AS INTEGER)) AND (t1.user_id IS NOT NULL))
+    GROUP BY dpsql_key_1
+    ORDER BY dpsql_count DESC, dpsql_key_1 ASC NULLS LAST LIMIT 100
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.ir.canonical_keys import canonicalize
@@ -25,47 +35,26 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
-from dpsql.sql.render.clauses import (
-    alias,
-    at_most,
-    bigint,
-    both,
-    count,
-    cross_join,
-    cte,
-    descending,
-    distinct,
-    either,
-    equal,
-    in_query,
-    is_null,
-    left_join,
-    list_parts,
-    more_than,
-    not_distinct,
-    not_null,
-    or_zero,
-    order_by,
-    qualify_column,
-    select,
-    sort_nulls_last,
-    subquery,
-    sum_column,
-    values,
-    with_ctes,
-)
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.render.portable import writer_for
+from dpsql.sql.render.template import compose, sort_nulls_last
 from dpsql.sql.rewrite.contribution_bounding import (
+    FIRST,
     GROUPS,
     RANK,
+    TOTAL,
     UNIT,
     WEIGHT,
     Bound,
-    BoundedRows,
+    UnitRows,
     bound_contributions,
+    count_groups_of_units,
+    count_units,
+    filter_partitions,
+    rank_pairs,
     select_pairs,
-    weigh_all_pairs,
+    spread_first,
+    sum_first,
     weigh_contributions,
 )
 from dpsql.sql.rewrite.contributions import (
@@ -74,25 +63,11 @@ from dpsql.sql.rewrite.contributions import (
     build_stored_sums,
     name_parts,
     name_sums,
-    rank_pairs,
     sum_contributions,
     weigh_pairs,
 )
-from dpsql.sql.rewrite.group_cut import cut_groups
-from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
-from dpsql.sql.rewrite.stored_measures import UNITS
-from dpsql.sql.rewrite.total import make_total
-from dpsql.sql.rewrite.unit_total import (
-    FIRST,
-    PAIRS,
-    TOTAL,
-    add_total,
-    count_rows,
-    count_units,
-    number_pairs,
-    spread_first,
-    sum_first,
-)
+from dpsql.sql.rewrite.group_order import cut_groups, select_leading_groups, sort_groups
+from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
 
 __all__ = [
@@ -109,8 +84,8 @@ __all__ = [
 ]
 
 COUNT = "dpsql_count"
-DOMAIN = "dpsql_domain"
-_COUNTED = "dpsql_counted"
+_ROWS_OF = "(SELECT system.main.count() FROM {units})"  # nothing where no CTE has the units
+_EQUALS_NULL = "IS NOT DISTINCT FROM"  # of a key whose NULL is a group
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -180,17 +155,38 @@ def _apply_passes(query: PrivateQuery) -> PrivateQuery:
     return query
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What one counting query returns, beside its query.
+
+    The first `rows` groups by the first measure if `leading`, all if `rows` is None; `unordered` sorts these by their
+    keys. With `weights` the groups have a weight after the first measure, which counts the units that a bound selects
+    or `of_all`. Of an unknown domain those are returned whose first measure, or weight if `by_weight`, is above 0,
+    unless `every` is set.
+    """
+
+    query: PrivateQuery
+    bound: Bound | None = None
+    rows: int | None = None
+    leading: bool = False
+    unordered: bool = False
+    every: bool = False
+    weights: Sequence[int] = ()
+    of_all: bool = False
+    by_weight: bool = True
+
+
 def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units, in each partition if there are partitions.
 
     None selects every candidate of a domain.
     """
-    return _rewrite_counts(query, bound, first=(descending(COUNT),), rows=rows)
+    return _rewrite(_Request(query, bound, rows, leading=True))
 
 
 def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units, sorted by the keys and not by the counts."""
-    return _rewrite_counts(query, bound, first=(descending(COUNT),), rows=rows, unordered=True)
+    return _rewrite(_Request(query, bound, rows, leading=True, unordered=True))
 
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None, every: bool = False) -> CountingQuery:
@@ -199,24 +195,7 @@ def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None, every: bool 
     Groups to which units add nothing are left out unless `every` is set: a group whose name is known has its measures
     in any case.
     """
-    return _rewrite_counts(query, bound, first=(), rows=None, every=every)
-
-
-def rewrite_total(query: PrivateQuery) -> CountingQuery:
-    """Return the SQL for one row: the measures of all rows of a query without keys."""
-    found = use_materialized(query, bounded=False)
-    query = _apply_passes(found.query)
-    writer = writer_for(query.dialect)
-    if found.form is Form.COUNTS:  # of one group, or of none
-        stored = build_stored_sums(writer, query, names=[], stored=found.steps)
-        sql = select([alias(or_zero(bigint(sum_column(name))), name) for name in name_sums(query)], subquery(stored))
-    elif query.counts_units_alone:
-        base = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
-        sql = select([alias(count(distinct(UNIT)), COUNT)], subquery(base))
-    else:
-        pairs = build_contributions(writer, query, names=[], form=found.form, stored=found.steps)
-        sql = select(sum_contributions(query), subquery(pairs))
-    return _finish(writer, sql, query=query, measures=len(query.measures), reads=found.description)
+    return _rewrite(_Request(query, bound, every=every))
 
 
 def rewrite_weighted(
@@ -228,14 +207,14 @@ def rewrite_weighted(
     measure, to which it adds c of at most R, c / R of that weight, rounded down. Groups of the weight 0 are left out
     unless `every` is set.
     """
-    return _rewrite_weights(query, bound, weights=weights, spread=weigh_contributions, every=every)
+    return _rewrite_weighted(_Request(query, bound, weights=weights, every=every))
 
 
 def rewrite_weighted_of_all(
     query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], every: bool = False
 ) -> CountingQuery:
     """Return the SQL for the same groups and weights, with the count of all units of a group."""
-    return _rewrite_weights(query, bound, weights=weights, spread=weigh_all_pairs, every=every)
+    return _rewrite_weighted(_Request(query, bound, weights=weights, every=every, of_all=True))
 
 
 def rewrite_counts_and_weights(
@@ -245,345 +224,341 @@ def rewrite_counts_and_weights(
 
     The count is of all units of a group, or only of those for which the bound selects it if `of_all` is False.
     """
-    spread = weigh_all_pairs if of_all else weigh_contributions
-    return _rewrite_weights(query, bound, weights=weights, spread=spread, by_weight=False)
+    return _rewrite_weighted(_Request(query, bound, weights=weights, of_all=of_all, by_weight=False))
 
 
-def _rewrite_weights(
-    query: PrivateQuery,
-    bound: Bound | None,
-    *,
-    weights: Sequence[int],
-    spread: Callable[..., BoundedRows],
-    every: bool = False,
-    by_weight: bool = True,
-) -> CountingQuery:
-    """Return the SQL for the groups of positive weight, or measure, or for `every` group.
-
-    Refuse weights for another bound.
-    """
-    if bound is None or len(weights) != bound.groups:
+def _rewrite_weighted(request: _Request) -> CountingQuery:
+    if request.bound is None or len(request.weights) != request.bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
-    if not query.counts_units_alone:
-        of_all = spread is weigh_all_pairs
-        return _rewrite_weighted_measures(
-            query, bound, weights=weights, of_all=of_all, every=every, by_weight=by_weight
-        )
-    found = use_materialized(query, bounded=True)
-    query, ranked = _apply_passes(found.query), found.form is Form.RANKS
-    writer, names = _open_writer(query)
-    base = _build_unit_rows(writer, query, names=names, form=found.form)
-    listed: tuple[str, ...] = ()
-    if query.partitions is not None:
-        listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
-    bound = replace(bound, counts_units=query.reads_total)
-    bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
-    columns = alias(count(), COUNT), alias(bigint(sum_column(WEIGHT)), WEIGHT)
-    groups = _group_weights(query, bounded, names=names, columns=columns, by_weight=by_weight and not every)
-    order = sort_nulls_last(names)
-    sorted_, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=(COUNT, WEIGHT))
-    sql = with_ctes((*listed, *bounded.ctes), sorted_)
-    return _finish(writer, sql, query=query, measures=2, reads=found.description, cut_at=cut_at)
+    return _rewrite(request)
 
 
-def _group_weights(
-    query: PrivateQuery, bounded: BoundedRows, *, names: list[str], columns: Sequence[str], by_weight: bool
-) -> str:
-    """Return the SELECT of the groups, or of those of positive weight, with the number of units if it is read."""
-    by, source = list_parts(names), subquery(bounded.source)
-    if query.reads_total and not bounded.units:
-        groups = select((*names, *columns, sum_first()), source, group_by=by)
-        return spread_first(groups, [*names, COUNT, WEIGHT], where=more_than(WEIGHT, "0") if by_weight else "")
-    positive = more_than(sum_column(WEIGHT), "0") if by_weight else ""  # every group that is there has a count
-    groups = select((*names, *columns), source, group_by=by, having=positive)
-    return add_total(groups, ["*"], units=count_rows(bounded.units)) if query.reads_total else groups
+def rewrite_total(query: PrivateQuery) -> CountingQuery:
+    """Return the SQL for one row: the measures of all rows of a query without keys.
 
-
-def _rewrite_counts(
-    query: PrivateQuery,
-    bound: Bound | None,
-    *,
-    first: tuple[str, ...],
-    rows: int | None,
-    unordered: bool = False,
-    every: bool = False,
-) -> CountingQuery:
-    """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
-    if not query.counts_units_alone:
-        return _rewrite_measures(query, bound, first=first, rows=rows, unordered=unordered, every=every)
-    found = use_materialized(query, bounded=bound is not None)
-    query = _apply_passes(found.query)
-    writer, names = _open_writer(query)
-    ctes, counted = _build_groups(writer, query, bound=bound, names=names, found=found)
-    order, cut_at = list_parts([*first, sort_nulls_last(names)]), None
-    if rows is None:
-        sql, cut_at = _sort_groups(writer, query, groups=counted, order=order, names=names, measures=(COUNT,))
-    else:
-        sql = _take_leading_groups(query, counted, order=order, rows=rows, columns=(*names, COUNT))
-    sql = with_ctes(ctes, sql)
-    if unordered:
-        sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
-    return _finish(writer, sql, query=query, measures=1, reads=found.description, cut_at=cut_at)
-
-
-def _rewrite_measures(
-    query: PrivateQuery,
-    bound: Bound | None,
-    *,
-    first: tuple[str, ...],
-    rows: int | None,
-    unordered: bool,
-    every: bool,
-) -> CountingQuery:
-    """Return the SQL for the groups and their measures; over an unknown domain, for groups whose first is above 0.
-
-    A group to which units add nothing would stand in a ranking although no unit need be in it. `every` selects such
-    groups, too.
+    SELECT COUNT(DISTINCT user_id) FROM visits PRIVATE      becomes
+    SELECT count(DISTINCT dpsql_unit) AS dpsql_count FROM (SELECT t1.user_id AS dpsql_unit FROM visits AS t1 ...)
     """
-    found = use_materialized(query, bounded=bound is not None)
-    query = _apply_passes(found.query)
-    writer, names = _open_writer(query)
-    sums = name_sums(query)
-    if found.form is Form.COUNTS:
-        ctes, groups = _select_stored_groups(writer, query, names=names, found=found, every=every)
-        units = _count_stored_units(writer, query, names=names, found=found)
+    source = use_materialized(query, bounded=False)
+    query = _apply_passes(source.query)
+    writer = writer_for(query.dialect)
+    if source.form is Form.COUNTS:  # of one group, or of none
+        rows = build_stored_sums(writer, query, names=[], stored=source.steps)
+        columns = [f"COALESCE(CAST(system.main.sum({name}) AS BIGINT), 0) AS {name}" for name in name_sums(query)]
+    elif query.counts_units_alone:
+        rows = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
+        columns = ["system.main.count(DISTINCT dpsql_unit) AS dpsql_count"]
     else:
-        ctes, groups, units = _add_up_groups(writer, query, bound=bound, names=names, found=found, every=every)
-    if query.domain is not None:
-        columns = [_name_keys(names), *(alias(or_zero(name), name) for name in sums)]
-        has_first = query.reads_total and not units
-        columns = [*columns, *([FIRST] if has_first else [])]
-        groups = select(columns, _join_candidates(query.domain, groups, names=names))
-        groups = spread_first(groups, [*names, *sums]) if has_first else groups
-    if units:
-        groups = add_total(groups, [*names, *sums], units=units)
-    order, cut_at = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)]), None
-    if rows is None:
-        sql, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=sums)
+        rows = build_contributions(writer, query, names=[], form=source.form, stored=source.steps)
+        columns = sum_contributions(query)
+    sql = compose("SELECT {columns} FROM ({rows})", columns=columns, rows=rows)
+    return _finish(writer, sql, query=query, measures=len(query.measures), reads=source.description)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Counting query that is being written: its query over the chosen source, the names of its keys, and its CTEs."""
+
+    request: _Request
+    source: QuerySource
+    query: PrivateQuery
+    writer: Writer
+    names: list[str]
+    ctes: list[str] = field(default_factory=list)
+
+    @property
+    def domain(self) -> Domain | None:
+        """Known domain of the groups; weights are only read over an unknown one."""
+        return None if self.request.weights else self.query.domain
+
+    def group(self, rows: str, columns: Sequence[str], *, positive: str = "", units: str = "", where: str = "") -> str:
+        """Return the SELECT of the groups of some rows; those whose sum `positive` is above 0, if it is given.
+
+        Where the number of units is read and `units` does not count them, the rows have RANK, and groups FIRST.
+        """
+        template = """
+        SELECT {columns}
+        FROM {rows}
+        WHERE {where}
+        GROUP BY {keys}
+        HAVING {positive} > 0
+        """
+        has_first = self.query.reads_total and not units
+        columns = [*self.names, *columns, *([sum_first()] if has_first else [])]
+        positive = "" if has_first else positive
+        return compose(template, keys=self.names, columns=columns, rows=rows, where=where, positive=positive)
+
+    def complete(self, groups: str, measures: Sequence[str], *, positive: str = "", units: str = "") -> str:
+        """Return the SELECT of the groups with TOTAL if it is read, or of the candidates of a known domain.
+
+        Of groups with FIRST those are selected of which the column `positive` is above 0, if it is given.
+        """
+        has_first = self.query.reads_total and not units
+        if self.domain is not None:
+            groups = _join_candidates(self.domain, groups, names=self.names, measures=measures, has_first=has_first)
+        if has_first:
+            where = f"{positive} > 0" if positive and self.domain is None else ""
+            return spread_first(groups, [*self.names, *measures], where=where)
+        if not self.query.reads_total:
+            return groups
+        columns = ["*"] if self.request.weights else [*self.names, *measures]
+        template = "SELECT {columns}, {units} AS dpsql_total FROM ({groups})"
+        return compose(template, columns=columns, units=units, groups=groups)
+
+
+def _rewrite(request: _Request) -> CountingQuery:
+    """Return the SQL for the groups and their measures, in the order of the request."""
+    source = use_materialized(request.query, bounded=request.bound is not None)
+    query = _apply_passes(source.query)
+    names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
+    types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
+    draft = _Draft(request, source, query, writer_for(query.dialect, types), names)
+    if request.weights:
+        write = _weigh_units if query.counts_units_alone else _weigh_measures
     else:
-        sql = _take_leading_groups(query, groups, order=order, rows=rows, columns=(*names, *sums))
-    sql = with_ctes(ctes, sql)
-    if unordered:
-        sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
-    return _finish(writer, sql, query=query, measures=len(sums), reads=found.description, cut_at=cut_at)
+        write = _count_units if query.counts_units_alone else _add_measures
+    groups, measures = write(draft)
+    key, cut_at = "" if query.partitions is None else names[query.partitions.key], None
+    order = f"{measures[0]} DESC, {sort_nulls_last(names)}" if request.leading else sort_nulls_last(names)
+    if request.rows is not None:
+        columns = [*names, *measures]
+        sql = select_leading_groups(draft.writer, groups, order=order, rows=request.rows, key=key, columns=columns)
+    else:
+        if query.group_cut is not None:
+            ranked = WEIGHT if request.weights else measures[0]
+            columns = [*measures, *[TOTAL] * query.reads_total]
+            groups, cut_at = cut_groups(
+                draft.writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked
+            )
+        sql = sort_groups(groups, order, key=key)
+    sql = compose("WITH {ctes}\n{sql}", ctes=draft.ctes, sql=sql)
+    if request.unordered:
+        sql = compose("SELECT * FROM ({sql})\nORDER BY {keys}", sql=sql, keys=sort_nulls_last(names))
+    measured = len(measures)
+    return _finish(draft.writer, sql, query=query, measures=measured, reads=source.description, cut_at=cut_at)
 
 
-def _add_up_groups(
-    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource, every: bool
-) -> tuple[list[str], str, str]:
-    """Return the CTEs, the SELECT of the groups with what the units add to the measures of each, and that of units.
+def _count_units(draft: _Draft) -> tuple[str, list[str]]:
+    """Return the SELECT of all groups, or candidates, with the number of their units, and the name of that column.
 
-    The last is the scalar subquery that counts the units; "" where they are not counted, or the groups have TOTAL or,
-    where candidates are yet to be joined, what it is the sum of.
+    Each unit in one group of two that it has, say, is counted as
+
+    SELECT dpsql_key_1, count() AS dpsql_count
+    FROM (SELECT dpsql_key_1, dpsql_unit
+          FROM (SELECT dpsql_key_1, dpsql_unit, row_number() OVER (PARTITION BY dpsql_unit ORDER BY draw) AS dpsql_rank
+                FROM (SELECT DISTINCT dpsql_key_1, dpsql_unit FROM (rows)))
+          WHERE dpsql_rank <= 2)
+    GROUP BY dpsql_key_1
     """
-    ctes, pairs = _build_pairs(writer, query, names=names, found=found)
+    writer, query, names, form = draft.writer, draft.query, draft.names, draft.source.form
+    bound, units, counted = draft.request.bound, "", ["system.main.count() AS dpsql_count"]
+    rows = _list_unit_rows(draft)
+    if form is Form.COUNTS:
+        return draft.complete(rows, [COUNT], units=_count_stored_units(draft)), [COUNT]
+    if bound is not None:
+        limit, base = replace(bound, counts_units=query.reads_total), UnitRows(rows, names, form is Form.RANKS)
+        bounded = bound_contributions(writer, base, bound=limit)
+        draft.ctes.extend(bounded.ctes)
+        source, units = f"({bounded.source})", compose(_ROWS_OF, units=bounded.units)
+    elif query.reads_total:
+        pairs = rows if form is Form.PAIRS else select_pairs(writer, UnitRows(rows, names))
+        source, units = _number_pairs(draft, pairs, parts=())
+    else:
+        source = f"({rows})"
+        counted = counted if form is Form.PAIRS else ["system.main.count(DISTINCT dpsql_unit) AS dpsql_count"]
+    groups = draft.group(source, counted, units=units)
+    return draft.complete(groups, [COUNT], units=units), [COUNT]
+
+
+def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
+    """Return the SELECT of the groups with their measures, and the names of these.
+
+    Over an unknown domain these are groups whose first measure is above 0: a group to which units add nothing would
+    stand in a ranking although no unit need be in it.
+
+    SELECT dpsql_key_1, COALESCE(CAST(sum(dpsql_part_1) AS BIGINT), 0) AS dpsql_measure_1
+    FROM (SELECT dpsql_key_1, dpsql_unit, what the unit adds AS dpsql_part_1 FROM ... GROUP BY dpsql_key_1, dpsql_unit)
+    GROUP BY dpsql_key_1 HAVING sum(dpsql_part_1) > 0
+    """
+    query, names, bound, sums = draft.query, draft.names, draft.request.bound, name_sums(draft.query)
+    is_open = query.domain is None and not draft.request.every
+    if draft.source.form is Form.COUNTS:
+        groups = build_stored_sums(draft.writer, query, names=names, stored=draft.source.steps)
+        where = _list_candidates(draft) if query.domain is not None else f"{sums[0]} > 0" if is_open else ""
+        groups = compose("SELECT * FROM ({groups})\nWHERE {where}", groups=groups, where=where)
+        return draft.complete(groups, sums, units=_count_stored_units(draft)), sums
+    pairs, units = _list_contributions(draft), ""
     if query.domain is not None:
-        ctes += _build_candidates(writer, query.domain, names=names)
-        pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
-    by, columns, source, units = list_parts(names), [*names, *sum_contributions(query)], "", ""
-    if query.reads_total and bound is None and writer.native:
-        ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
-    elif query.reads_total and bound is None:
-        pairs = number_pairs(writer, pairs, names=names, parts=name_parts(query))
-    elif bound is not None:
-        is_ranked = found.form is Form.RANKS
-        pairs = bound_pairs(writer, pairs, query=query, names=names, bound=bound, is_ranked=is_ranked)
-    source = source or subquery(pairs)
-    if query.reads_total and not units:
-        groups, sums = select([*columns, sum_first()], source, group_by=by), name_sums(query)
-        if query.domain is None:
-            groups = spread_first(groups, [*names, *sums], where="" if every else more_than(sums[0], "0"))
-        return ctes, groups, ""
-    positive = "" if every or query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
-    return ctes, select(columns, source, group_by=by, having=positive), units
+        where = _list_candidates(draft)
+        pairs = compose("SELECT * FROM ({pairs}) WHERE {where}", pairs=pairs, where=where)
+    if bound is not None:
+        is_ranked = draft.source.form is Form.RANKS
+        source = bound_pairs(draft.writer, pairs, query=query, names=names, bound=bound, is_ranked=is_ranked)
+        source = f"({source})"
+    elif query.reads_total:
+        source, units = _number_pairs(draft, pairs, parts=name_parts(query))
+    else:
+        source = f"({pairs})"
+    positive = f"system.main.sum({name_parts(query)[0]})" if is_open else ""
+    groups = draft.group(source, sum_contributions(query), positive=positive, units=units)
+    return draft.complete(groups, sums, positive=sums[0] if is_open else "", units=units), sums
 
 
-def _count_stored_units(writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource) -> str:
+def _weigh_units(draft: _Draft) -> tuple[str, list[str]]:
+    """Return the SELECT of the groups with the number of their units and their weight, and the names of these.
+
+    WITH dpsql_pairs AS (SELECT DISTINCT dpsql_key_1, dpsql_unit FROM (rows)),
+         dpsql_units AS (SELECT dpsql_unit, weights[least(count(), 2)] AS dpsql_weight, count() > 2 AS dpsql_above
+                         FROM dpsql_pairs GROUP BY dpsql_unit)
+    SELECT dpsql_key_1, count() AS dpsql_count, sum(dpsql_weight) AS dpsql_weight
+    FROM (SELECT dpsql_key_1, dpsql_weight FROM dpsql_pairs JOIN dpsql_units USING (dpsql_unit) WHERE NOT dpsql_above
+          UNION ALL SELECT dpsql_key_1, weights[2] FROM (the first pairs of the other units))
+    GROUP BY dpsql_key_1 HAVING sum(dpsql_weight) > 0
+    """
+    request, reads_total = draft.request, draft.query.reads_total
+    rows = UnitRows(_list_unit_rows(draft), draft.names, draft.source.form is Form.RANKS)
+    bound = replace(request.bound or Bound(0, (0, 0)), counts_units=reads_total)
+    weighed = weigh_contributions(draft.writer, rows, bound=bound, weights=request.weights, of_all=request.of_all)
+    draft.ctes.extend(weighed.ctes)
+    units = compose(_ROWS_OF, units=weighed.units)
+    columns = ["system.main.count() AS dpsql_count", "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight"]
+    is_open = request.by_weight and not request.every  # every group that is there has a count
+    positive = "system.main.sum(dpsql_weight)" if is_open else ""
+    groups = draft.group(f"({weighed.source})", columns, positive=positive, units=units)
+    measures = [COUNT, WEIGHT]
+    return draft.complete(groups, measures, positive=WEIGHT if is_open else "", units=units), measures
+
+
+def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
+    """Return the SELECT of the groups: first measure, weight, other measures; and the names of these."""
+    request, query, (first, *others) = draft.request, draft.query, name_sums(draft.query)
+    bound = request.bound or Bound(0, (0, 0))
+    pairs = _list_contributions(draft)
+    if draft.source.form is not Form.RANKS:
+        parts = name_parts(query)
+        pairs = rank_pairs(draft.writer, f"({pairs})", names=draft.names, salts=bound.salts, parts=parts)
+        pairs = count_groups_of_units(draft.writer, pairs)
+    weighed = weigh_pairs(draft.writer, pairs, bound=bound, weights=request.weights, most=query.measures[0].width)
+    sums = sum_contributions(query)
+    columns = [sums[0], "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight", *sums[1:]]
+    added, column = (WEIGHT, WEIGHT) if request.by_weight else (name_parts(query)[0], first)
+    positive = "" if request.every else f"system.main.sum({added})"
+    where = "" if request.of_all else f"dpsql_rank <= {bound.groups:d}"
+    groups = draft.group(f"({weighed})", columns, positive=positive, where=where)
+    measures = [first, WEIGHT, *others]
+    return draft.complete(groups, measures, positive="" if request.every else column), measures
+
+
+def _list_unit_rows(draft: _Draft) -> str:
+    """Return the SQL for the rows to count, in the listed partitions and of the candidates of a known domain."""
+    names, form, partitions = draft.names, draft.source.form, draft.query.partitions
+    rows = _build_unit_rows(draft.writer, draft.query, names=names, form=form)
+    if partitions is not None:
+        ctes, rows = filter_partitions(draft.writer, rows, names=names, partitions=partitions)
+        draft.ctes.extend(ctes)
+    if draft.domain is None:
+        return rows
+    where = _list_candidates(draft)
+    columns = [COUNT] if form is Form.COUNTS else [UNIT, *([RANK, GROUPS] if form is Form.RANKS else [])]
+    template = "SELECT {columns} FROM ({rows}) WHERE {where}"
+    return compose(template, columns=[*names, *columns], rows=rows, where=where)
+
+
+def _list_contributions(draft: _Draft) -> str:
+    """Return the SQL for what each unit adds to each group of the listed partitions, or of all."""
+    query, names, source = draft.query, draft.names, draft.source
+    pairs = build_contributions(draft.writer, query, names=names, form=source.form, stored=source.steps)
+    if query.partitions is None:
+        return pairs
+    parts = name_parts(query)
+    ctes, pairs = filter_partitions(draft.writer, pairs, names=names, partitions=query.partitions, parts=parts)
+    draft.ctes.extend(ctes)
+    return pairs
+
+
+def _number_pairs(draft: _Draft, pairs: str, *, parts: Sequence[str]) -> tuple[str, str]:
+    """Return pairs as a relation whose units are counted: by a scalar subquery over a CTE, or by their RANK."""
+    if draft.writer.native:
+        draft.ctes.append(f"dpsql_pairs AS MATERIALIZED ({pairs})")
+        return "dpsql_pairs", count_units("dpsql_pairs")
+    return f"({rank_pairs(draft.writer, f'({pairs})', names=draft.names, salts=None, parts=parts)})", ""
+
+
+def _count_stored_units(draft: _Draft) -> str:
     """Return the scalar subquery that counts the units of groups whose counts are stored, from the stored pairs.
 
     "" where they are not counted. Both tables were made from the same rows, and are of the same file.
     """
-    if not query.reads_total or found.of_units is None:
+    if not draft.query.reads_total or draft.source.of_units is None:
         return ""
-    pairs = _apply_passes(found.of_units)
+    pairs = _apply_passes(draft.source.of_units)
     if pairs.body.where is None and pairs.domain is None:  # the first pair of each unit
-        return subquery(writer.select([count()], pairs.body, where=at_most(RANK, 1)))
-    base = _build_unit_rows(writer, pairs, names=names, form=Form.PAIRS)
+        return f"({draft.writer.select(['system.main.count()'], pairs.body, where='dpsql_rank <= 1')})"
+    rows = _build_unit_rows(draft.writer, pairs, names=draft.names, form=Form.PAIRS)
     if pairs.domain is not None:
-        base = select([UNIT], subquery(base), where=_is_candidate(pairs.domain, names))
-    return count_units(subquery(base))
+        where = _is_candidate(pairs.domain, draft.names)
+        rows = compose("SELECT dpsql_unit FROM ({rows}) WHERE {where}", rows=rows, where=where)
+    return count_units(f"({rows})")
 
 
-def _select_stored_groups(
-    writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource, every: bool
-) -> tuple[list[str], str]:
-    """Return the CTEs, and the SELECT of the groups whose counts are stored."""
-    groups = build_stored_sums(writer, query, names=names, stored=found.steps)
-    if query.domain is None:
-        positive = "" if every else more_than(name_sums(query)[0], "0")
-        return [], select(["*"], subquery(groups), where=positive)
-    ctes = _build_candidates(writer, query.domain, names=names)
-    return ctes, select(["*"], subquery(groups), where=_is_candidate(query.domain, names))
-
-
-def _rewrite_weighted_measures(
-    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool, every: bool, by_weight: bool
-) -> CountingQuery:
-    """Return the SQL for the groups of positive weight, or measure, or all: first measure, weight, other measures."""
-    most = query.measures[0].width
-    found = use_materialized(query, bounded=True)
-    query = _apply_passes(found.query)
-    writer, names = _open_writer(query)
-    ctes, pairs = _build_pairs(writer, query, names=names, found=found)
-    if found.form is not Form.RANKS:
-        pairs = rank_pairs(writer, pairs, query=query, names=names, bound=bound)
-    weighed = weigh_pairs(writer, pairs, bound=bound, weights=weights, most=most)
-    kept = "" if of_all else at_most(RANK, bound.groups)
-    weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
-    columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
-    shown = (name_sums(query)[0], WEIGHT, *name_sums(query)[1:])
-    by = list_parts(names)
-    if query.reads_total:
-        groups = select([*columns, sum_first()], subquery(weighed), where=kept, group_by=by)
-        positive = "" if every else more_than(WEIGHT if by_weight else name_sums(query)[0], "0")
-        groups = spread_first(groups, [*names, *shown], where=positive)
-    else:
-        positive = "" if every else more_than(weight if by_weight else sum_column(name_parts(query)[0]), "0")
-        groups = select(columns, subquery(weighed), where=kept, group_by=by, having=positive)
-    order = sort_nulls_last(names)
-    sorted_, cut_at = _sort_groups(writer, query, groups=groups, order=order, names=names, measures=shown)
-    sql = with_ctes(ctes, sorted_)
-    return _finish(writer, sql, query=query, measures=len(shown), reads=found.description, cut_at=cut_at)
-
-
-def _sort_groups(
-    writer: Writer, query: PrivateQuery, *, groups: str, order: str, names: list[str], measures: Sequence[str]
-) -> tuple[str, int | None]:
-    """Return the SELECT of the groups by `order`, with the position of the partition if the query has partitions.
-
-    With a cut these are the groups that it leaves; the second value is then the index of its first parameter.
-    """
-    cut_at = None
-    if query.group_cut is not None:
-        ranked = WEIGHT if WEIGHT in measures else measures[0]
-        columns = (*measures, TOTAL) if query.reads_total else measures
-        groups, cut_at = cut_groups(writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked)
-    if query.partitions is None:
-        return order_by(groups, order), cut_at
-    return order_groups(groups, order, key=names[query.partitions.key]), cut_at
-
-
-def _take_leading_groups(query: PrivateQuery, groups: str, *, order: str, rows: int, columns: tuple[str, ...]) -> str:
-    """Return the SELECT of the first `rows` groups by `order`, or of the first `rows` of each partition."""
-    if query.partitions is None:
-        return order_by(groups, order, limit=rows)
-    writer, key = writer_for(query.dialect), columns[query.partitions.key]
-    return select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
-
-
-def _open_writer(query: PrivateQuery) -> tuple[Writer, list[str]]:
-    """Return a writer that has the types of keys and unit, and the names of the keys."""
-    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    types = zip((*names, UNIT), (*query.keys, query.unit), strict=True)
-    return writer_for(query.dialect, {name: expression.type for name, expression in types}), names
-
-
-def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str], found: QuerySource) -> tuple[list[str], str]:
-    """Return the CTEs, and the SELECT of what each unit adds to each group of the listed partitions, or of all."""
-    pairs = build_contributions(writer, query, names=names, form=found.form, stored=found.steps)
-    if query.partitions is None:
-        return [], pairs
-    parts = name_parts(query)
-    listed, pairs = filter_partitions(writer, pairs, names=names, partitions=query.partitions, parts=parts)
-    return [*listed], pairs
-
-
-def _build_groups(
-    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], found: QuerySource
-) -> tuple[list[str], str]:
-    """Return the CTEs, and the SELECT of all groups, or candidates, with their counts, and TOTAL if it is read."""
-    keys, ctes, form, units = list_parts(names), list[str](), found.form, ""
-    base = _build_unit_rows(writer, query, names=names, form=form)
-    if query.partitions is not None:
-        listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
-        ctes += listed
-    if query.domain is not None:
-        ctes += _build_candidates(writer, query.domain, names=names)
-        measures = [COUNT] if form is Form.COUNTS else [UNIT, *([RANK, GROUPS] if form is Form.RANKS else [])]
-        base = select([keys, *measures], subquery(base), where=_is_candidate(query.domain, names))
+def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
+    """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
+    keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     if form is Form.COUNTS:
-        counted, units = base, _count_stored_units(writer, query, names=names, found=found)
-    elif bound is None and query.reads_total:
-        pairs = base if form is Form.PAIRS else select_pairs(writer, base, names=names)
-        if writer.native:
-            ctes, source, units = [*ctes, cte(PAIRS, pairs)], PAIRS, count_units(PAIRS)
-        else:
-            source = subquery(number_pairs(writer, pairs, names=names))
-        counted = _count_pairs(query, source, names=names, units=units)
-    elif bound is None:
-        what = "" if form is Form.PAIRS else distinct(UNIT)
-        counted = select([keys, alias(count(what), COUNT)], subquery(base), group_by=keys)
-    else:
-        limit, ranked = replace(bound, counts_units=query.reads_total), form is Form.RANKS
-        bounded = bound_contributions(writer, base, names=names, bound=limit, ranked=ranked)
-        ctes, units = [*ctes, *bounded.ctes], count_rows(bounded.units)
-        counted = _count_pairs(query, subquery(bounded.source), names=names, units=units)
-    if query.domain is not None:
-        has_first = query.reads_total and not units
-        columns = _name_keys(names), alias(or_zero(COUNT), COUNT), *([FIRST] if has_first else [])
-        counted = select(columns, _join_candidates(query.domain, counted, names=names))
-        counted = spread_first(counted, [*names, COUNT]) if has_first else counted
-    return ctes, add_total(counted, [*names, COUNT], units=units) if query.reads_total and units else counted
+        return writer.select([*keys, "dpsql_units AS dpsql_count"], query.body)
+    unit = writer.expression(canonicalize(query.unit))
+    columns = [*keys, f"{unit} AS dpsql_unit", *([RANK, GROUPS] if form is Form.RANKS else [])]
+    return writer.select(columns, writer.adapt_joins(query.body), where=f"({unit} IS NOT NULL)")
 
 
-def _count_pairs(query: PrivateQuery, source: str, *, names: list[str], units: str) -> str:
-    """Return the SELECT of groups with the number of their pairs and, unless `units` counts the units, TOTAL.
+def _list_candidates(draft: _Draft) -> str:
+    """Add the CTEs of the candidates of the known domain, and return the condition that the keys of a row are there.
 
-    Where candidates are yet to be joined, they have what TOTAL is the sum of.
+    WITH dpsql_domain AS (SELECT DISTINCT dpsql_key_1 FROM (VALUES ('Paris'), ('Rome')) AS dpsql_listed(dpsql_key_1)
+                          WHERE dpsql_key_1 IS NOT NULL)
+    ... WHERE dpsql_key_1 IN (SELECT dpsql_key_1 FROM dpsql_domain)
+
+    With several keys dpsql_domain has all combinations of the values in dpsql_domain_1, dpsql_domain_2 and so on.
     """
-    keys, counts = list_parts(names), alias(count(), COUNT)
-    if not query.reads_total or units:
-        return select([keys, counts], source, group_by=keys)
-    groups = select([keys, counts, sum_first()], source, group_by=keys)
-    return groups if query.domain is not None else spread_first(groups, [*names, COUNT])
-
-
-def _finish(
-    writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str, cut_at: int | None = None
-) -> CountingQuery:
-    """Return the finished statement with its parameters and column types."""
-    numbers = measures + (query.partitions is not None) + query.reads_total + (cut_at is not None)
-    types = *(key.type.name for key in query.keys), *[BIGINT.name] * numbers
-    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total, cut_at)
-
-
-def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> list[str]:
-    """Return the CTEs of the candidates of a known domain, with several keys also of the values of each."""
-    factors = list_factors(domain)
-    listed = [_build_values(writer, each, name=name) for each, name in zip(factors, names, strict=True)]
-    if len(listed) == 1:
-        return [cte(DOMAIN, listed[0])]
-    tables = [_name_factor(position, factors) for position in range(len(factors))]
-    product = cross_join(tables)
-    return [*map(cte, tables, listed), cte(DOMAIN, select(names, product))]
+    if draft.query.domain is None:
+        return ""
+    factors = list_factors(draft.query.domain)
+    listed = [
+        f"{_name_factor(at, factors)} AS MATERIALIZED ({_build_values(draft.writer, each, name=name)})"
+        for at, (each, name) in enumerate(zip(factors, draft.names, strict=True))
+    ]
+    draft.ctes.extend(listed)
+    if len(listed) > 1:
+        tables = " CROSS JOIN ".join(_name_factor(at, factors) for at in range(len(factors)))
+        product = "dpsql_domain AS MATERIALIZED (SELECT {keys} FROM {tables})"
+        draft.ctes.append(compose(product, keys=draft.names, tables=tables))
+    return _is_candidate(draft.query.domain, draft.names)
 
 
 def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
     """Return the SQL for the distinct values of a key; NULL is among them only where the query says so."""
     if isinstance(domain, TableDomain):
-        found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
+        values = writer.select([f"{writer.expression(domain.value)} AS {name}"], domain.body)
     elif (times := writer.list_times(domain.values, name)) is not None:
-        found = times
+        values = times
     else:
-        rows = ([writer.expression(value)] for value in domain.values)
-        found = select([name], values(rows, "dpsql_listed", columns=[name]))
-    return select([name], subquery(found), distinct=True, where="" if _has_null(domain) else not_null(name))
+        rows = (f"({writer.expression(value)})" for value in domain.values)
+        values = compose("SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})", name=name, rows=rows)
+    return compose(
+        """
+        SELECT DISTINCT {name} FROM ({values})
+        WHERE {present}
+        """,
+        name=name,
+        values=values,
+        present="" if _has_null(domain) else f"{name} IS NOT NULL",
+    )
 
 
-def _name_factor(position: int, factors: Sequence[object]) -> str:
+def _name_factor(at: int, factors: Sequence[object]) -> str:
     """Return the name of the CTE of the values of one key."""
-    return DOMAIN if len(factors) == 1 else f"{DOMAIN}_{position + 1}"
+    return "dpsql_domain" if len(factors) == 1 else f"dpsql_domain_{at + 1}"
 
 
 def _has_null(domain: KeyDomain) -> bool:
@@ -594,32 +569,39 @@ def _is_candidate(domain: Domain, names: list[str]) -> str:
     """Return the condition that the keys of a row have values of the domain."""
     factors = list_factors(domain)
     parts = []
-    for position, (factor, name) in enumerate(zip(factors, names, strict=True)):
-        found = in_query(name, select([name], _name_factor(position, factors)))
-        parts.append(either(is_null(name), found) if _has_null(factor) else found)
-    return both(*parts)
+    for at, (factor, name) in enumerate(zip(factors, names, strict=True)):
+        listed = compose("{name} IN (SELECT {name} FROM {table})", name=name, table=_name_factor(at, factors))
+        parts.append(f"({name} IS NULL OR {listed})" if _has_null(factor) else listed)
+    return " AND ".join(parts)
 
 
-def _join_candidates(domain: Domain, counted: str, *, names: list[str]) -> str:
-    """Return the candidates, each with its group if there are rows of it; NULL and NULL are the same group."""
-    on = [
-        (not_distinct if _has_null(factor) else equal)(qualify_column(DOMAIN, name), qualify_column(_COUNTED, name))
-        for factor, name in zip(list_factors(domain), names, strict=True)
-    ]
-    return left_join(DOMAIN, subquery(counted), name=_COUNTED, on=both(*on))
+def _join_candidates(
+    domain: Domain, counted: str, *, names: list[str], measures: Sequence[str], has_first: bool
+) -> str:
+    """Return the candidates, each with its group if there are rows of it; NULL and NULL are the same group.
+
+    SELECT dpsql_domain.dpsql_key_1 AS dpsql_key_1, COALESCE(dpsql_count, 0) AS dpsql_count
+    FROM dpsql_domain LEFT JOIN (groups) AS dpsql_counted ON dpsql_domain.dpsql_key_1 = dpsql_counted.dpsql_key_1
+    """
+    return compose(
+        "SELECT {columns} FROM dpsql_domain LEFT JOIN ({counted}) AS dpsql_counted ON {same}",
+        columns=[
+            *(f"dpsql_domain.{name} AS {name}" for name in names),
+            *(f"COALESCE({name}, 0) AS {name}" for name in measures),
+            *([FIRST] if has_first else []),
+        ],
+        counted=counted,
+        same=" AND ".join(
+            f"dpsql_domain.{name} {_EQUALS_NULL if _has_null(factor) else '='} dpsql_counted.{name}"
+            for factor, name in zip(list_factors(domain), names, strict=True)
+        ),
+    )
 
 
-def _name_keys(names: list[str]) -> str:
-    """Return the keys of the candidates under their own names."""
-    return list_parts(alias(qualify_column(DOMAIN, name), name) for name in names)
-
-
-def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
-    """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
-    keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
-    if form is Form.COUNTS:
-        return writer.select([*keys, alias(UNITS, COUNT)], query.body)
-    unit = writer.expression(canonicalize(query.unit))
-    ranks = [RANK, GROUPS] if form is Form.RANKS else []
-    body = writer.adapt_joins(query.body)
-    return writer.select([*keys, alias(unit, UNIT), *ranks], body, where=subquery(not_null(unit)))
+def _finish(
+    writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str, cut_at: int | None = None
+) -> CountingQuery:
+    """Return the finished statement with its parameters and column types."""
+    numbers = measures + (query.partitions is not None) + query.reads_total + (cut_at is not None)
+    types = *(key.type.name for key in query.keys), *[BIGINT.name] * numbers
+    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total, cut_at)

@@ -1,67 +1,54 @@
-"""DuckDB statements that materialize a private table.
+"""Statements that materialize a private table, in DuckDB and in other engines.
 
 Each set of columns has two tables. `pairs` has one row for each unit and each combination of values in its rows, with
 two more columns: RANK, the rank of the row within its unit in the order of `contribution_bounding.py`, and GROUPS, the
 number of rows of the unit. `counts` has one row for each combination of values with UNITS, the number of its units.
-Both have the measures that the policy bounds, as `stored_measures.py` says. Rows without a unit are dropped. The salts
+Both have the measures that the policy bounds, as `use_materialized.py` says. Rows without a unit are dropped. The salts
 of the ranks are drawn when the tables are first built and are stored with them. A unit whose rows did not change
-therefore has the same ranks after an update.
+therefore has the same ranks after an update. For visits(user_id, city), without measures:
+
+    pairs     SELECT user_id, city, row_number() OVER (PARTITION BY user_id ORDER BY draw, city) AS dpsql_rank,
+                     count() OVER (PARTITION BY user_id) AS dpsql_groups
+              FROM (SELECT DISTINCT user_id, city FROM visits WHERE user_id IS NOT NULL) ORDER BY city
+    counts    SELECT city, sum(dpsql_units) AS dpsql_units FROM (SELECT city, 1 AS dpsql_units FROM pairs) GROUP BY city
 
 Equal values of the column types are equal in every byte. No expression can distinguish rows that were merged into one.
 An ENUM is stored as its text, as queries read it, because its labels, codes and order may come from rows.
+
+To add rows, the pairs of the units that have new ones are ranked again; counts change by what these units add:
+
+    added     pairs of the new rows
+    stored    pairs that the units of these have already
+    fresh     pairs of the new rows that change something
+    known     pairs that the units of these have already
+    again     all pairs of these units, which replace those that are known
+
+In an engine other than DuckDB, columns are stored as queries read them: text is compared by its bytes, and a value that
+a column form reads as NULL is NULL. The SELECTs are in the engine's own SQL, and what is around them is standard SQL.
+The counts of the groups that change are updated; other counts are not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from dpsql.dialects import DUCKDB, ENUM, Dialect, quote_name, quote_path
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import StoredMeasures
-from dpsql.sql.ir.measures import Aggregate, Measure
-from dpsql.sql.ir.tree import Column, Expression
-from dpsql.sql.ir.types import Type
-from dpsql.sql.render.clauses import (
-    alias,
-    at_least,
-    bigint,
-    both,
-    clamp,
-    combine,
-    count,
-    create_table,
-    delete,
-    descending,
-    hash_values,
-    in_query,
-    insert,
-    join,
-    less_than,
-    list_parts,
-    more_than,
-    negate,
-    not_null,
-    number_rows,
-    order_by,
-    path,
-    select,
-    sort_nulls_last,
-    subquery,
-    sum_column,
-    text,
-)
-from dpsql.sql.render.duckdb import Writer, identifier
-from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK
-from dpsql.sql.rewrite.contributions import build_row_steps
-from dpsql.sql.rewrite.stored_measures import ROWS, UNITS, name_sum, name_values, read_number
-from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.tree import Cast, Column, Expression
+from dpsql.sql.ir.types import TEXT, Type
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.render.portable import writer_for
+from dpsql.sql.render.template import compose, sort_nulls_last
+from dpsql.sql.rewrite.contributions import build_row_steps, clamp
+from dpsql.sql.rewrite.passes import make_total
+from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
 
-__all__ = ["AppendCheck", "MaterializationStatements", "SetStatements"]
+__all__ = ["AppendCheck", "MaterializationStatements", "RemoteSet", "SQLStatement"]
 
-_ADDED = "temp.main.dpsql_added"  # pairs of the new rows
-_STORED = "temp.main.dpsql_stored"  # pairs that the units of these have already
-_FRESH = "temp.main.dpsql_fresh"  # pairs of the new rows that change something
-_KNOWN = "temp.main.dpsql_known"  # pairs that the units of these have already
-_AGAIN = "temp.main.dpsql_again"  # all pairs of these units
+SQLStatement = tuple[str, list[object]]  # text and the values of its parameters
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,12 +71,12 @@ class SetStatements:
     @property
     def keys(self) -> list[str]:
         """Quoted names of the columns."""
-        return list(map(identifier, self.columns))
+        return list(map(quote_name, self.columns))
 
     @property
     def own(self) -> list[str]:
         """Quoted names of the unit and the columns."""
-        return [identifier(self.unit), *self.keys]
+        return [quote_name(self.unit), *self.keys]
 
     @property
     def pair_names(self) -> list[str]:
@@ -114,22 +101,32 @@ class SetStatements:
 
     def select_pairs(self, writer: Writer, condition: str = "") -> str:
         """Return the SELECT of the pairs of some rows, with their measures."""
-        own = [alias(self.read_column(writer, name), identifier(name)) for name in (self.unit, *self.columns)]
-        has_unit = not_null(self.read_column(writer, self.unit))
-        rows, where = alias(path(self.source), "t1"), both(has_unit, *[condition] * bool(condition))
+        own = [f"{self.read_column(writer, name)} AS {quote_name(name)}" for name in (self.unit, *self.columns)]
+        where = f"{self.read_column(writer, self.unit)} IS NOT NULL"
+        where = f"{where} AND {condition}" if condition else where
+        rows = f"{quote_path(self.source)} AS t1"
         if self.measures is None:
-            return select(own, rows, distinct=True, where=where)
-        summed = list(zip(self.measures.sums, self.types, strict=True))
+            return compose("SELECT DISTINCT {own} FROM {rows} WHERE {where}", own=own, rows=rows, where=where)
+        summed = enumerate(zip(self.measures.sums, self.types, strict=True))
         values = [
-            alias(count(self.read_values(writer, name, type_=type_)), name_values(at))
-            for at, ((name, _), type_) in enumerate(summed)
+            f"system.main.count({self.read_values(writer, name, type_=type_)}) AS {name_values(at)}"
+            for at, ((name, _), type_) in summed
         ]
         sums = [
-            alias(bigint(sum_column(writer.expression(steps))), name_sum(at))
+            f"CAST(system.main.sum({writer.expression(steps)}) AS BIGINT) AS {name_sum(at)}"
             for at, steps in enumerate(self._list_steps(self.measures))
         ]
-        places = list_parts(map(str, range(1, len(own) + 1)))
-        return select([*own, alias(count(), ROWS), *values, *sums], rows, where=where, group_by=places)
+        return compose(
+            """
+            SELECT {columns}
+            FROM {rows} WHERE {where}
+            GROUP BY {places}
+            """,
+            columns=[*own, f"system.main.count() AS {ROWS}", *values, *sums],
+            rows=rows,
+            where=where,
+            places=map(str, range(1, len(own) + 1)),
+        )
 
     def _list_steps(self, measures: StoredMeasures) -> Iterator[Expression]:
         """Yield the steps of one row in each sum."""
@@ -138,50 +135,69 @@ class SetStatements:
             if steps is not None:
                 yield make_total(steps)
 
-    def add_pairs(self, *selects: str) -> str:
-        """Return the SELECT of the pairs of several, which are apart but for their measures; these are added up."""
-        together = combine("UNION ALL", *selects)
+    def list_pairs(self, relation: str, where: str = "") -> str:
+        """Return the SELECT of the pairs of a table, a join of tables, or those that a condition holds for."""
+        template = "SELECT {names} FROM {relation}\nWHERE {where}"
+        return compose(template, names=self.pair_names, relation=relation, where=where)
+
+    def list_fresh(self, added: str, *, stored: str) -> str:
+        """Return the SELECT of added pairs that change something: without measures, those that are not stored."""
+        fresh = self.list_pairs(added)
+        return fresh if self.measures is not None else f"{fresh} EXCEPT {self.list_pairs(stored)}"
+
+    def add_pairs(self, known: str, *, fresh: str) -> str:
+        """Return the SELECT of the pairs of two tables, which are apart but for their measures; these are added up."""
+        both = f"{self.list_pairs(known)} UNION ALL {self.list_pairs(fresh)}"
         if self.measures is None:
-            return together
-        sums = (alias(bigint(sum_column(name)), name) for name in self.pair_names[len(self.own) :])
-        return select([*self.own, *sums], subquery(together), group_by=list_parts(self.own))
+            return both
+        sums = (f"CAST(system.main.sum({name}) AS BIGINT) AS {name}" for name in self.pair_names[len(self.own) :])
+        return compose("SELECT {own}, {sums} FROM ({both}) GROUP BY {own}", own=self.own, sums=sums, both=both)
 
     def rank(self, writer: Writer, rows: str) -> str:
         """Return the SELECT of pairs with their RANK and GROUPS."""
-        unit, columns = identifier(self.unit), self.keys
-        rank = groups = bigint("1")
+        unit, columns = quote_name(self.unit), self.keys
+        rank = groups = "CAST(1 AS BIGINT)"
         if columns:  # else each unit has one row
-            draw = writer.draw(columns, unit, salts=self.salts)
-            rank = number_rows(unit, list_parts([draw, sort_nulls_last(columns)]))
-            groups = count(partition_by=unit)
-        return select([*self.pair_names, alias(rank, RANK), alias(groups, GROUPS)], rows)
+            order = f"{writer.draw(columns, unit, salts=self.salts)}, {sort_nulls_last(columns)}"
+            rank = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order})"
+            groups = f"system.main.count() OVER (PARTITION BY {unit})"
+        template = "SELECT {names}, {rank} AS dpsql_rank, {groups} AS dpsql_groups FROM {rows}"
+        return compose(template, names=self.pair_names, rank=rank, groups=groups, rows=rows)
 
     @property
-    def _ranges(self) -> dict[str, tuple[int, int]]:
+    def _ranges(self) -> dict[str, ContributionRange]:
         """Columns of the measures of groups, each with the bounds of what one unit adds."""
         if self.measures is None:
             return {}
         positions, rows = range(len(self.measures.sums)), self.measures.rows
-        ranges = {name: (0, rows) for name in (ROWS, *map(name_values, positions)) if rows is not None}
-        return ranges | {name_sum(at): (found.low, found.high) for at, (_, found) in enumerate(self.measures.sums)}
+        counts = [ROWS, *map(name_values, positions)] if rows is not None else []
+        ranges = {name: ContributionRange(0, rows or 0) for name in counts}
+        return ranges | {name_sum(at): bounds for at, (_, bounds) in enumerate(self.measures.sums)}
 
-    def count_each(self, pairs: str, *, subtracted: bool = False) -> str:
+    def count_each(self, pairs: str, *, sign: str = "") -> str:
         """Return the SELECT of what each of some pairs adds to its group: 1, and its measures between their bounds."""
-        added = {UNITS: "1", **{name: clamp(name, low, high=high) for name, (low, high) in self._ranges.items()}}
-        steps = (alias(negate(each) if subtracted else each, name) for name, each in added.items())
-        return select([*self.keys, *steps], pairs)
+        added = {UNITS: "1", **{name: clamp(name, bounds) for name, bounds in self._ranges.items()}}
+        columns = [*self.keys, *(f"{sign}{each} AS {name}" for name, each in added.items())]
+        return compose("SELECT {columns} FROM {pairs}", columns=columns, pairs=pairs)
 
     def add_up(self, units: str, *, having: str = "") -> str:
         """Return the SELECT of the groups, with the sums of what each of `units` adds to them."""
-        sums = (alias(bigint(sum_column(name)), name) for name in self.count_names)
-        return select([*self.keys, *sums], subquery(units), group_by=list_parts(self.keys), having=having)
+        sums = (f"CAST(system.main.sum({name}) AS BIGINT) AS {name}" for name in self.count_names)
+        return compose(
+            """
+            SELECT {columns} FROM ({units})
+            GROUP BY {keys}
+            HAVING {having}
+            """,
+            columns=[*self.keys, *sums],
+            units=units,
+            keys=self.keys,
+            having=having,
+        )
 
     def count_groups(self, *units: str) -> str:
-        """Return the SELECT of the groups that have a unit."""
-        return self.add_up(
-            combine("UNION ALL", *units),
-            having=more_than(sum_column(UNITS), "0"),  # without columns there would be a group of no unit
-        )
+        """Return the SELECT of the groups that have a unit; without columns there would be a group of no unit."""
+        return self.add_up(" UNION ALL ".join(units), having="system.main.sum(dpsql_units) > 0")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -199,46 +215,59 @@ class MaterializationStatements(SetStatements):
 
     def read_values(self, writer: Writer, name: str, *, type_: Type) -> str:  # noqa: ARG002 - as the base has it
         """Return the column, whose values are all its own."""
-        return identifier(name)
+        return quote_name(name)
 
-    def made(self) -> list[tuple[str, list[object]]]:
+    def made(self) -> list[SQLStatement]:
         """Return the statements that build both tables from all rows."""
         writer = Writer()
-        ranked = order_by(self.rank(writer, subquery(self.select_pairs(writer))), list_parts(self.keys))
-        counted = order_by(self.count_groups(self.count_each(path(self.pairs))), descending(UNITS))
+        ranked = self.rank(writer, f"({self.select_pairs(writer)})")
+        counted = self.count_groups(self.count_each(quote_path(self.pairs)))
         return [
-            (create_table(path(self.pairs), ranked), writer.parameters),
-            (create_table(path(self.counts), counted, replace=True), []),
+            (
+                self._create_sorted("CREATE TABLE", quote_path(self.pairs), rows=ranked, order=self.keys),
+                writer.parameters,
+            ),
+            self._replace_counts(counted),
         ]
 
-    def appended(self, source: tuple[str, ...], first: int | None) -> list[tuple[str, list[object]]]:
+    def appended(self, source: tuple[str, ...], first: int | None) -> list[SQLStatement]:
         """Return the statements that add the rows of `source`, or only its rows from number `first` on.
 
         Pairs are read and written of the units that have new ones, and counts change by what these units add.
         """
         added, ranks = Writer(), Writer()
-        unit, pairs, own = identifier(self.unit), path(self.pairs), self.pair_names
-        rows = replace(self, source=source).select_pairs(added, "" if first is None else at_least("rowid", first))
-        stored = select(own, join(pairs, _ADDED, kind="SEMI", using=[unit]))
-        fresh = select(own, _ADDED)
-        if self.measures is None:  # pairs that are there already change nothing
-            fresh = combine("EXCEPT", fresh, select(own, _STORED))
-        known = select(own, join(_STORED, _FRESH, kind="SEMI", using=[unit]))
-        again = self.add_pairs(select(own, _KNOWN), select(own, _FRESH))
-        ranked = order_by(self.rank(ranks, _AGAIN), list_parts(self.keys))
-        before = select([*self.keys, *self.count_names], path(self.counts))
-        changes = self.count_each(_KNOWN, subtracted=True), self.count_each(_AGAIN)
-        counted = order_by(self.count_groups(before, *changes), descending(UNITS))
+        unit, pairs = quote_name(self.unit), quote_path(self.pairs)
+        rows = replace(self, source=source).select_pairs(added, "" if first is None else f"rowid >= {first:d}")
+        ranked = self.rank(ranks, "temp.main.dpsql_again")
+        before = compose(
+            "SELECT {names} FROM {counts}", names=[*self.keys, *self.count_names], counts=quote_path(self.counts)
+        )
+        known = self.count_each("temp.main.dpsql_known", sign="-")
+        counted = self.count_groups(before, known, self.count_each("temp.main.dpsql_again"))
+        stored = self.list_pairs(f"{pairs} SEMI JOIN temp.main.dpsql_added USING ({unit})")
+        fresh = self.list_fresh("temp.main.dpsql_added", stored="temp.main.dpsql_stored")
+        old = self.list_pairs(f"temp.main.dpsql_stored SEMI JOIN temp.main.dpsql_fresh USING ({unit})")
+        again = self.add_pairs("temp.main.dpsql_known", fresh="temp.main.dpsql_fresh")
+        units = "DELETE FROM {pairs} WHERE {unit} IN (SELECT {unit} FROM temp.main.dpsql_fresh)"
+        insert = "INSERT INTO {pairs} {ranked}\nORDER BY {keys}"
         return [
-            (create_table("dpsql_added", rows, replace=True, temporary=True), added.parameters),
-            (create_table("dpsql_stored", stored, replace=True, temporary=True), []),
-            (create_table("dpsql_fresh", fresh, replace=True, temporary=True), []),
-            (create_table("dpsql_known", known, replace=True, temporary=True), []),
-            (create_table("dpsql_again", again, replace=True, temporary=True), []),
-            (delete(pairs, where=in_query(unit, select([unit], _FRESH))), []),
-            (insert(pairs, ranked), ranks.parameters),
-            (create_table(path(self.counts), counted, replace=True), []),
+            (f"CREATE OR REPLACE TEMP TABLE dpsql_added AS {rows}", added.parameters),
+            (f"CREATE OR REPLACE TEMP TABLE dpsql_stored AS {stored}", []),
+            (f"CREATE OR REPLACE TEMP TABLE dpsql_fresh AS {fresh}", []),
+            (f"CREATE OR REPLACE TEMP TABLE dpsql_known AS {old}", []),
+            (f"CREATE OR REPLACE TEMP TABLE dpsql_again AS {again}", []),
+            (compose(units, pairs=pairs, unit=unit), []),
+            (compose(insert, pairs=pairs, ranked=ranked, keys=self.keys), ranks.parameters),
+            self._replace_counts(counted),
         ]
+
+    def _replace_counts(self, counted: str) -> SQLStatement:
+        counts = quote_path(self.counts)
+        return self._create_sorted("CREATE OR REPLACE TABLE", counts, rows=counted, order=["dpsql_units DESC"]), []
+
+    @staticmethod
+    def _create_sorted(create: str, name: str, *, rows: str, order: Sequence[str]) -> str:
+        return compose("{create} {name} AS {rows}\nORDER BY {order}", create=create, name=name, rows=rows, order=order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,43 +284,181 @@ class AppendCheck:
     enums: frozenset[str] = frozenset()
 
     @property
-    def written(self) -> tuple[str, list[object]]:
+    def written(self) -> SQLStatement:
         """Statement that records number and checksum of all current rows."""
-        return create_table(path(self.place), select([_LAST, _SUMS], subquery(self._rows)), replace=True), []
+        return f"CREATE OR REPLACE TABLE {quote_path(self.place)} AS {self._sum_rows(_LAST)}", []
 
-    def extended(self, first: int) -> tuple[str, list[object]]:
+    def extended(self, first: int) -> SQLStatement:
         """Return the statement that adds the rows from number `first` on to number and checksum."""
-        new = select([_LAST, _SUMS], subquery(self._rows), where=at_least("number", first))
-        known = select(_NAMES, path(self.place))
-        added = select([_ADDED_SUMS], subquery(combine("UNION ALL", known, new)))
-        return create_table(path(self.place), added, replace=True), []
+        sql = compose(
+            """
+            CREATE OR REPLACE TABLE {place} AS
+            SELECT system.main.max(next_number) AS next_number, system.main.sum(number_of_rows) AS number_of_rows,
+            system.main.sum(total) AS total, system.main.bit_xor(mixed) AS mixed
+            FROM (SELECT next_number, number_of_rows, total, mixed FROM {place} UNION ALL {new})
+            """,
+            place=quote_path(self.place),
+            new=self._sum_rows(_LAST, where=f"number >= {first:d}"),
+        )
+        return sql, []
 
     @property
     def next_number(self) -> str:
         """SELECT of the number of the first new row; it returns no row if earlier rows changed."""
-        known = subquery(select(["next_number"], path(self.place)))
-        sums = subquery(select([_SUMS], subquery(self._rows), where=less_than("number", known)))
-        same = join(path(self.place), sums, using=["number_of_rows", "total", "mixed"])
-        return select(["next_number"], same)
+        known = compose("number < (SELECT next_number FROM {place})", place=quote_path(self.place))
+        return compose(
+            "SELECT next_number FROM {place} JOIN ({sums}) USING (number_of_rows, total, mixed)",
+            place=quote_path(self.place),
+            sums=self._sum_rows("", where=known),
+        )
 
-    @property
-    def _rows(self) -> str:
-        mixed = hash_values([hash_values(_read(column, self.enums) for column in self.columns)])
-        return select(["rowid AS number", alias(mixed, "mixed_row")], path(self.source))
+    def _sum_rows(self, last: str, where: str = "") -> str:
+        """Return the SELECT of number and checksum of the rows, after the number of the next if `last` says it."""
+        return compose(
+            """
+            SELECT
+            {last},
+            system.main.count() AS number_of_rows, coalesce(system.main.sum(mixed_row), 0) AS total,
+            coalesce(system.main.bit_xor(mixed_row), 0) AS mixed
+            FROM (
+                SELECT rowid AS number, system.main.hash(system.main.hash({values})) AS mixed_row FROM {source}
+            )
+            WHERE {where}
+            """,
+            last=last,
+            values=(_read(column, self.enums) for column in self.columns),
+            source=quote_path(self.source),
+            where=where,
+        )
 
 
-_NAMES = ["next_number", "number_of_rows", "total", "mixed"]
 _LAST = "coalesce(system.main.max(number) + 1, 0) AS next_number"
-_ADDED_SUMS = (
-    "system.main.max(next_number) AS next_number, system.main.sum(number_of_rows) AS number_of_rows, "
-    "system.main.sum(total) AS total, system.main.bit_xor(mixed) AS mixed"
-)
-_SUMS = (
-    "system.main.count() AS number_of_rows, coalesce(system.main.sum(mixed_row), 0) AS total, "
-    "coalesce(system.main.bit_xor(mixed_row), 0) AS mixed"
-)
 
 
 def _read(column: str, enums: frozenset[str]) -> str:
     """Return the expression that reads a column of the source, an ENUM as its text."""
-    return text(identifier(column)) if column in enums else identifier(column)
+    return f"CAST({quote_name(column)} AS VARCHAR)" if column in enums else quote_name(column)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RemoteSet(SetStatements):
+    """Statements for one set, in SQL of `dialect`; `kinds` are the types of the unit and the columns by name.
+
+    Those that add rows use tables of their own in the schema `scratch`.
+    """
+
+    dialect: Dialect = DUCKDB
+    kinds: dict[str, Type] = field(default_factory=dict)
+    scratch: str = ""
+
+    @property
+    def draw_types(self) -> dict[str, Type]:
+        """Types of the unit and the keys as they are stored, by their names in statements."""
+        kinds = ((name, self.kinds[name]) for name in (self.unit, *self.columns))
+        return {quote_name(name): TEXT if kind.name == ENUM else kind for name, kind in kinds}
+
+    def read_column(self, writer: Writer, name: str) -> str:
+        """Return the expression that reads a column as a key; an ENUM as its text."""
+        column: Expression = Column(1, name, self.kinds[name])
+        if column.type.name == ENUM:
+            column = Cast(column, TEXT)
+        return writer.expression(canonicalize(column))
+
+    def read_values(self, writer: Writer, name: str, *, type_: Type) -> str:
+        """Return the expression that reads a summed column."""
+        return writer.expression(Column(1, name, type_))
+
+    def make_pairs(self) -> SQLStatement:
+        """Return the SELECT of the ranked pairs of all rows."""
+        writer = writer_for(self.dialect, self.draw_types)
+        return writer.finished(self.rank(writer, f"({self.select_pairs(writer)})")), writer.parameters
+
+    def make_counts(self, pairs: tuple[str, ...]) -> SQLStatement:
+        """Return the SELECT of the groups of some pairs."""
+        return self._finish(self.count_groups(self.count_each(quote_path(pairs))))
+
+    def add_rows(self, source: tuple[str, ...]) -> Iterator[SQLStatement]:
+        """Yield the statements that change the pairs for the rows of `source`, and compute what changes in counts."""
+        unit, pairs = quote_name(self.unit), quote_path(self.pairs)
+        added, stored, fresh, known, again = map(self._own_table, ("added", "stored", "fresh", "known", "again"))
+        new, ranks = writer_for(self.dialect), writer_for(self.dialect, self.draw_types)
+        rows = new.finished(replace(self, source=source).select_pairs(new))
+        yield self._create("added", (rows, new.parameters))
+        units = "{unit} IN (SELECT {unit} FROM {table})"
+        has_added = compose(units, unit=unit, table=added)
+        is_fresh = compose(units, unit=unit, table=fresh)
+        yield self._create("stored", self._finish(self.list_pairs(pairs, has_added)))
+        yield self._create("fresh", self._finish(self.list_fresh(added, stored=stored)))
+        yield self._create("known", self._finish(self.list_pairs(stored, is_fresh)))
+        yield self._create("again", self._finish(self.add_pairs(known, fresh=fresh)))
+        yield compose("DELETE FROM {pairs} WHERE {is_fresh}", pairs=pairs, is_fresh=is_fresh), []
+        yield f"INSERT INTO {pairs} {ranks.finished(self.rank(ranks, again))}", ranks.parameters
+        sums = compose(
+            """
+            SELECT {columns}
+            FROM ({sums}) WHERE ({changed})
+            """,
+            columns=[*self.keys, *self.count_names],
+            sums=self.add_up(f"{self.count_each(known, sign='-')} UNION ALL {self.count_each(again)}"),
+            changed=" OR ".join(f"{name} <> 0" for name in self.count_names),
+        )
+        yield self._create("changed", self._finish(sums))
+
+    @property
+    def null_patterns(self) -> SQLStatement:
+        """SELECT of the combinations of keys that are NULL in groups which change; without keys, of none."""
+        nulls = [f"({key} IS NULL) AS c{at}" for at, key in enumerate(self.keys)] or ["TRUE AS c0"]
+        return self._finish(
+            compose("SELECT DISTINCT {nulls} FROM {changed}", nulls=nulls, changed=self._own_table("changed"))
+        )
+
+    def change_counts(self, nulls: Sequence[object]) -> Iterator[SQLStatement]:
+        """Yield the statements that change the counts of the groups whose keys are NULL in these places.
+
+        An equality can use an index and a hash, and IS NOT DISTINCT FROM neither.
+        """
+        counts, changed, names = quote_path(self.counts), self._own_table("changed"), self.count_names
+        keys = list(zip(self.keys, nulls, strict=False))
+        same = [
+            f"dpsql_old.{key} IS NULL AND dpsql_new.{key} IS NULL" if is_null else f"dpsql_old.{key} = dpsql_new.{key}"
+            for key, is_null in keys
+        ]
+        match = " AND ".join(same) or "TRUE"
+        update = compose(
+            "UPDATE {counts} AS dpsql_old SET {sums} FROM {changed} AS dpsql_new WHERE {match}",
+            counts=counts,
+            sums=(f"{name} = dpsql_old.{name} + dpsql_new.{name}" for name in names),
+            changed=changed,
+            match=match,
+        )
+        yield update, []
+        insert = compose(
+            """
+            INSERT INTO {counts} ({names})
+            SELECT {names} FROM {changed} AS dpsql_new
+            WHERE {here} AND NOT EXISTS (SELECT 1 FROM {counts} AS dpsql_old WHERE {match})
+            """,
+            counts=counts,
+            names=[*self.keys, *names],
+            changed=changed,
+            here=" AND ".join(
+                [*(f"{key} IS NULL" if is_null else f"{key} IS NOT NULL" for key, is_null in keys), "dpsql_units > 0"]
+            ),
+            match=match,
+        )
+        yield insert, []
+
+    def drop_scratch(self) -> Iterator[SQLStatement]:
+        """Yield the statements that drop the tables of `add_rows`."""
+        for name in ("added", "stored", "fresh", "known", "again", "changed"):
+            yield f"DROP TABLE {self._own_table(name)}", []
+
+    def _own_table(self, name: str) -> str:
+        return quote_path((self.scratch, f"dpsql_{name}"))
+
+    def _create(self, name: str, rows: SQLStatement) -> SQLStatement:
+        return f"CREATE TEMP TABLE {quote_name(f'dpsql_{name}')} AS {rows[0]}", rows[1]
+
+    def _finish(self, sql: str) -> SQLStatement:
+        writer = writer_for(self.dialect)
+        return writer.finished(sql), writer.parameters

@@ -12,11 +12,11 @@ from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.tree import Call, Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import find_answer_type
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
-from dpsql.sql.render.clauses import alias, list_parts, order_by, select, sort_by, subquery, try_text
-from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.render.duckdb import Writer, format_direction
 from dpsql.sql.render.portable import writer_for
+from dpsql.sql.render.template import compose
 from dpsql.sql.rewrite.engine_query import CountingQuery
-from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.rewrite.passes import make_total
 
 __all__ = ["rewrite_public"]
 
@@ -31,13 +31,19 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
     if query.keys is not None:
         query = _group_in_subquery(query, query.keys, form=form)
     writer, printed = writer_for(dialect), form if query.distinct else _keep
-    cells = [
-        alias(writer.expression(make_total(printed(each))), f"c{at}") for at, each in enumerate(query.outputs, start=1)
-    ]
-    sql = writer.select(cells, rebuild_body(query.body, make_total), distinct=query.distinct)
-    terms = list_parts(_write_term(writer, term, outputs=query.outputs) for term in query.order)
-    limit = rows if query.limit is None else min(query.limit, rows)
-    sql = order_by(sql, terms, limit=limit, offset=query.offset)
+    cells = [f"{writer.expression(make_total(printed(each)))} AS c{at}" for at, each in enumerate(query.outputs, 1)]
+    sql = compose(
+        """
+        {rows}
+        ORDER BY {terms}
+        LIMIT {limit}
+        OFFSET {offset}
+        """,
+        rows=writer.select(cells, rebuild_body(query.body, make_total), distinct=query.distinct),
+        terms=[_write_term(writer, term, outputs=query.outputs) for term in query.order],
+        limit=rows if query.limit is None else min(query.limit, rows),
+        offset=query.offset,
+    )
     types = tuple(find_answer_type(output.type).name for output in query.outputs)
     return CountingQuery(writer.finished(_print_inexact_types(sql, query.outputs)), tuple(writer.parameters), types)
 
@@ -47,16 +53,16 @@ def _print_inexact_types(sql: str, outputs: tuple[Expression, ...]) -> str:
     is_exact = [find_answer_type(output.type) == output.type for output in outputs]
     if all(is_exact):
         return sql
-    cells = (f"c{at}" if exact else alias(try_text(f"c{at}"), f"c{at}") for at, exact in enumerate(is_exact, 1))
-    return select(cells, subquery(sql))
+    cells = (f"c{at}" if exact else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, exact in enumerate(is_exact, 1))
+    return compose("SELECT {cells} FROM ({sql})", cells=cells, sql=sql)
 
 
 def _write_term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
     """Return the SQL of an ORDER BY term, by position where the term is an output."""
     if term.expression in outputs:
         writer.check_order(term.expression.type)
-        return sort_by(str(outputs.index(term.expression) + 1), term)
-    return sort_by(writer.ordered(make_total(term.expression)), term)
+        return f"{outputs.index(term.expression) + 1} {format_direction(term)}"
+    return f"{writer.ordered(make_total(term.expression))} {format_direction(term)}"
 
 
 def _keep(expression: Expression) -> Expression:

@@ -9,8 +9,11 @@ with the columns that WHERE fixes to one value, identify one stored row of a uni
 * PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group.
 * RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks.
 
-Rows and sums can be read in a query of one table whose sets have them: see `stored_measures.py`. The pairs of one unit
-in one group are then added up and clamped like rows; in the short forms there is one.
+Rows and sums can be read in a query of one table whose sets have them. Both tables of a set have the same columns of
+measures. In the pairs they are of one unit: the number of its rows (ROWS), and for each summed column, by its position,
+the number of rows where it is not NULL and the steps of these rows added up. These are not clamped, so that pairs can
+be added up and clamped like rows; in the short forms there is one pair of a unit and a group. In the counts they are of
+all units of a group, each clamped to the bounds of the policy; without a bound of rows, sums alone.
 
 The text of the query and the order of the policy decide the choice, never the data.
 """
@@ -18,12 +21,13 @@ The text of the query and the order of the policy decide the choice, never the d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from dpsql.dialects import DUCKDB
-from dpsql.sql.ir.catalog import MaterializedSet
+from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Call,
@@ -44,12 +48,24 @@ from dpsql.sql.ir.tree import (
     list_scans,
     walk,
 )
-from dpsql.sql.ir.unit_equality import split_conjuncts
+from dpsql.sql.ir.types import BIGINT, find_read_type
+from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
-from dpsql.sql.rewrite.stored_measures import find_stored_steps
 
-__all__ = ["Form", "QuerySource", "use_materialized"]
+__all__ = [
+    "ROWS",
+    "UNITS",
+    "Form",
+    "QuerySource",
+    "find_stored_steps",
+    "name_sum",
+    "name_values",
+    "read_number",
+    "use_materialized",
+]
 
+UNITS = "dpsql_units"
+ROWS = "dpsql_rows"
 Named = defaultdict[int, set[str]]
 
 
@@ -240,3 +256,85 @@ def _collect_columns(expressions: Iterable[Expression], body: FromWhere | None =
     if body is not None:
         rebuild_body(body, note)
     return found
+
+
+def name_values(at: int) -> str:
+    """Return the column with the number of values that are not NULL of summed column number `at`, from 0."""
+    return f"dpsql_values_{at + 1}"
+
+
+def name_sum(at: int) -> str:
+    """Return the column with the sum, in steps, of summed column number `at`, from 0."""
+    return f"dpsql_sum_{at + 1}"
+
+
+def read_number(column: Column) -> Expression:
+    """Return a column of numbers as every query reads it."""
+    read = find_read_type(column.type)
+    return column if read == column.type else Cast(column, read)
+
+
+def find_stored_steps(
+    measure: Measure, stored: StoredMeasures | None, *, relation: int, counted: bool
+) -> Expression | None:
+    """Return the expression over pairs that has the steps of a measure, or None if they are not stored.
+
+    With `counted` it is over the counts, which have measures without a condition, and only under the policy's bounds.
+    A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set. What a
+    unit adds to coupled measures is found from all of its rows, before the bounds of any measure.
+    """
+    if not _is_stored(measure, counted=counted):
+        return None
+    sums = () if stored is None else stored.sums
+    conditions = split_conjuncts(measure.condition)
+    name = ""
+    if measure.aggregate is Aggregate.UNITS:
+        name = UNITS
+    elif stored is not None and measure.aggregate is Aggregate.ROWS:
+        name = ROWS
+        for at, (column, _) in enumerate(sums):
+            present = [each for each in conditions if _is_present(each, column, relation=relation)]
+            if present:
+                name, conditions = name_values(at), [each for each in conditions if each not in present]
+                break
+        if counted and measure.bounds != ContributionRange(0, stored.rows or 0):
+            return None
+    elif measure.aggregate is Aggregate.SUM:
+        name = _find_sum(measure, sums, relation=relation)
+    if not name or (counted and conditions):
+        return None
+    one_unit = name == UNITS and not counted
+    steps: Expression = Literal(1, BIGINT) if one_unit else Column(relation, name, BIGINT)
+    condition = join_conjuncts(conditions)
+    return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
+
+
+def _find_sum(measure: Measure, sums: Sequence[tuple[str, ContributionRange]], *, relation: int) -> str:
+    """Return the column of a sum, "" if it is not stored."""
+    found = [
+        name_sum(at)
+        for at, (column, bounds) in enumerate(sums)
+        if _is_stored_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds
+    ]
+    return next(iter(found), "")
+
+
+def _is_stored(measure: Measure, *, counted: bool) -> bool:
+    """Say whether rows are stored with the values that they have in a measure, added up as far as it adds them up."""
+    weight = measure.weight
+    return measure.row_range is None and (weight is None or not (counted or weight.centre is not None))
+
+
+def _is_present(condition: Expression, column: str, *, relation: int) -> bool:
+    match condition:
+        case Call(function="not", arguments=(Call(function="is_null", arguments=(argument,)),)):
+            return _is_stored_column(argument, column, relation=relation)
+    return False
+
+
+def _is_stored_column(expression: Expression | None, column: str, *, relation: int) -> bool:
+    """Say whether an expression is the stored column, read as every query reads it."""
+    inner = expression.argument if isinstance(expression, Cast) else expression
+    if not isinstance(inner, Column) or (inner.relation, inner.name) != (relation, column):
+        return False
+    return expression in {inner, read_number(inner)}

@@ -121,12 +121,13 @@ class Cte:
 class Select:
     """A SELECT: its nodes from that word on, without ORDER BY and LIMIT of the set operation of which it is the last.
 
-    `outer` is the SELECT in whose brackets it stands, and `cte` the name of the CTE that it is, "" for another. A few
-    nodes are `behind` its parentheses, such as AS and a name.
+    `outer` is the SELECT in whose brackets it stands, of which `holder` is the node, and `cte` the name of the CTE that
+    it is, "" for another. A few nodes are `behind` its parentheses, such as AS and a name.
     """
 
     nodes: Nodes
     outer: Select | None = None
+    holder: Block | None = None
     cte: str = ""
     behind: Nodes = ()
 
@@ -171,16 +172,18 @@ class Select:
         return frozenset(ascii_lower(token.text) for token in flatten(self.nodes))
 
     @cached_property
+    def start(self) -> int:
+        """The first character in the text."""
+        return first_token(self.nodes).start
+
+    @cached_property
     def end(self) -> int:
         """The last character in the text."""
         return last_token(self.nodes).end
 
     def is_around(self, other: Select) -> bool:
         """Say whether another SELECT stands in brackets of this one."""
-        outer = other.outer
-        while outer is not None and outer is not self:
-            outer = outer.outer
-        return outer is self
+        return self.start < other.start and other.end <= self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,25 +385,26 @@ def find_calls(nodes: Nodes) -> list[Call]:
 def find_selects(block: Block) -> list[Select]:
     """Return every SELECT, in the order of the text."""
     found = list[Select]()
-    waiting: list[tuple[Block, Select | None, str, Nodes]] = [(block, None, "", ())]
+    waiting: list[tuple[Block, Select | None, Block | None, str, Nodes]] = [(block, None, None, "", ())]
     while waiting:
-        block, outer, cte, behind = waiting.pop()
+        block, outer, holder, cte, behind = waiting.pop()
         nodes, start, last, selects = block.nodes, 0, len(block.nodes), list[Select]()
         for at, kind in enumerate([*kinds_of(nodes), ""]):
             is_part = kind_of(nodes, start - 1) in _BEFORE_PART
             begun = kind_of(nodes, start) == "SELECT" and at > start
             if begun and (kind in _ENDS_SELECT or (is_part and kind in _OF_THE_WHOLE)):
-                is_first = start == 0
-                selects.append(Select(nodes[start:at], outer, cte if is_first else "", behind if at == last else ()))
+                name, after = "" if start else cte, behind if at == last else ()
+                selects.append(Select(nodes[start:at], outer, holder, name, after))
                 start = at
             elif not begun and kind_of(nodes, start) != "SELECT":
                 start = at
         found += selects
-        holders = {id(node): select for select in selects for node in select.nodes}
+        around = {id(node): select for select in selects for node in select.nodes}
         for at, node in enumerate(nodes):
             if isinstance(node, Block):
-                waiting.append((node, holders.get(id(node), outer), _find_cte_name(nodes, at), nodes[at + 1 : at + 4]))
-    return sorted(found, key=lambda each: first_token(each.nodes).start)
+                here = (around[id(node)], node) if id(node) in around else (outer, holder)
+                waiting.append((node, *here, _find_cte_name(nodes, at), nodes[at + 1 : at + 4]))
+    return sorted(found, key=lambda each: each.start)
 
 
 def _find_cte_name(nodes: Nodes, at: int) -> str:

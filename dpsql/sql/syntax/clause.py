@@ -22,13 +22,11 @@ from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import Clause, Name, Option
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.block import Block, flatten, kind_of, kinds_of, last_token, nest, split
+from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
-from dpsql.sql.syntax.group_lists import normalize_group_lists
 from dpsql.sql.syntax.options import read_options, split_options
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.row_limits import normalize_row_limits
 from dpsql.sql.syntax.split_statement import MAX_DOUBLED, extract_private_query
-from dpsql.sql.syntax.typed_literals import type_date_calls
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -95,7 +93,7 @@ def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tupl
 
     Raises `Refusal` for any other statement; one `of_duckdb` may also begin with FROM, VALUES or TABLE.
     """
-    tokens = type_date_calls(statement, normalize_group_lists(normalize_row_limits(list(statement.tokens))))
+    tokens = normalize_clauses(statement.tokens, statement)
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     explained = bool(tokens) and _is(tokens[0], "explain")

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import Statement, ascii_lower
@@ -205,8 +206,8 @@ class ComputedSelect:
             shown += [([_qualify(f"{columns[part]}{end}")], f"{name}{end}") for end in ends]
         found: list[str | Slice] = ["SELECT "]
         for parts, column in shown:
-            found += [*([", "] if len(found) > 1 else []), *parts, f" AS {_quote(column)}"]
-        found += [f" FROM {_quote(source)} AS {RELEASED}", *(_refer(each, refers) for each in self.rest)]
+            found += [*([", "] if len(found) > 1 else []), *parts, f" AS {quote_name(column)}"]
+        found += [f" FROM {quote_name(source)} AS {RELEASED}", *(_refer(each, refers) for each in self.rest)]
         return tuple(found), [column for _, column in shown]
 
 
@@ -233,7 +234,7 @@ def read_ranking(statement: Statement, tokens: list[Token]) -> Ranking | None:
 
 
 def _qualify(column: str) -> str:
-    return f" {RELEASED}.{_quote(column)} "
+    return f" {RELEASED}.{quote_name(column)} "
 
 
 def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
@@ -241,10 +242,6 @@ def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
     if isinstance(part, str):
         return part
     return Slice(part.start, part.end, tuple((start, end, refers[int(at)]) for start, end, at in part.replaced))
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def split_measures(statement: Statement, tokens: list[Token]) -> ComputedSelect | None:

@@ -16,13 +16,9 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
-from dpsql.sql.syntax.array_comparisons import ALL_OF, ANY_OF, normalize_array_comparisons
-from dpsql.sql.syntax.like_lists import ALL_ITEMS, ANY_ITEMS, normalize_like_lists
-from dpsql.sql.syntax.misread_forms import normalize_misread_forms
+from dpsql.sql.syntax.block import Block, Nodes, first_token, flatten, kind_of, last_token, nest, split, walk
+from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF, STATED, normalize_expressions
 from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
-from dpsql.sql.syntax.standard_calls import normalize_standard_calls
-from dpsql.sql.syntax.stated_bounds import STATED, normalize_stated_bounds
-from dpsql.sql.syntax.token_scan import Span, find_closing, kind_of, split_commas
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -145,9 +141,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    tokens = normalize_like_lists(tokens) if statement.postgres else tokens
-    tokens = normalize_standard_calls(normalize_misread_forms(statement, tokens), statement)
-    tokens, settled = normalize_stated_bounds(statement, normalize_array_comparisons(tokens)), list[Token]()
+    tokens, settled = normalize_expressions(statement, tokens), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]
@@ -300,16 +294,23 @@ def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
 
 def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]:
     """Return the keys of each grouping of ROLLUP, CUBE or GROUPING SETS; nothing where others are beside it."""
-    tokens = list(statement.tokens)
-    at = next((at for at, each in enumerate(tokens) if each.start == token.start), len(tokens))
-    start = next((each for each in range(at, min(at + 3, len(tokens))) if kind_of(tokens, each) == "L_PAREN"), None)
-    if start is None or kind_of(tokens, at - 1) != "GROUP_BY":
-        return []
-    end = find_closing(tokens, start)
-    if kind_of(tokens, end) == "COMMA" or end > start + _LONGEST_GROUPINGS:
-        return []
-    parts = [_read_keys(statement, tokens, span=part) for part in split_commas(tokens, (start + 1, end - 1))]
-    match ascii_lower(token.text).split()[0]:
+    for beside, at in walk(nest(statement.tokens).nodes):
+        node = beside[at]
+        if isinstance(node, Block) or node.start != token.start:
+            continue
+        block = next((each for each in beside[at : at + 3] if isinstance(each, Block)), None)
+        if block is None or kind_of(beside, at - 1) != "GROUP_BY" or len(flatten(block.nodes)) > _LONGEST_GROUPINGS:
+            return []
+        if "COMMA" in {kind_of(beside, each) for each in range(at, at + 4)}:
+            return []
+        return _combine(
+            ascii_lower(token.text).split()[0], [_read_keys(statement, part) for part in split(block.nodes)]
+        )
+    return []
+
+
+def _combine(word: str, parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    match word:
         case "rollup":
             return [tuple(key for part in parts[:last] for key in part) for last in range(len(parts), -1, -1)]
         case "cube":
@@ -318,13 +319,12 @@ def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]
     return parts
 
 
-def _read_keys(statement: Statement, tokens: list[Token], *, span: Span) -> tuple[str, ...]:
+def _read_keys(statement: Statement, part: Nodes) -> tuple[str, ...]:
     """Return the keys of a grouping, as they are written, with or without parentheses."""
-    start, end = span
-    if kind_of(tokens, start) == "L_PAREN" and find_closing(tokens, start) == end:
-        start, end = start + 1, end - 1
-    parts = split_commas(tokens, (start, end)) if end > start else []
-    return tuple(statement.text[tokens[first].start : tokens[last - 1].end + 1] for first, last in parts)
+    only = part[0] if len(part) == 1 else None
+    inside = only.nodes if isinstance(only, Block) else part
+    keys = split(inside) if inside else []
+    return tuple(statement.text[first_token(key).start : last_token(key).end + 1] for key in keys if key)
 
 
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:

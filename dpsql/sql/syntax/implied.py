@@ -41,7 +41,6 @@ from dpsql.sql.syntax.block import (
     kind_of,
     kinds_of,
     last_token,
-    list_blocks,
     make_token,
     name_of,
     nest,
@@ -50,9 +49,8 @@ from dpsql.sql.syntax.block import (
     word_of,
 )
 from dpsql.sql.syntax.computed import Ranking, read_ranking
-from dpsql.sql.syntax.group_lists import normalize_group_lists
+from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.row_limits import normalize_row_limits
 from dpsql.sql.syntax.terms import cut_alias, find_alias, find_direction, unwrap
 from dpsql.sql.syntax.windows import Direction, Window, is_decided, list_windows
 
@@ -176,7 +174,7 @@ def find_implied_clauses(
 
     `parameter` gives the value bound to a parameter.
     """
-    tokens = normalize_group_lists(normalize_row_limits(list(statement.tokens)))
+    tokens = normalize_clauses(statement.tokens)
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     root = nest(tokens)
@@ -193,7 +191,7 @@ def find_implied_clauses(
         elif select.cte:
             private.add(select.cte)
     clauses = list[ImpliedClause]()
-    for select in sorted(found, key=lambda each: first_token(each.nodes).start):
+    for select in sorted(found, key=lambda each: each.start):
         asked = _read_limit(statement, select, parameter=parameter)
         clause = _describe(tokens, select, asked=asked, default_k=default_k)
         if len(selects) > 1 and not clause.is_total:
@@ -352,17 +350,23 @@ def find_computation(
     if absence is not None:
         return Computation(absence)
     names, sources = {inner.cte} - {""}, [inner]
+    tops = {id(inner): inner}  # of each source, the outermost SELECT with it that has been looked at
     for select in selects:
         inside = [each for each in sources if select.is_around(each)]
+        for each in inside:
+            while (outer := tops[id(each)].outer) is not None and outer is not select:
+                tops[id(each)] = outer
+        holders = [tops[id(each)].holder for each in inside]
         outside = list(walk(select.nodes, hidden=_is_select))
         if select is inner or not (inside or any(name_of(beside, at) in names for beside, at in outside)):
             continue
         is_direct = _reads_alone(select, inner=inner)
         around = _Around(select, outside, k, ranking if is_direct else None)
-        found = around.find() or around.find_lost(inside, names)
+        found = around.find() or around.find_lost(list(zip(inside, holders, strict=True)), names)
         if found is not None:
             return replace(found, select=select, is_direct=is_direct)
         sources.append(select)
+        tops[id(select)] = select
         names |= {select.cte} - {""}
     return None
 
@@ -400,10 +404,7 @@ def _reads_alone(select: Select, *, inner: Select) -> bool:
         return False
     if kind_of(source, 0) != "L_PAREN":
         return bool(source) and name_of(source, 0) == (inner.cte or None)
-    inside = (
-        node for block in source[:1] if isinstance(block, Block) for each in list_blocks(block) for node in each.nodes
-    )
-    return inner.outer is select and any(node is inner.nodes[0] for node in inside)
+    return inner.outer is select and inner.holder is source[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,15 +443,16 @@ class _Around:
         others = {*self.ranking.keys, *self.ranking.totals} - {self.ranking.ranks}
         return name_of(term, len(term) - 2) in others and len(term) <= _LONGEST_TERM
 
-    def find_lost(self, inside: Sequence[Select], names: set[str]) -> Computation | None:
+    def find_lost(self, inside: Sequence[tuple[Select, Block | None]], names: set[str]) -> Computation | None:
         """Return what has NULL, or FALSE, for a group that is not there: an outer join, a value, a negation.
 
-        The ranking is `inside`, in parentheses, or has one of the `names`.
+        The ranking, or what shows its rows, is `inside` a node in parentheses, or has one of the `names`.
         """
         nodes = self.select.nodes
         kinds = kinds_of(nodes)
         first = next((at for at, kind in enumerate(kinds) if kind == "FROM"), len(nodes))
-        holders = [self._find_holder(each) for each in inside]
+        numbers = {id(node): at for at, node in enumerate(nodes)}
+        holders = [numbers.get(id(holder), 0) for _, holder in inside]
         places = [at for at in range(first + 1, len(nodes)) if name_of(nodes, at) in names]
         places += [at for at in holders if at > first]
         for at, kind in enumerate(kinds):
@@ -459,7 +461,7 @@ class _Around:
             lost = {"LEFT": any(each > at for each in places), "RIGHT": any(each < at for each in places)}
             if lost.get(kind, bool(places)):
                 return Computation(first_token(nodes[at:]))
-        for each, holder in zip(inside, holders, strict=True):
+        for (each, _), holder in zip(inside, holders, strict=True):
             if _is_aggregate(each.nodes, 1):
                 continue  # the largest value, which is there
             is_member, is_behind = kind_of(nodes, holder - 1) in _MEMBERSHIP, first < holder
@@ -472,15 +474,6 @@ class _Around:
             if is_member or not is_source or not _AFTER_FROM.isdisjoint(kinds[first:holder]):
                 return Computation(flatten(nodes[holder : holder + 1])[1])
         return None
-
-    def _find_holder(self, inner: Select) -> int:
-        """Return which node of this SELECT has another one in its brackets."""
-        wanted = inner.nodes[0]
-        for at, node in enumerate(self.select.nodes):
-            blocks = list_blocks(node) if isinstance(node, Block) else ()
-            if any(each is wanted for block in blocks for each in block.nodes):
-                return at
-        return 0
 
     def _is_negation(self, at: int) -> bool:
         nodes = self.select.nodes

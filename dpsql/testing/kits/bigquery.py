@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql.engines import Engine
-from dpsql.engines.bigquery.engine import BigQueryEngine
+from dpsql.engines.bigquery import BigQueryEngine
 from dpsql.testing.kit import Kit, rename_tables
 from dpsql.testing.kits.warehouse import fit_calendar, list_texts, name_tables, reach_calendar, require_url
 

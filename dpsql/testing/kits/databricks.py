@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.engines import Engine
-from dpsql.engines.databricks.engine import DatabricksEngine
+from dpsql.engines.databricks import DatabricksEngine
 from dpsql.testing.kit import Kit
 from dpsql.testing.kits.warehouse import (
     TableWriter,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpsql.engines import Engine
-from dpsql.engines.datafusion.engine import DataFusionEngine
+from dpsql.engines.datafusion import DataFusionEngine
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import fit_table
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pymysql
 
 from dpsql.engines import Engine
-from dpsql.engines.mysql.address import read_address
-from dpsql.engines.mysql.engine import MySQLEngine
+from dpsql.engines.mysql import MySQLEngine, read_address
 from dpsql.errors import UsageError
 from dpsql.testing.kit import Kit, rename_tables
 from dpsql.testing.tables import fit_table

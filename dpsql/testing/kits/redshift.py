@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.engines import Engine
-from dpsql.engines.redshift.engine import RedshiftEngine
+from dpsql.engines.redshift import RedshiftEngine
 from dpsql.testing.kit import Kit
 from dpsql.testing.kits.warehouse import TableWriter, create_tables, fit_calendar, reach_calendar, require_url
 

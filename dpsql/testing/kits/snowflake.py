@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.engines import Engine
-from dpsql.engines.snowflake.engine import SnowflakeEngine
+from dpsql.engines.snowflake import SnowflakeEngine
 from dpsql.testing.kit import Kit
 from dpsql.testing.kits.warehouse import (
     TableWriter,

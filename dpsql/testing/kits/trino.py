@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from dpsql.engines import Engine
-from dpsql.engines.trino.engine import TrinoEngine
+from dpsql.engines.trino import TrinoEngine
 from dpsql.testing.kit import Kit
 from dpsql.testing.kits.warehouse import TableWriter, create_tables, fit_calendar, reach_calendar, require_url
 

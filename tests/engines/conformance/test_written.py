@@ -25,7 +25,7 @@ DIALECTS = {
     "athena": "dpsql.dialects.trino:ATHENA",
     "bigquery": "dpsql.dialects.bigquery:BIGQUERY",
     "clickhouse": "clickhouse:CLICKHOUSE",
-    "databricks": "dpsql.dialects.databricks:DATABRICKS",
+    "databricks": "dpsql.dialects.spark:DATABRICKS",
     "datafusion": "dpsql.dialects.datafusion:DATAFUSION",
     "mariadb": "dpsql.dialects.mysql:MARIADB",
     "mysql": "dpsql.dialects.mysql:MYSQL",

@@ -18,8 +18,7 @@ from support.mysql_kit import SERVERS, Server, start_server
 import dpsql
 from dpsql.dialects.mysql import MARIADB, MYSQL
 from dpsql.engines import Column, Statement, open_exact
-from dpsql.engines.mysql.address import read_address
-from dpsql.engines.mysql.engine import MySQLEngine
+from dpsql.engines.mysql import MySQLEngine, read_address
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
 
 SECRET = "VICTIM_SECRET"

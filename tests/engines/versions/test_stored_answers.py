@@ -41,6 +41,8 @@ AGAIN = {  # what of a statement means something else today
 
 
 REFUSED = "SUM(COUNT(*)) OVER ()"  # a share of all groups, which 0.11 computed from the released ones
+LEFT = "penalty ="  # an option that left, and with it the questions that named it
+WRITTEN_TODAY = {"HAVING PRIVATE_TOP(2, epsilon => 0.5)": "TOP 2 PRIVATE WITH (epsilon = 0.5)"}
 
 
 def is_asked_again(text: str) -> bool:
@@ -73,7 +75,10 @@ def unpack(archive: Path, case: str, folder: Path) -> Path:
 
 
 def ask(session: Session, asked: dict[str, Any], *, run: str = "sql") -> dpsql.Answer:
-    return getattr(session, run)(asked["text"], asked["parameters"], implicit=asked["implicit"] or None)  # type: ignore[no-any-return]
+    text = asked["text"]
+    for then, today in WRITTEN_TODAY.items():
+        text = text.replace(then, today)
+    return getattr(session, run)(text, asked["parameters"], implicit=asked["implicit"] or None)  # type: ignore[no-any-return]
 
 
 def list_rows(answer: dpsql.Answer) -> list[list[str]]:
@@ -86,7 +91,8 @@ def check_free(database: Path, policy: Path, asked: list[dict[str, Any]]) -> Non
         with dpsql.connect(database, policy=policy, analyst=analyst) as session:
             spent = session.budget.remaining
             for each in asked:
-                if each["analyst"] == analyst and not is_asked_again(each["text"]) and REFUSED not in each["text"]:
+                is_refused = REFUSED in each["text"] or LEFT in each["text"]
+                if each["analyst"] == analyst and not is_asked_again(each["text"]) and not is_refused:
                     answer = ask(session, each)
                     assert answer.receipt.replayed, each["text"]
                     assert (list_rows(answer), answer.receipt.mechanism) == (each["rows"], each["mechanism"]), each[

@@ -13,7 +13,7 @@ from support.bigquery_server import Answer, FakeBigQuery
 
 import dpsql
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.bigquery.engine import BigQueryEngine
+from dpsql.engines.bigquery import BigQueryEngine
 from dpsql.errors import EngineError, UsageError
 
 FIELDS = [

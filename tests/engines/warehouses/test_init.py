@@ -20,7 +20,7 @@ from support.trino_server import Answer, FakeTrino
 
 import dpsql
 from dpsql.curator import check_policy, write_starter
-from dpsql.engines.snowflake.engine import SnowflakeEngine
+from dpsql.engines.snowflake import SnowflakeEngine
 from dpsql.engines.warehouse import parse_address
 from dpsql.errors import EngineError
 from dpsql.policy.starter import Found, starter

@@ -8,20 +8,18 @@ from pathlib import Path
 
 import mpmath
 import pytest
+from support.benchmarks_kit import read_benchmark
 
 from dpsql.accounting import BoundedRange, adaptive_epsilon, epsilon_of_zcdp
-from dpsql.accounting.certificates.composition import dong_durfee_rogers, durfee_rogers, kappa, lemma_4_4
-from dpsql.accounting.certificates.fixed_compositions import (
-    GeneralizedResponse,
-    fixed_delta,
-    fixed_epsilon,
-    pure_delta,
-    pure_epsilon,
-)
-from dpsql.accounting.conversions import bs16_epsilon
+from dpsql.accounting.certificates.composition import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 
+FIXED, OLDER = read_benchmark("fixed_compositions"), read_benchmark("older_bounds")
+GeneralizedResponse, fixed_delta, fixed_epsilon = FIXED.GeneralizedResponse, FIXED.fixed_delta, FIXED.fixed_epsilon
+pure_delta, pure_epsilon = FIXED.pure_delta, FIXED.pure_epsilon
+bs16_epsilon, dong_durfee_rogers = OLDER.bs16_epsilon, OLDER.dong_durfee_rogers
+kappa, lemma_4_4 = OLDER.kappa, OLDER.lemma_4_4
 DELTA = Delta("1e-6")
 TABLE = [row.split() for row in Path(__file__).with_name("composition.txt").read_text().splitlines()]
 HALF = 5.1e-6  # of the last digit of the table

@@ -27,33 +27,34 @@ from properties.mechanisms.laws import (
 )
 from support.laws import ROUNDING
 
-from dpsql.plan.planner import MECHANISMS
+from dpsql.plan.mechanisms import records
 
+# named as the records of mechanisms name them
 LAWS = {
-    "limited_domain": limited_domain.LAW,
-    "limited_domain, by sums": limited_domain_sums.LAW,
-    "limited_domain, min_units": min_units.LAW,
-    "relay": relay.LAW,
-    "gaussian_histogram": all_counts.HISTOGRAM,
-    "gaussian_histogram, the order": all_counts.ORDER,
-    "gaussian_histogram and weighted_gaussian, by sums": selections_by_sums.ALL_COUNTS,
-    "gaussian_histogram and weighted_gaussian, known names": known_names.LAW,
-    "weighted_gaussian": all_counts.WEIGHTED,
-    "domain_discovery": all_counts.DISCOVERY,
-    "laplace_limited_domain": laplace_limited_domain.LAW,
-    "laplace_limited_domain, by sums": selections_by_sums.AT_ONCE,
-    "stable": fixed_stable.LAW,
-    "stable, by sums": selections_by_sums.FIXED_STABLE,
-    "stable, adaptive": stable.LAW,
-    "stable, adaptive, by sums": selections_by_sums.STABLE_SET,
-    "stable, the choice of a gap": gap_choice.LAW,
-    "stable, the test of a gap": propose_test_release.LAW,
-    "top_stable": top_stable.LAW,
-    "top_stable, by sums": selections_by_sums.TOP,
-    "peeling": peeling.LAW,
-    "peeling, known names with an evidence line": evidence.LAW,
-    "joint": joint.LAW,
-    "known_groups and counts": noisy_counts.LAW,
+    "peeling of leaders": limited_domain.LAW,
+    "peeling of leaders, by sums": limited_domain_sums.LAW,
+    "peeling of leaders, min_units": min_units.LAW,
+    "relay of two legs": relay.LAW,
+    "Gaussian noise on counts": all_counts.HISTOGRAM,
+    "Gaussian noise on counts, the order": all_counts.ORDER,
+    "Gaussian noise on counts and on weights, by sums": selections_by_sums.ALL_COUNTS,
+    "Gaussian noise on counts and on weights, known names": known_names.LAW,
+    "Gaussian noise on weights": all_counts.WEIGHTED,
+    "Gaussian noise on weights, and peeling": all_counts.DISCOVERY,
+    "Laplace noise on leaders": laplace_limited_domain.LAW,
+    "Laplace noise on leaders, by sums": selections_by_sums.AT_ONCE,
+    "a stable set and what makes it k": fixed_stable.LAW,
+    "a stable set and what makes it k, by sums": selections_by_sums.FIXED_STABLE,
+    "a stable set at a private k": stable.LAW,
+    "a stable set at a private k, by sums": selections_by_sums.STABLE_SET,
+    "the choice of a gap": gap_choice.LAW,
+    "the test of a gap": propose_test_release.LAW,
+    "leaders down to a gap": top_stable.LAW,
+    "leaders down to a gap, by sums": selections_by_sums.TOP,
+    "peeling of candidates": peeling.LAW,
+    "peeling of candidates, known names with an evidence line": evidence.LAW,
+    "all keys in one draw": joint.LAW,
+    "noise on known groups": noisy_counts.LAW,
 }
 
 
@@ -75,6 +76,6 @@ def test_every_known_mistake_is_caught(factor: float, worst: object) -> None:
     assert worst() > factor  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("mechanism", [name for name in MECHANISMS if name != "auto"])
-def test_every_mechanism_of_the_planner_has_a_law(mechanism: str) -> None:
-    assert LAWS[mechanism].claims
+@pytest.mark.parametrize("record", records.RECORDS, ids=lambda record: record.law)
+def test_every_mechanism_has_a_law(record: records.Mechanism) -> None:
+    assert LAWS[record.law].claims

@@ -106,7 +106,7 @@ def test_exchanged_noises_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.mutant
 def test_a_rounding_down_of_the_root_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.mechanisms.shared_total._root", lambda number: Fraction(math.isqrt(number)))
+    monkeypatch.setattr("dpsql.mechanisms.noisy_counts._root", lambda number: Fraction(math.isqrt(number)))
     shared = SharedTotal(Epsilon(1), 3)
     assert worst(shared, [((1,) * 3, 1)]) > 1.1
 

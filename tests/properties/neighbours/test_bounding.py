@@ -14,7 +14,13 @@ from support.sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, priva
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite import contribution_bounding
-from dpsql.sql.rewrite.contribution_bounding import MIN_GROUPS_SORTED_APART, UNIT, Bound, bound_contributions
+from dpsql.sql.rewrite.contribution_bounding import (
+    MIN_GROUPS_SORTED_APART,
+    UNIT,
+    Bound,
+    UnitRows,
+    bound_contributions,
+)
 from dpsql.sql.rewrite.engine_query import rewrite
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -28,7 +34,7 @@ def kept_sql(groups: int, *, base: str = BASE, keys: int = 1) -> tuple[str, list
     """Return the SQL of the kept groups and their units, and its parameters."""
     writer = Writer()
     names = [f"dpsql_key_{at}" for at in range(1, keys + 1)]
-    kept = bound_contributions(writer, base, names=names, bound=Bound(groups, SALTS))
+    kept = bound_contributions(writer, UnitRows(base, names), bound=Bound(groups, SALTS))
     opening = f"WITH {', '.join(kept.ctes)} " if kept.ctes else ""
     return f"{opening}SELECT {', '.join(names)}, {UNIT} FROM ({kept.source})", writer.parameters
 

@@ -26,8 +26,7 @@ from dpsql.integrations.sqlalchemy import DPSQLDialect
 from dpsql.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.ddl import create_definitions
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user
+from dpsql.server.users import User, add_user
 from dpsql.session import Session
 
 sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__name__)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dpsql.policy import PrivateTable, PublicTable
-from dpsql.server.catalog import Catalog, open_catalog
+from dpsql.server.catalog import SystemCatalog, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import parse_type
@@ -24,7 +24,7 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="session")
-def shadow(tables: Tables) -> Iterator[Catalog]:
+def shadow(tables: Tables) -> Iterator[SystemCatalog]:
     policy = {"reads": PrivateTable("user_id", bounds={"price": {"max": 100}}), "countries": PublicTable()}
     opened = open_catalog("auto", tables, policy=policy)
     yield opened

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from support.catalog_corpus import CORPUS
 
-from dpsql.server.catalog import Catalog, CatalogError, Parameter
-from dpsql.server.catalog.answer_cache import BoundedCache, is_constant
+from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog
 from dpsql.server.catalog.shadow import Shadow
+from dpsql.server.catalog.statements import is_constant
+from dpsql.server.memory_quota import BoundedCache
 
 COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
 
@@ -65,7 +66,7 @@ def test_most_of_what_tools_send_is_stored() -> None:
     assert {asked.tool for asked in CORPUS} == {asked.tool for asked in stored}
 
 
-def test_a_stored_answer_is_that_of_the_user_the_values_and_the_formats(shadow: Catalog) -> None:
+def test_a_stored_answer_is_that_of_the_user_the_values_and_the_formats(shadow: SystemCatalog) -> None:
     assert isinstance(shadow, Shadow)
     reads, none = [Parameter(b"reads")], [Parameter(b"none")]
     first = shadow.execute(COLUMNS, reads, user="ana")
@@ -80,12 +81,12 @@ def test_a_stored_answer_is_that_of_the_user_the_values_and_the_formats(shadow: 
         assert list(shadow.execute(named, user=user).rows) == [(user.encode(), user.encode())]
 
 
-def test_what_is_run_always_is_run_again(shadow: Catalog) -> None:
+def test_what_is_run_always_is_run_again(shadow: SystemCatalog) -> None:
     for sql in ("SELECT clock_timestamp()", "SELECT now()", "SELECT 'now'::timestamptz"):
         assert list(shadow.execute(sql, user="ana").rows) != list(shadow.execute(sql, user="ana").rows), sql
 
 
-def test_a_stored_description_lets_no_table_be_read(shadow: Catalog) -> None:
+def test_a_stored_description_lets_no_table_be_read(shadow: SystemCatalog) -> None:
     for _ in range(2):
         for sql in ("SELECT * FROM pg_class, reads", "SELECT * FROM reads"):
             with pytest.raises(CatalogError):

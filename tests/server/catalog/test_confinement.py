@@ -24,7 +24,7 @@ from support.escapes import TRIED
 from dpsql.confinement import launcher
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines.scratch import sweep
-from dpsql.server.catalog import Catalog, try_confinement
+from dpsql.server.catalog import SystemCatalog, try_confinement
 from dpsql.server.catalog.catalog_choice import _connect_when_ready
 from dpsql.server.catalog.cluster import Cluster
 from dpsql.server.catalog.shadow import Shadow
@@ -84,13 +84,13 @@ def test_without_measures_each_act_succeeds_and_false_claims_are_found(
     assert found["confinement"] == ["capabilities", "processes"]
 
 
-def superuser(shadow: Catalog) -> psycopg.Connection[tuple[object, ...]]:
+def superuser(shadow: SystemCatalog) -> psycopg.Connection[tuple[object, ...]]:
     assert isinstance(shadow, Shadow)
     return psycopg.connect(shadow._conninfo, autocommit=True)
 
 
 @linux
-def test_limits_hold_for_every_backend(shadow: Catalog) -> None:
+def test_limits_hold_for_every_backend(shadow: SystemCatalog) -> None:
     with superuser(shadow) as connection:
         lines = Path(f"/proc/{connection.info.backend_pid}/limits").read_text().splitlines()
     hard = {line[:25].strip(): line[26:].split()[1] for line in lines[1:]}
@@ -100,7 +100,7 @@ def test_limits_hold_for_every_backend(shadow: Catalog) -> None:
     assert int(hard["Max open files"]) <= 1024
 
 
-def test_a_file_of_its_folder_is_bounded(shadow: Catalog) -> None:
+def test_a_file_of_its_folder_is_bounded(shadow: SystemCatalog) -> None:
     assert isinstance(shadow, Shadow)
     place = Path(shadow._conninfo.split("'")[1], "data", "large")
     with superuser(shadow) as connection, pytest.raises(psycopg.Error):
@@ -109,7 +109,7 @@ def test_a_file_of_its_folder_is_bounded(shadow: Catalog) -> None:
     place.unlink()
 
 
-def test_a_catalog_says_what_is_missing(shadow: Catalog) -> None:
+def test_a_catalog_says_what_is_missing(shadow: SystemCatalog) -> None:
     measures = try_confinement()
     assert measures is not None
     missing = [name for name in MEASURES if name not in measures]
@@ -165,7 +165,7 @@ def test_native_code_in_the_server_forks_and_does_nothing_else(tmp_path: Path) -
 NURSERY = """
 import os, pathlib, signal, sys, tempfile, time
 from dpsql.server.catalog import open_catalog
-from dpsql.server.catalog import cluster, confinement_probe, ddl, lockdown, shadow
+from dpsql.server.catalog import cluster, ddl, shadow
 from dpsql.sql.ir.catalog import Catalog
 children = {}
 for event in sys.argv[1:]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from support.catalog_corpus import CORPUS, Asked
 
-from dpsql.server.catalog import Catalog, is_catalog
+from dpsql.server.catalog import SystemCatalog, is_catalog
 
 NAMES = ("reads", "countries")
 
 
 @pytest.fixture(scope="module")
-def oids(shadow: Catalog) -> dict[str, str]:
+def oids(shadow: SystemCatalog) -> dict[str, str]:
     found = shadow.execute("SELECT relname, oid FROM pg_class WHERE relnamespace = 'main'::regnamespace", user="ana")
     return {(name or b"").decode(): (oid or b"").decode() for name, oid in found.rows}
 
 
-def answered(shadow: Catalog, asked: Asked, oids: dict[str, str]) -> str:
+def answered(shadow: SystemCatalog, asked: Asked, oids: dict[str, str]) -> str:
     """Return all that the answer shows, as text."""
     sql, given = asked.filled(oids)
     answer = shadow.execute(sql, given, user="ana")
@@ -34,7 +34,7 @@ def test_there_are_enough_statements_of_enough_tools() -> None:
 
 @pytest.mark.parametrize("tool", sorted({asked.tool for asked in CORPUS}))
 def test_the_shadow_answers_a_tool_and_shows_the_tables_where_postgresql_would(
-    shadow: Catalog, oids: dict[str, str], tool: str
+    shadow: SystemCatalog, oids: dict[str, str], tool: str
 ) -> None:
     for asked in CORPUS:
         if asked.tool == tool:
@@ -42,12 +42,12 @@ def test_the_shadow_answers_a_tool_and_shows_the_tables_where_postgresql_would(
             assert [name for name in asked.shows if name not in shown] == [], asked.sql
 
 
-def test_npgsql_finds_the_types(shadow: Catalog) -> None:
+def test_npgsql_finds_the_types(shadow: SystemCatalog) -> None:
     (sql,) = [asked.sql for asked in CORPUS if asked.tool.startswith("Npgsql") and "elemtypoid" in asked.sql]
     assert len(shadow.execute(sql, user="ana").rows) > 300
 
 
-def test_activerecord_lists_the_tables(shadow: Catalog) -> None:
+def test_activerecord_lists_the_tables(shadow: SystemCatalog) -> None:
     listed = (
         "SELECT c.relname FROM pg_class c LEFT JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r','v','m','p','f')"

@@ -11,13 +11,13 @@ from support.surfaces_kit import POLICY
 
 from dpsql.errors import UsageError
 from dpsql.policy import Policy
-from dpsql.server import surfaces
-from dpsql.server.catalog import Catalog, cluster, open_available_catalog, open_catalog
-from dpsql.server.catalog.no_catalog import NoCatalog
+from dpsql.server import serve
+from dpsql.server.catalog import SystemCatalog, cluster, open_available_catalog, open_catalog
+from dpsql.server.catalog.catalog_choice import NoCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 
-def test_a_catalog_says_what_it_is(shadow: Catalog, tables: Tables) -> None:
+def test_a_catalog_says_what_it_is(shadow: SystemCatalog, tables: Tables) -> None:
     assert shadow.summary.startswith(f"PostgreSQL {shadow.version}, which dpsql runs")
     none = open_catalog("none", tables)
     assert none.summary == 'none, so tools that list tables get an error. The policy says catalog = "none".'
@@ -67,13 +67,13 @@ def test_settings_for_other_servers_change_nothing(monkeypatch: pytest.MonkeyPat
 def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(surfaces, "_GRACE", 0.0)
+    monkeypatch.setattr(serve, "_CATALOG_GRACE", 0.0)
     front = front_of(tmp_path)
-    served = surfaces._RenewableCatalog(front)
+    served = serve._PolicyCatalog(front)
     listed = "SELECT relname, obj_description(oid) FROM pg_class WHERE relnamespace = 'main'::regnamespace ORDER BY 1"
 
     def listing() -> list[bytes | None]:
-        return [row[0] for row in served.execute(listed, user="ana").rows]
+        return [row[0] for row in served.current.execute(listed, user="ana").rows]
 
     try:
         assert listing() == [b"countries", b"reads"]
@@ -86,9 +86,9 @@ def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
         assert listing() == [b"countries", b"reads"]
         served.renew()
         assert listing() == [b"reads"]
-        former = served._catalog
+        former = served.current
         served.renew()
-        assert served._catalog is former
+        assert served.current is former
     finally:
         served.close()
         front.service.close()

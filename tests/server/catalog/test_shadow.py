@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
+from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog, open_catalog
 from dpsql.server.catalog.protocol import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
-from dpsql.server.catalog.statement_guard import MAX_ROWS
-from dpsql.server.wire.codec import Column
-from dpsql.server.wire.rows import OIDS
+from dpsql.server.catalog.statements import MAX_ROWS
+from dpsql.server.row_blocks import WireColumn
+from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
@@ -28,18 +28,18 @@ from dpsql.sql.ir.types import parse_type
 ALWAYS_RUN = "SELECT pg_backend_pid() > 0"  # it is no stored answer
 
 
-def values(shadow: Catalog, sql: str, user: str = "ana") -> list[tuple[str | None, ...]]:
+def values(shadow: SystemCatalog, sql: str, user: str = "ana") -> list[tuple[str | None, ...]]:
     rows = shadow.execute(sql, user=user).rows
     return [tuple(None if value is None else value.decode() for value in row) for row in rows]
 
 
-def refused(shadow: Catalog, sql: str) -> CatalogError:
+def refused(shadow: SystemCatalog, sql: str) -> CatalogError:
     with pytest.raises(CatalogError) as caught:
         shadow.execute(sql, user="ana")
     return caught.value
 
 
-def test_tables_have_postgresqls_types(shadow: Catalog) -> None:
+def test_tables_have_postgresqls_types(shadow: SystemCatalog) -> None:
     asked = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'reads'"
     assert values(shadow, asked) == [
         ("user_id", "bigint"),
@@ -49,7 +49,7 @@ def test_tables_have_postgresqls_types(shadow: Catalog) -> None:
     ]
 
 
-def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
+def test_whoever_asks_finds_themselves_and_nobody_else(shadow: SystemCatalog) -> None:
     asked = "SELECT current_user, session_user, (SELECT string_agg(rolname, ' ') FROM pg_roles WHERE rolname !~ '^pg_')"
     for user in ("ana", 'b"ob; DROP', "Ærø", "current_user", "PG_monitor", "default"):
         assert values(shadow, asked, user) == [(user, user, f"dpsql {user}")]
@@ -59,7 +59,7 @@ def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
 
 
 def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
-    column = Column("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
+    column = WireColumn("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
     definitions = list_definitions({"v": View.define("v", "SELECT 1", columns=(column,))})
     listed = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'v'::regclass AND a.attnum > 0"
 
@@ -72,13 +72,13 @@ def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
     assert refused(shadow, listed).sqlstate == "42P01"
 
 
-def test_the_catalog_says_which_postgresql_it_is(shadow: Catalog) -> None:
+def test_the_catalog_says_which_postgresql_it_is(shadow: SystemCatalog) -> None:
     assert values(shadow, "SHOW server_version") == [(shadow.version,)]
     assert values(shadow, "SELECT version()")[0][0].startswith(f"PostgreSQL {shadow.version}")
     assert values(shadow, "SELECT current_schema(), current_database()") == [("main", "dpsql")]
 
 
-def test_there_is_one_database_and_tools_take_it_for_one_of_a_user(shadow: Catalog) -> None:
+def test_there_is_one_database_and_tools_take_it_for_one_of_a_user(shadow: SystemCatalog) -> None:
     listed = "SELECT datname, oid > 16383, datallowconn, datistemplate FROM pg_database ORDER BY 1"
     assert values(shadow, listed) == [
         ("dpsql", "t", "t", "f"),
@@ -89,13 +89,13 @@ def test_there_is_one_database_and_tools_take_it_for_one_of_a_user(shadow: Catal
     assert values(shadow, pgadmin) == [("dpsql",)]
 
 
-def test_settings_can_be_cast(shadow: Catalog) -> None:
+def test_settings_can_be_cast(shadow: SystemCatalog) -> None:
     sql = "SELECT current_setting('server_version_num')::int AS number, current_setting('max_index_keys')::int"
-    assert [column.type_oid for column in shadow.describe(sql, user="ana").columns] == [23, 23]
+    assert [column.oid for column in shadow.describe(sql, user="ana").columns] == [23, 23]
     assert int(values(shadow, sql)[0][0] or "") >= 180_000
 
 
-def test_comments_say_what_an_analyst_may_do(shadow: Catalog) -> None:
+def test_comments_say_what_an_analyst_may_do(shadow: SystemCatalog) -> None:
     described = (
         "SELECT a.attname, col_description(c.oid, a.attnum) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
         "WHERE c.relname = 'reads' AND a.attnum > 0 ORDER BY a.attnum"
@@ -139,7 +139,7 @@ def test_no_label_of_an_enum_is_there() -> None:
         "SELECT row_to_json(r) FROM ONLY reads r",
     ],
 )
-def test_no_statement_may_name_a_table_of_the_policy(shadow: Catalog, sql: str) -> None:
+def test_no_statement_may_name_a_table_of_the_policy(shadow: SystemCatalog, sql: str) -> None:
     error = refused(shadow, sql)
     assert error.sqlstate == "42501"
     assert error.hint.endswith("end the query with: TOP 10 PRIVATE")
@@ -186,14 +186,14 @@ def test_no_statement_may_name_a_table_of_the_policy(shadow: Catalog, sql: str) 
         "",
     ],
 )
-def test_what_acts_or_looks_elsewhere_is_refused_and_leaves_no_trace(shadow: Catalog, sql: str) -> None:
+def test_what_acts_or_looks_elsewhere_is_refused_and_leaves_no_trace(shadow: SystemCatalog, sql: str) -> None:
     begun = time.monotonic()
     refused(shadow, sql)
     assert time.monotonic() - begun < 20
     assert values(shadow, "SELECT current_user, current_setting('transaction_read_only')") == [("ana", "on")]
 
 
-def test_behind_the_first_wall_postgresql_refuses_too(shadow: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_the_first_wall_postgresql_refuses_too(shadow: SystemCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(shadow, "SELECT pg_sleep(9)").hint.startswith("Leave the function out")
     monkeypatch.setattr("dpsql.server.catalog.shadow.check_statement", str.encode)
     acting = "pg_sleep(9) pg_advisory_lock(1) lo_creat(1) pg_ls_dir('/') pg_read_file('/etc/passwd') nextval('a')"
@@ -204,7 +204,7 @@ def test_behind_the_first_wall_postgresql_refuses_too(shadow: Catalog, monkeypat
     assert values(shadow, "SELECT current_user") == [("ana",)]
 
 
-def test_settings_are_taken_as_said_and_not_set(shadow: Catalog) -> None:
+def test_settings_are_taken_as_said_and_not_set(shadow: SystemCatalog) -> None:
     asked = (
         "SELECT set_config('session_authorization', 'dpsql', false), set_config('transaction_read_only', 'off', false)"
     )
@@ -221,12 +221,12 @@ def test_settings_are_taken_as_said_and_not_set(shadow: Catalog) -> None:
         "SELECT array_agg(i) FROM generate_series(1, 100000000) i",
     ],
 )
-def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: Catalog, sql: str) -> None:
+def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: SystemCatalog, sql: str) -> None:
     assert refused(shadow, sql).sqlstate == "54000"
     assert values(shadow, ALWAYS_RUN) == [("t",)]
 
 
-def test_an_answer_has_a_most_rows_and_a_most_bytes(shadow: Catalog) -> None:
+def test_an_answer_has_a_most_rows_and_a_most_bytes(shadow: SystemCatalog) -> None:
     rows = f"SELECT a.attname FROM pg_attribute a, pg_attribute b LIMIT {MAX_ROWS}"
     assert len(shadow.execute(rows, user="ana").rows) == MAX_ROWS
     assert refused(shadow, f"{rows[:-1]}1").sqlstate == "54000"
@@ -236,7 +236,7 @@ def test_an_answer_has_a_most_rows_and_a_most_bytes(shadow: Catalog) -> None:
 
 
 @pytest.mark.parametrize("formats", [(), (0, 1, 0)])
-def test_what_an_answer_holds_is_counted_while_it_is_read(shadow: Catalog, formats: tuple[int, ...]) -> None:
+def test_what_an_answer_holds_is_counted_while_it_is_read(shadow: SystemCatalog, formats: tuple[int, ...]) -> None:
     sql, held = "SELECT a.attname, a.attnum, NULL FROM pg_attribute a, pg_class LIMIT 30000", list[int]()
 
     def hold(size: int) -> None:
@@ -260,7 +260,7 @@ def test_what_an_answer_holds_is_counted_while_it_is_read(shadow: Catalog, forma
     assert values(shadow, ALWAYS_RUN) == [("t",)]
 
 
-def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
+def test_values_come_as_they_are_asked_for(shadow: SystemCatalog) -> None:
     sql, given = "SELECT $1::int4 + 1, 'x'::text", [Parameter(b"\0\0\0\x29", 23, is_binary=True)]
     assert list(shadow.execute(sql, given, user="ana").rows) == [(b"42", b"x")]
     assert list(shadow.execute(sql, given, user="ana", formats=[1]).rows) == [(b"\0\0\0\x2a", b"x")]
@@ -271,21 +271,21 @@ def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
         shadow.execute(sql, given, user="ana", formats=[0, 0, 0])
     described = shadow.describe("SELECT typname FROM pg_type WHERE oid = $1 AND typname = $2", [0, 25], user="ana")
     assert described.parameters == (26, 25)
-    assert [(column.name, column.type_oid) for column in described.columns] == [("typname", 19)]
+    assert [(column.name, column.oid) for column in described.columns] == [("typname", 19)]
 
 
-def test_an_error_has_its_code_and_its_place(shadow: Catalog) -> None:
+def test_an_error_has_its_code_and_its_place(shadow: SystemCatalog) -> None:
     error = refused(shadow, "SELECT nothing FROM pg_class")
     assert (error.sqlstate, error.position) == ("42703", 8)
     assert refused(shadow, "SELECT * FROM pg_nothing").sqlstate == "42P01"
 
 
-def test_an_old_psql_may_list_databases(shadow: Catalog) -> None:
+def test_an_old_psql_may_list_databases(shadow: SystemCatalog) -> None:
     assert values(shadow, "SELECT d.daticulocale FROM pg_catalog.pg_database d WHERE datname = 'dpsql'") == [(None,)]
 
 
 def test_whoever_waits_too_long_is_told_so_and_others_are_answered(
-    shadow: Catalog, monkeypatch: pytest.MonkeyPatch
+    shadow: SystemCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpsql.server.catalog.shadow._WAIT", 0.5)
     monkeypatch.setattr("dpsql.server.catalog.shadow._STATEMENT_LIMIT", "2s")
@@ -298,7 +298,7 @@ def test_whoever_waits_too_long_is_told_so_and_others_are_answered(
         assert asked.result().sqlstate == "57014"
 
 
-def test_a_slow_statement_stops_no_other_thread(shadow: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_statement_stops_no_other_thread(shadow: SystemCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.server.catalog.shadow._STATEMENT_LIMIT", "1s")
     asked = threading.Thread(
         target=refused, args=(shadow, "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c, pg_proc d")
@@ -322,7 +322,7 @@ def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         assert time.monotonic() - begun < 20
 
 
-def test_many_ask_at_once(shadow: Catalog) -> None:
+def test_many_ask_at_once(shadow: SystemCatalog) -> None:
     with ThreadPoolExecutor(16) as pool:
         sql = "SELECT current_user WHERE pg_backend_pid() > 0"
         asked = list(pool.map(lambda at: values(shadow, sql, f"analyst {at % 5}"), range(200)))
@@ -381,7 +381,7 @@ def test_a_killed_server_takes_its_postgresql_along() -> None:
     assert not folder.exists()
 
 
-def test_no_thread_is_left_behind(shadow: Catalog) -> None:
+def test_no_thread_is_left_behind(shadow: SystemCatalog) -> None:
     before = threading.active_count()
     values(shadow, ALWAYS_RUN)
     assert threading.active_count() == before

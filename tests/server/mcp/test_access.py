@@ -20,10 +20,9 @@ from support.fuzzing import examples
 from support.mcp_kit import Served, call, open_client, serving_mcp, text_of
 from support.server_kit import TOP
 
-from dpsql.server.bodies import LONGEST_BODY
+from dpsql.server.http_requests import LONGEST_BODY
 from dpsql.server.mcp.tools import TOOLS
-from dpsql.server.users import StoredToken, User
-from dpsql.server.users_file import add_token, add_user, remove_token, remove_user
+from dpsql.server.users import StoredToken, User, add_token, add_user, remove_token, remove_user
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 

@@ -10,7 +10,7 @@ import pytest
 from support.mcp_kit import Served, call, open_client, serving_mcp, text_of
 from support.server_kit import NAMES, TOP
 
-from dpsql.server.mcp import guide
+from dpsql.server.mcp import tools
 from dpsql.server.mcp.tools import MAX_ROWS, TOOLS
 
 
@@ -31,7 +31,7 @@ def test_a_client_learns_the_tools_and_how_to_ask(served: Served, mode: str) -> 
 
     names, instructions = asyncio.run(run())
     assert names == list(TOOLS)
-    assert instructions == guide.INSTRUCTIONS
+    assert instructions == tools.INSTRUCTIONS
 
 
 def test_a_query_is_charged_once_with_either_version_of_the_protocol(served: Served) -> None:
@@ -105,7 +105,8 @@ def test_no_more_rows_are_returned_than_a_model_reads(served: Served) -> None:
 
 
 def test_every_statement_in_the_words_for_models_can_be_run(served: Served) -> None:
-    words = guide.INSTRUCTIONS + guide.QUERY
+    assert f"At most {tools.MAX_ROWS:,} rows are returned" in tools.QUERY
+    words = tools.INSTRUCTIONS + tools.QUERY
     statements = re.findall(r"^ *(SELECT [^`]*?(?:PRIVATE(?: WITH \(.*\))?|DESC))$", words, re.MULTILINE)
     assert len(statements) == 5
     for statement in statements:
@@ -170,7 +171,7 @@ def test_a_fault_is_one_sentence(served: Served, monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> None:
         raise KeyError("secret-value")
 
-    monkeypatch.setattr("dpsql.server.mcp.tools.tables_table", fail)
+    monkeypatch.setattr("dpsql.server.messages.tables_table", fail)
     result = call(served, "tables")
     assert result.structured_content["error"]["code"] == "server-failed"
     assert "secret-value" not in text_of(result) + served.log.getvalue()

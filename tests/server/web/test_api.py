@@ -17,9 +17,8 @@ from starlette.testclient import TestClient
 from support.fuzzing import examples
 from support.web_kit import COUNTS, PASSWORD, World
 
-from dpsql.server.bodies import LONGEST_BODY
-from dpsql.server.users import SCOPES, StoredToken
-from dpsql.server.users_file import add_token, remove_token
+from dpsql.server.http_requests import LONGEST_BODY
+from dpsql.server.users import SCOPES, StoredToken, add_token, remove_token
 from dpsql.server.web.api import ARROW, CSV, JSON, OPERATIONS, RECEIPT, choose_type
 
 ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)

@@ -294,7 +294,7 @@ def test_a_visit_ends_by_itself() -> None:
 
 
 def test_a_user_who_was_removed_or_has_another_password_is_logged_out(world: World) -> None:
-    from dpsql.server.users_file import change_password, remove_user
+    from dpsql.server.users import change_password, remove_user
 
     users = world.folder / "users.toml"
     alice, poor, both = (world.login(name) for name in ("alice", "poor", "both"))

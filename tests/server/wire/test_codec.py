@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pygwire import messages
 
-from dpsql.server.row_blocks import encode_rows
+from dpsql.server.row_blocks import WireColumn, encode_rows
 from dpsql.server.wire import codec
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -29,8 +29,8 @@ def body(framed: bytes) -> memoryview:
 @given(TEXT, TEXT, OIDS)
 def test_a_parse_is_read_as_it_was_meant(name: str, text: str, oids: list[int]) -> None:
     written = messages.Parse(name, text, oids).encode()
-    assert codec.parse_message(b"P", written) == codec.Parse(name, text, tuple(oids))
-    assert codec.parse_message(b"Q", messages.Query(text).encode()) == codec.Query(text)
+    assert codec.parse_message(b"P", written) == codec.ParseMessage(name, text, tuple(oids))
+    assert codec.parse_message(b"Q", messages.Query(text).encode()) == codec.QueryMessage(text)
 
 
 @PATIENT
@@ -39,7 +39,7 @@ def test_a_bind_is_read_as_it_was_meant(
     portal: str, statement: str, formats: list[int], values: list[bytes | None], results: list[int]
 ) -> None:
     written = messages.Bind(portal, statement, formats, values, results).encode()
-    expected = codec.Bind(portal, statement, tuple(formats), tuple(values), tuple(results))
+    expected = codec.BindMessage(portal, statement, tuple(formats), tuple(values), tuple(results))
     assert codec.parse_message(b"B", written) == expected
 
 
@@ -51,7 +51,7 @@ def test_a_row_is_read_as_it_was_meant(values: list[bytes | None]) -> None:
 
 @given(st.lists(st.tuples(TEXT, st.integers(0, 2**32 - 1), st.sampled_from([0, 1])), max_size=5))
 def test_the_description_of_a_row_is_read_as_it_was_meant(columns: list[tuple[str, int, int]]) -> None:
-    described = [codec.Column(name, oid, 8, -1) for name, oid, _ in columns]
+    described = [WireColumn(name, oid, 8, -1) for name, oid, _ in columns]
     written = codec.row_description(described, [code for *_, code in columns])
     found = messages.RowDescription.decode(body(written)).fields
     assert [(field.name, field.type_oid, field.format_code) for field in found] == columns

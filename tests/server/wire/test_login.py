@@ -16,7 +16,7 @@ from support.hostile_bytes import message, receive
 from support.server_kit import ACCOUNTS, PASSWORD, Served, serving
 from support.surfaces_kit import POLICY
 
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 TLS_REQUEST, GSS_REQUEST = struct.pack("!ii", 8, 80877103), struct.pack("!ii", 8, 80877104)
 
@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> I
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
     policy = (POLICY + ACCOUNTS).replace("[server]\n", "[server]\nconnections_per_user = 3\n")
-    limits = Limits(login_seconds=2.0)
+    limits = ClientLimits(login_seconds=2.0)
     with serving(tmp_path_factory.mktemp("login"), tls=context, limits=limits, policy=policy) as found:
         yield found
 
@@ -181,7 +181,7 @@ def test_guesses_that_are_made_at_once_are_looked_at_one_by_one(
 def test_of_one_address_that_takes_half_of_the_logins_the_oldest_silent_one_gives_way(
     tmp_path: Path, opened: Callable[..., socket.socket]
 ) -> None:
-    with serving(tmp_path, limits=Limits(logins=8)) as served:
+    with serving(tmp_path, limits=ClientLimits(logins=8)) as served:
         greedy = [opened(served, "127.0.0.8") for _ in range(4)]
         greedy[0].sendall(startup("user", "ana", "database", "events"))
         assert receive(greedy[0], b"R")

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.server.memory_quota import MemoryQuota
-from dpsql.server.row_blocks import PIECE, RowBlocks, encode_rows, split_pieces
-from dpsql.server.wire.codec import Column
-from dpsql.server.wire.rows import ArrowRows, EncodedRows, ReversedRows, Rows, count_rows
+from dpsql.server.row_blocks import PIECE, RowBlocks, WireColumn, encode_rows, split_pieces
+from dpsql.server.wire.rows import ArrowRows, EncodedRows, ReversedRows, WireRows, count_rows
 from dpsql.server.wire.sqlstates import WireError, full_error
 from dpsql.server.wire.transaction import Settings, Transaction
 
@@ -58,11 +57,11 @@ def test_the_size_of_rows_is_what_they_hold(row: tuple[bytes | None, ...]) -> No
 
 def test_rows_can_be_read_backwards() -> None:
     table = pa.table({"a": list(range(1_000)), "b": [None, "x"] * 500})
-    columns = (Column("a", 20), Column("b", 25))
+    columns = (WireColumn("a", 20), WireColumn("b", 25))
     of_arrow = ArrowRows(table)
     expected = list(of_arrow.read(0, 1_000, formats=(0, 0)))
     of_catalog = EncodedRows(columns, encode_rows(expected))
-    whole: Rows
+    whole: WireRows
     for whole in (of_arrow, of_catalog):
         backwards = ReversedRows(whole, 100, 900)
         assert len(backwards) == 800
@@ -157,5 +156,5 @@ def test_sizes_are_of_what_python_holds() -> None:
     assert isinstance(blocks, RowBlocks)
     assert blocks.size >= 10 * 111 + 10 * 4
     name = "a" * 40
-    rows = EncodedRows((Column(name, 99_999, 7, 1),), blocks)
+    rows = EncodedRows((WireColumn(name, 99_999, 7, 1),), blocks)
     assert rows.size > blocks.size + sys.getsizeof(name)

@@ -14,7 +14,7 @@ import pytest
 from scramp import ScramClient
 from support.server_kit import PASSWORD, TOP, Served, serving
 
-from dpsql.server.wire.stream import Limits
+from dpsql.server.wire.stream import ClientLimits
 
 SYNC, FLUSH, END = b"S\0\0\0\4", b"H\0\0\0\4", b"X\0\0\0\4"
 
@@ -289,7 +289,7 @@ def test_statements_and_settings_are_bounded_too(raw: Raw) -> None:
 def test_what_all_connections_hold_is_bounded_and_given_back(tmp_path: Path) -> None:
     declare = "DECLARE c CURSOR WITH HOLD FOR SELECT '{}' AS x"
     with (
-        serving(tmp_path, limits=Limits(held=90_000, held_by_user=45_000)) as served,
+        serving(tmp_path, limits=ClientLimits(held=90_000, held_by_user=45_000)) as served,
         psycopg.connect(served.conninfo("ana"), autocommit=True) as holding,
         psycopg.connect(served.conninfo("ana"), autocommit=True) as other,
         psycopg.connect(served.conninfo("ben"), autocommit=True) as another,

@@ -17,8 +17,7 @@ import pytest
 from support.server_kit import ACCOUNTS, NAMES, PASSWORD, TOP, Served, serving
 from support.surfaces_kit import POLICY, make_data
 
-from dpsql.server.users import User
-from dpsql.server.users_file import add_user, remove_user
+from dpsql.server.users import User, add_user, remove_user
 
 DPSQL = [sys.executable, "-c", "from dpsql.cli import main; main()"]
 

@@ -18,7 +18,7 @@ from psycopg.rows import tuple_row
 from support import postgres_kit
 from support.server_kit import NAMES, TOP, Served, serving
 
-from dpsql.server.users_file import remove_user
+from dpsql.server.users import remove_user
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.views import View, expand_views
 

@@ -18,11 +18,18 @@ from hypothesis import strategies as st
 from support.server_kit import ACCOUNTS, Served, serving
 from support.surfaces_kit import POLICY
 
-from dpsql.server.wire.calendar import format_day, format_timestamp
 from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.rows import OIDS, describe_columns, encode_column, encode_numeric, expand_formats
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.values import decode_value
+from dpsql.server.wire.values import (
+    OIDS,
+    decode_value,
+    describe_columns,
+    encode_column,
+    encode_numeric,
+    expand_formats,
+    format_day,
+    format_timestamp,
+)
 
 NOON = datetime.fromisoformat("2026-01-31 12:00:00.000500")
 

@@ -12,14 +12,16 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
+from support.benchmarks_kit import read_benchmark
 
 from dpsql.accounting import BoundedRange, adaptive_delta, adaptive_epsilon, adaptive_items, delta_of_zcdp
-from dpsql.accounting.certificates.fixed_compositions import fixed_delta, fixed_epsilon
 from dpsql.accounting.certificates.optimal import MOST_ITEMS, _cells, _curves, _step
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 
 DELTA = Delta("1e-6")
+fixed_delta = read_benchmark("fixed_compositions").fixed_delta
+fixed_epsilon = read_benchmark("fixed_compositions").fixed_epsilon
 GRID = 60
 
 

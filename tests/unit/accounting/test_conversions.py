@@ -10,13 +10,16 @@ from itertools import pairwise
 import mpmath
 import opendp.prelude as dp
 import pytest
+from support.benchmarks_kit import read_benchmark
+from support.renyi_orders import best_alpha
 
 from dpsql.accounting import ApproximateDP, delta_of_zcdp, epsilon_of_zcdp, rho_of_total
-from dpsql.accounting.conversions import _least_log_delta, _log_delta, _minimum, best_alpha, bs16_epsilon, bs16_rho
+from dpsql.accounting.conversions import _least_log_delta, _log_delta, _minimum
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
 dp.enable_features("contrib")
+bs16_epsilon, bs16_rho = read_benchmark("older_bounds").bs16_epsilon, read_benchmark("older_bounds").bs16_rho
 
 EPSILONS = """
 0.001      1e-6    0.182895    0.236079    0.167944

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from support.command_kit import dpsql_command
 
-from dpsql.server.users import User, Users
-from dpsql.server.users_file import list_tokens
+from dpsql.server.users import User, Users, list_tokens
 
 WORDS = "correct horse battery"
 POLICY = """\

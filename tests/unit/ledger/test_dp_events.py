@@ -16,9 +16,9 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 from support.ledger_kit import TOTAL
+from support.renyi_orders import best_alpha
 
 from dpsql.accounting import BudgetVector, epsilon_of_zcdp
-from dpsql.accounting.conversions import best_alpha
 from dpsql.ledger import Entry, MemoryLedger, Request, SQLiteLedger, dp_events
 from dpsql.quantities import Delta, Rho
 

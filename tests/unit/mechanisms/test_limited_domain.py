@@ -12,7 +12,7 @@ from types import ModuleType
 
 import mpmath
 import pytest
-from support.laws import BOTTOM, fits, goodness, outcome, peeling_law, rejects
+from support.laws import BOTTOM, fits, goodness, outcome, peeling_law, rejects, rejects_early
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, LimitedDomain, OperatingSystemNoise, Selection
@@ -92,7 +92,7 @@ def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypat
         return RACE.race(counts, bottom, epsilon=epsilon / scale, **rest)
 
     monkeypatch.setattr(MODULE, "race", scaled)
-    assert rejects(sampled(case, 15_000))
+    assert rejects_early(lambda draws: sampled(case, draws)(), 15_000)
 
 
 @pytest.mark.mutant

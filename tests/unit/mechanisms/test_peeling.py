@@ -13,7 +13,7 @@ from types import ModuleType
 
 import opendp.prelude as dp
 import pytest
-from support.laws import ScriptedNoise, agree, fits, goodness, outcome, peeling_law, rejects
+from support.laws import ScriptedNoise, agree, fits, goodness, outcome, peeling_law, rejects_early
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, OperatingSystemNoise, Peeling, Selection, TopKMechanism
@@ -67,7 +67,7 @@ def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypat
         return RACE.race(counts, bottom, epsilon=epsilon / scale, **rest)
 
     monkeypatch.setattr(MODULE, "race", scaled)
-    assert rejects(sampled(case, DRAWS))
+    assert rejects_early(lambda draws: sampled(case, draws)(), DRAWS)
 
 
 @pytest.mark.properties

@@ -13,8 +13,8 @@ import pytest
 
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.errors import Refusal
-from dpsql.plan import expression_bounds
-from dpsql.plan.measures import bound_measures
+from dpsql.plan.measures import expressions as expression_bounds
+from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table

@@ -16,9 +16,8 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.completion import find_completions
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.plan import auto
 from dpsql.plan.cache import replay_key
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import auto, records
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
 from dpsql.plan.mechanisms.need import Need
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, Reads

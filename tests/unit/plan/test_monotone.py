@@ -10,7 +10,7 @@ from scipy.optimize import isotonic_regression
 from support.session_kit import session_on, shared
 
 import dpsql
-from dpsql.plan.monotone import fit_monotone
+from dpsql.plan.release import fit_monotone
 from dpsql.session import Session
 
 ROWS = "INSERT INTO reads SELECT u, 'a' || a FROM range(40) AS t(u), range(6) AS s(a) WHERE u % (a + 1) = 0"

@@ -13,8 +13,7 @@ from dpsql.accounting import BudgetState, BudgetVector, epsilon_of_zcdp
 from dpsql.plan import Sublimit, Terms
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.report import compute_balance
-from dpsql.report.policy_check import report_policy
-from dpsql.report.policy_report import Check
+from dpsql.report.policy_check import Check, report_policy
 
 OFF = dpsql.Analyst(enabled=False)
 TABLES = {"reads": dpsql.PrivateTable("user_id")}

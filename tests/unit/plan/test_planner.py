@@ -14,7 +14,7 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
 from dpsql.plan import Plan
-from dpsql.plan.auto import Candidate, choose_candidate
+from dpsql.plan.mechanisms.auto import Candidate, choose_candidate
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.need import assume_groups_per_unit
 from dpsql.plan.mechanisms.record import Auto

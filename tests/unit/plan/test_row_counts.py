@@ -13,9 +13,11 @@ import pytest
 
 from dpsql import Budget, Policy, PrivateTable, PublicTable
 from dpsql.errors import Refusal
-from dpsql.plan import expression_bounds, measures, row_counts
-from dpsql.plan.measures import bound_measures
-from dpsql.plan.row_counts import Rows
+from dpsql.plan.measures import bounds as measures
+from dpsql.plan.measures import expressions as expression_bounds
+from dpsql.plan.measures import rows as row_counts
+from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.measures.rows import Rows
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table

@@ -9,8 +9,7 @@ import pytest
 
 from dpsql import Budget, Policy, PolicyError, PrivateTable
 from dpsql.policy import ColumnBounds
-from dpsql.report.policy_lint import lint_policy
-from dpsql.report.policy_report import CheckedTable, Exposed
+from dpsql.report.policy_check import CheckedTable, Exposed, lint_policy
 
 HEAD = '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.visits]\nprivacy_unit = "user_id"\n[tables.visits.bounds]\n'
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.session_kit import shared, values_rows
+from support.session_kit import session_on, shared, values_rows
 
 import dpsql
 from dpsql.accounting import BudgetState
@@ -308,7 +308,7 @@ def test_nothing_new_writes_no_event(folder: Path) -> None:
 
 def test_a_policy_without_private_tables_declares_nothing() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PublicTable()})
-    with dpsql.connect(shared(*values_rows({"a": 3})), policy=policy, ledger=":memory:") as session:
+    with session_on(shared(*values_rows({"a": 3})), policy) as session:
         assert [event.kind for event in session._dependencies.ledger.events()] == ["created"]
 
 

@@ -17,9 +17,8 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.engines import Statement, open_exact
 from dpsql.intervals import widen_quotients
-from dpsql.plan.coupled_bounds import refine_coupled
-from dpsql.plan.measure_intervals import describe_noise
-from dpsql.plan.measure_values import find_place
+from dpsql.plan.measures.bounds import refine_coupled
+from dpsql.plan.measures.values import describe_noise, find_place
 from dpsql.plan.mechanisms import CountNoise
 from dpsql.session import Session
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, Weight
@@ -417,7 +416,7 @@ def test_an_end_is_null_where_the_divisor_may_be_0() -> None:
 )
 def test_a_centred_average_may_stand_beside_the_count_that_it_shares(sql: str) -> None:
     rows = "CREATE TABLE ratings AS SELECT u % 900 AS id, 1 + u % 10 AS q, 'k' || u % 3 AS k FROM range(4500) t(u)"
-    with dpsql.connect(shared(rows), policy=rating_policy(), ledger=":memory:") as session:
+    with session_on(shared(rows), rating_policy()) as session:
         answer = session.sql(sql)
         assert answer.receipt.items_charged > 0
         position = answer.columns.index("a")
@@ -439,7 +438,7 @@ def test_a_centred_average_may_stand_beside_the_count_that_it_shares(sql: str) -
 )
 def test_an_average_that_a_select_shows_unchanged_has_its_interval(sql: str) -> None:
     rows = "CREATE TABLE ratings AS SELECT u % 900 AS id, 1 + u % 10 AS q, 'k' || u % 3 AS k FROM range(4500) t(u)"
-    with dpsql.connect(shared(rows), policy=rating_policy(), ledger=":memory:", implicit=True) as session:
+    with session_on(shared(rows), rating_policy(), implicit=True) as session:
         answer = session.sql(sql)
         position = answer.columns.index("a")
         low, high = answer.column_intervals()[position]

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.laws import discrete_laplace_law, fits, goodness, rejects
-from support.session_kit import PRIVATE, filled, rebuilt, shared, values_rows
+from support.session_kit import PRIVATE, filled, rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.accounting import (
@@ -104,7 +104,7 @@ def test_a_session_admits_as_many_items_as_the_comparison_says(
 @pytest.mark.parametrize("items", [1, 7, 100])
 @pytest.mark.parametrize("certificate", FIXED)
 def test_what_a_certificate_promises_is_within_what_was_granted(certificate: str, items: int) -> None:
-    with dpsql.connect(shared(*values_rows({"a": 1})), policy=policy(certificate, items=items), ledger=":memory:") as s:
+    with session_on(shared(*values_rows({"a": 1})), policy(certificate, items=items)) as s:
         rule = s._dependencies.terms.rule
     assert isinstance(rule, TheoremTwoFilter | OptimalFilter)
     assert rule.items == items

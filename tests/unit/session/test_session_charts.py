@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.chart_kit import CREATE, DEFAULT_K, PUBLIC, ROWS, TABLES, Chart, read_charts
-from support.session_kit import shared
+from support.session_kit import fresh_ledger, rebuilt, session_on, shared
 
 import dpsql
 from dpsql.errors import Error
@@ -19,10 +19,15 @@ SLOW = [pytest.param(chart, marks=pytest.mark.properties) for chart in SUPERSET]
 CHARTS = [*PLAIN, *AROUND, *SLOW]  # the second compute around a private query
 
 
-@pytest.fixture
-def session() -> Session:
+@pytest.fixture(scope="module")
+def opened() -> Session:
     policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), TABLES, implicit=True, limits=dpsql.Limits(default_k=DEFAULT_K))
-    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:")
+    return session_on(shared(CREATE, ROWS, PUBLIC), policy)
+
+
+@pytest.fixture
+def session(opened: Session) -> Session:
+    return rebuilt(opened, ledger=fresh_ledger(opened))
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=[chart.name for chart in (*PLAIN, *AROUND, *SUPERSET)])

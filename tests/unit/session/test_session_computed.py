@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pytest
-from support.session_kit import shared
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.errors import Error, Place
@@ -31,7 +31,7 @@ JANUARY = "ts >= DATE '2026-01-02' AND ts < DATE '2026-01-06'"
 
 @pytest.fixture
 def session() -> Session:
-    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:")
+    return session_on(shared(CREATE, ROWS, PUBLIC), POLICY)
 
 
 Rows = list[tuple[object, ...]]
@@ -174,7 +174,7 @@ def test_it_is_charged_once_as_its_measures_are(session: Session, computed: str)
 
 
 def test_names_are_those_of_a_plain_statement() -> None:
-    session = dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:")
+    session = session_on(shared(CREATE, ROWS, PUBLIC), POLICY)
     sql = 'SELECT o.PRODUCT, COUNT(*)  *  2, SUM(amount) + 0 AS "S ""x""", count(*) n FROM orders AS o GROUP BY product'
     assert session.sql(sql).columns == ["product", "COUNT(*) * 2", 'S "x"', "n"]
     with pytest.raises(Error, match="output-names"):
@@ -306,7 +306,7 @@ def test_the_hint_of_another_order_can_be_followed(session: Session) -> None:
 
 
 def test_without_the_setting_the_clause_is_needed(session: Session) -> None:
-    explicit = dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=POLICY, ledger=":memory:", implicit=False)
+    explicit = session_on(shared(CREATE, ROWS, PUBLIC), POLICY, implicit=False)
     with pytest.raises(Error, match="not-private"):
         explicit.sql("SELECT SUM(amount) / COUNT(*) FROM orders")
     assert len(explicit.sql("SELECT SUM(amount) / COUNT(*) FROM orders PRIVATE")) == 1

@@ -26,7 +26,7 @@ DAYS = "ts::DATE AS day, COUNT(*) AS n FROM orders WHERE ts >= DATE '2026-01-02'
 def session_over(**settings: object) -> Session:
     terms = {"tables": TABLES, "limits": dpsql.Limits(default_k=5), **settings}
     policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), **terms)  # type: ignore[arg-type]
-    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:")
+    return session_on(shared(CREATE, ROWS, PUBLIC), policy)
 
 
 SESSION = session_over(limits=dpsql.Limits(default_k=5, max_epsilon=20))
@@ -167,7 +167,7 @@ def test_min_units_of_the_policy_are_enough() -> None:
 def test_other_certificates_take_no_terms_of_a_whole_query() -> None:
     budget = dpsql.Budget(60, "1e-6", certificate="pure")
     policy = dpsql.Policy(budget, {"orders": dpsql.PrivateTable("user_id")})
-    session = dpsql.connect(shared(CREATE, ROWS), policy=policy, ledger=":memory:")
+    session = session_on(shared(CREATE, ROWS), policy)
     question = "product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product"
     with pytest.raises(Error) as refused:
         session.sql(f"{HEAD} OPTIONS (epsilon = 1, delta = 1e-8) {question}")

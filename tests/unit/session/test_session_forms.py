@@ -38,7 +38,7 @@ def test_a_colon_around_a_private_query(expression: str, found: str | None, endi
     text = f"SELECT {expression} AS x FROM ({INNER} {ending}) AS q"
     policy = dpsql.Policy(dpsql.Budget(50, "1e-2"), TABLES, limits=dpsql.Limits(max_epsilon=20))
     implicit = ending == "LIMIT 3"
-    with dpsql.connect(shared(READS), policy=policy, ledger=":memory:", implicit=implicit) as session:
+    with session_on(shared(READS), policy, implicit=implicit) as session:
         rows = [str(value) for (value,) in session.sql(text).fetchall()]
     assert sorted(rows) == ([found] * 3 if found else [f"{{'a': k{at}}}" for at in range(3)])
 

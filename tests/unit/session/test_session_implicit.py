@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.chart_kit import CREATE, PUBLIC, ROWS, TABLES
-from support.session_kit import shared
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.errors import Error
@@ -18,7 +18,7 @@ POLICY = dpsql.Policy(dpsql.Budget(60, "1e-6"), TABLES, implicit=True, limits=dp
 
 
 def session_over(policy: dpsql.Policy = POLICY, **settings: object) -> Session:
-    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:", **settings)  # type: ignore[arg-type]
+    return session_on(shared(CREATE, ROWS, PUBLIC), policy, **settings)  # type: ignore[arg-type]
 
 
 JANUARY = "ts >= DATE '2026-01-02' AND ts < DATE '2026-01-06'"

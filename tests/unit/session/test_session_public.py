@@ -12,7 +12,7 @@ import pytest
 import dpsql
 from dpsql.connect import open_session
 from dpsql.engines import Statement
-from dpsql.engines.public_pool import PublicEngines
+from dpsql.engines.pool import PublicEngines
 from dpsql.open_engine import open_engine, public_engines
 
 WORST = "SELECT COUNT(*) FROM countries a, countries b, countries c, countries d"

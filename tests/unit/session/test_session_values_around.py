@@ -19,8 +19,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import LedgerError, UsageError
 from dpsql.plan import build_statement
 from dpsql.policy import EngineSettings
-from dpsql.server.engine_queue import EngineQueue
-from dpsql.server.shared_engine import SharedEngine
+from dpsql.server.engine_queue import EngineQueue, QueuedEngine
 from dpsql.session import Session
 
 SQL = "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 2 PRIVATE"
@@ -116,7 +115,7 @@ def test_engines_around_others_know_the_version_of_their_files(tmp_path: Path) -
     assert find_data_version(RecordingEngine(engine), "reads") == version
     assert (
         find_data_version(
-            SharedEngine(engine, EngineQueue(1, max_waiting=1), settings=EngineSettings(), analyst=""), "reads"
+            QueuedEngine(engine, EngineQueue(1, max_waiting=1), settings=EngineSettings(), analyst=""), "reads"
         )
         == version
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import duckdb
 import pytest
-from support.session_kit import shared
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.answer import Answer
@@ -35,7 +35,7 @@ def open_session(*, implicit: bool = True, tables: dict[str, object] | None = No
     limits = dpsql.Limits(max_epsilon=100, max_delta="4e-3", default_k=3)
     budget = dpsql.Budget(100, "1e-2", items=80, queries=3)
     policy = dpsql.Policy(budget, TABLES if tables is None else tables, limits=limits)  # type: ignore[arg-type]
-    return dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:", implicit=implicit)
+    return session_on(shared(CREATE, ROWS, PUBLIC), policy, implicit=implicit)
 
 
 def run_plainly(text: str) -> list[tuple[object, ...]]:
@@ -548,7 +548,7 @@ def test_a_note_proposes_no_clause_where_none_can_be_written() -> None:
 def test_the_most_that_a_note_proposes_is_within_the_policy() -> None:
     limits = dpsql.Limits(max_epsilon=100, max_delta="4e-3", default_k=3, max_k=12)
     policy = dpsql.Policy(dpsql.Budget(100, "1e-2", items=80, queries=3), TABLES, limits=limits)  # type: ignore[arg-type]
-    session = dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:", implicit=True)
+    session = session_on(shared(CREATE, ROWS, PUBLIC), policy, implicit=True)
     assert (
         "TOP 12 PRIVATE before ORDER BY for more"
         in session.sql("SELECT age, COUNT(*) AS n FROM reads GROUP BY age ORDER BY age").note
@@ -560,7 +560,7 @@ def test_no_more_groups_are_proposed_than_the_budget_buys(items: int, more: str)
     limits = dpsql.Limits(max_epsilon=100, max_delta="4e-3", default_k=3)
     policy = dpsql.Policy(dpsql.Budget(100, "1e-2", items=items, queries=3), TABLES, limits=limits)  # type: ignore[arg-type]
     text = "SELECT age, COUNT(*) AS n FROM reads GROUP BY age"
-    open_one = lambda: dpsql.connect(shared(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:", implicit=True)  # noqa: E731 - short
+    open_one = lambda: session_on(shared(CREATE, ROWS, PUBLIC), policy, implicit=True)  # noqa: E731 - short
     note = open_one().sql(text).receipt.list_note
     assert ("for more" in note) == bool(more)
     assert f"{more} PRIVATE at the end of the query for more" in note if more else note.endswith("for these alone")
@@ -623,7 +623,7 @@ def test_a_share_is_right_where_users_are_in_more_groups_than_they_have_rows_in_
         {"many": dpsql.PrivateTable("user_id", bounds={"rows": 2})},
         limits=dpsql.Limits(max_epsilon=100, max_delta="4e-3"),
     )
-    with dpsql.connect(shared(rows), policy=policy, ledger=":memory:", implicit=True) as session:
+    with session_on(shared(rows), policy, implicit=True) as session:
         with pytest.raises(dpsql.Refusal) as refused:
             session.sql(sql)
         pasted = str(refused.value.hint).partition(": ")[2]

@@ -222,7 +222,7 @@ def test_a_join_by_equality_would_lose_the_group_of_null(key: str, monkeypatch: 
 
     assert count()[-1] == (None, 3)
     with monkeypatch.context() as patched:
-        patched.setattr(engine_query, "not_distinct", engine_query.equal)
+        patched.setattr(engine_query, "_EQUALS_NULL", "=")
         assert count()[-1] == (None, 0)
     with monkeypatch.context() as patched:
         patched.setattr(engine_query, "_has_null", lambda _: False)

@@ -31,11 +31,10 @@ from dpsql.engines.base import (
     holding,
     open_exact_table,
 )
-from dpsql.engines.duckdb.data_versions import digest_versions
 from dpsql.engines.duckdb.memory_limit import parse_bytes as _bytes_of
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
-from dpsql.engines.file_versions import file_versions
+from dpsql.engines.file_versions import digest_versions, file_versions
 from dpsql.engines.lakes.folder import Folder, encode_folder
 from dpsql.engines.libraries import load_libraries
 from dpsql.engines.scratch import ScratchFolder

@@ -17,7 +17,7 @@ from dpsql.dialects.duckdb_releases import Release
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render import duckdb as render
-from dpsql.sql.rewrite import total
+from dpsql.sql.rewrite import passes
 from dpsql.sql.rewrite.contribution_bounding import Bound
 from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite
 from dpsql.sql.rewrite.use_materialized import use_materialized
@@ -49,7 +49,7 @@ def written(counting: CountingQuery) -> str:
 
 @pytest.fixture(autouse=True)
 def newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (total, render):  # the text for the newest DuckDB, whichever is installed
+    for module in (passes, render):  # the text for the newest DuckDB, whichever is installed
         monkeypatch.setattr(module, "release", Release)
 
 

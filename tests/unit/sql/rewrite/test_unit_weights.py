@@ -14,7 +14,7 @@ from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, Weight
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.unit_weights import UnitWeights
+from dpsql.sql.rewrite.contributions import UnitWeights
 
 Sums = tuple[int, ...]
 ONE = Literal(1, BIGINT)

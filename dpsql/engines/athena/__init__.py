@@ -1,1 +1,0 @@
-"""Athena as an engine, through PyAthena."""

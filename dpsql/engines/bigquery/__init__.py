@@ -1,1 +1,0 @@
-"""BigQuery as an engine, through its own client."""

@@ -1,1 +1,0 @@
-"""Databricks SQL as an engine, through its own connector."""

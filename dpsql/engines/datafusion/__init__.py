@@ -1,1 +1,0 @@
-"""DataFusion as an engine, in this process."""

@@ -1,1 +1,0 @@
-"""Redshift as an engine, through ADBC."""

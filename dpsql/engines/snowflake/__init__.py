@@ -1,1 +1,0 @@
-"""Snowflake as an engine, through ADBC."""

@@ -1,1 +1,0 @@
-"""Trino as an engine, through its own client."""

@@ -1,0 +1,192 @@
+"""Tables of Arrow in a release: types and order of columns, and names that earlier answers released."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsql.engines.arrow_types import find_arrow_type
+from dpsql.errors import EngineError
+from dpsql.sql.ir.statements import HavingTerm, Order
+from dpsql.sql.ir.types import Family, Type
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+
+_COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def arrow_type(type_: Type) -> pa.DataType:
+    """Return the Arrow type of a key, whose type is one that dpsql computes with."""
+    known = None if type_.family is Family.OPAQUE else find_arrow_type(type_.name)
+    if known is None:
+        raise KeyError(type_.name)
+    return known
+
+
+def int64_array(values: Iterable[int]) -> pa.Array:
+    """Return whole numbers as an array; raises OverflowError beyond 64 bits.
+
+    Where pandas is installed `pa.array` imports it to ask whether these are its own, between the rows and the answer:
+    half of what a first query takes, and a place that swallows an interrupt.
+    """
+    import pyarrow as pa
+
+    numbers = np.fromiter(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
+    """Return the rows whose released counts pass every comparison; NULL, as an average may be, passes none."""
+    for term in keep:
+        compare = _COMPARISONS[term.operator]
+        counts = table.column(term.output).to_pylist()
+        rows = [row for row, count in enumerate(counts) if count is not None and compare(count, term.value)]
+        table = table.take(int64_array(rows))
+    return table
+
+
+def order_rows(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
+    """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
+    rows = list(range(table.num_rows))
+    for term in reversed(order):
+        values = _comparable(table.column(term.output))
+        present = [row for row in rows if values[row] is not None]
+        absent = [row for row in rows if values[row] is None]
+        present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
+        rows = absent + present if term.nulls_first else present + absent
+    return table.take(int64_array(rows)) if order else table
+
+
+def _comparable(column: pa.ChunkedArray) -> list[object]:
+    """Return Python values that compare as the column's do; dates as numbers, since Arrow's reach beyond Python's."""
+    import pyarrow as pa
+
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+_NAN = "NaN"  # of a column of numbers, in which no text is
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReleasedNames:
+    """Names of the keys of a query, each once: a column for each key, in the order of the plan, the oldest name first.
+
+    The order depends on earlier answers alone, so it may break ties. Names that are not `evident` are returned whether
+    rows have them or not, as `known = all` says.
+    """
+
+    table: pa.Table
+    evident: bool = True
+
+    @property
+    def count(self) -> int:
+        """How many names there are."""
+        return int(self.table.num_rows)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the names, of their order, and of what they need."""
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        combined = self.table.combine_chunks()
+        with pa.ipc.new_stream(sink, combined.schema) as writer:
+            writer.write_table(combined)
+        digest = hashlib.sha256(sink.getvalue())
+        if self.evident:
+            digest.update(b" evident")
+        return digest.hexdigest()
+
+
+def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt.NDArray[np.int64]:
+    """Return for each group, whose keys are the `columns`, the number of its name, -1 where the name is not known.
+
+    Raises `EngineError` where two groups have one name, which the engine never returns.
+    """
+    if len(columns) == 1:
+        found = _number(columns[0], names.table.column(0))
+    else:
+        found = _number_combinations(columns, names.table.columns)
+    if np.bincount(found[found >= 0], minlength=1).max() > 1:
+        raise EngineError("engine-result", "Two groups have the same keys.", hint="Report this as a defect of dpsql.")
+    return found
+
+
+def list_rows(table: pa.Table) -> list[tuple[object, ...]]:
+    """Return the rows of a table of keys as values that are equal where the keys are; every NaN is the same."""
+    columns = [[_NAN if value != value else value for value in _list_values(column)] for column in table.columns]  # noqa: PLR0124 - NaN alone differs from itself
+    return list(zip(*columns, strict=True))
+
+
+def _list_values(column: pa.ChunkedArray) -> list[object]:
+    """Return the values of a column; times as numbers, since those of Arrow reach further than those of Python."""
+    import pyarrow as pa
+
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """Return the number of the known combination that each row has, -1 for none; keys are added one after another."""
+    rows, names = np.zeros(len(columns[0]), np.int64), np.zeros(len(known[0]), np.int64)
+    for column, values in zip(columns, known, strict=True):
+        distinct = _unique(values)
+        own, found = _number(values, distinct), _number(column, distinct)
+        combined, names = np.unique(names * len(distinct) + own, return_inverse=True)
+        rows = _look_up(np.where((rows < 0) | (found < 0), -1, rows * len(distinct) + found), combined)
+    order = np.argsort(names, kind="stable")
+    at = _look_up(rows, names[order])
+    return np.where(at < 0, -1, order[at])
+
+
+def _look_up(values: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where each value is in an ascending array that is not empty, -1 for those that are not in it."""
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.where(ascending[at] == values, at, -1)
+
+
+def _number(column: pa.ChunkedArray, values: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.int64]:
+    """Return where each value of a column is among distinct values, -1 for those that are not; NULL is a value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.type != column.type:
+        values = values.cast(column.type)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    found = pc.fill_null(pc.index_in(column, value_set=values), -1).cast(pa.int64())
+    chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+    return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in chunks)])
+
+
+def _unique(column: pa.ChunkedArray) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.unique(column)

@@ -1,0 +1,308 @@
+"""Bounds of measures: how much one unit may add to one group, from the policy, or as the query states them.
+
+Those of coupled measures have finer steps, and averages are around the middle of the range of their rows. A unit beyond
+a bound of a set has a weight below 1, which is rounded down to whole steps. Steps are as fine as the largest number of
+them allows, so that what is lost by rounding is far below the noise (`maths.md` 10.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import inf, isfinite
+
+from dpsql.dialects import write_name
+from dpsql.errors import Refusal
+from dpsql.plan.measures.expressions import ColumnTotals, ExpressionBounds, Totals, bound_expression
+from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
+from dpsql.plan.mechanisms.request import read_whole_number
+from dpsql.plan.terms import Terms
+from dpsql.policy import ColumnBounds, PrivateTable
+from dpsql.policy.starter import spell
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import NULL, Family
+
+_OPTION = "max_rows_contributed"
+_LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
+_SOME_ROWS = 20
+_ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
+_NAME_LENGTH = len("count")
+
+
+def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
+    """Return the query with the bounds of its measures; refuse a measure that has none."""
+    counts_rows = any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
+    option = query.clause.options.get(_OPTION)
+    if option is not None and not counts_rows:
+        hint, reason = "Leave it out.", f"{_OPTION} is for COUNT(*), COUNT(x) and AVG, and the query has none of them."
+        raise Refusal("option", reason, hint=hint, place=option.place)
+    if query.counts_units_alone:
+        return query
+    ranks_units = query.measures[0].aggregate is Aggregate.UNITS
+    tables = [terms.tables[name] for name in query.tables]
+    if query.clause.shape == "top" and not ranks_units and any((table.min_units or 1) > 1 for table in tables):
+        reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
+        hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
+        raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
+    bounding = _Bounding(query, terms.tables)
+    measures = tuple(map(bounding.bound, query.measures))
+    _check_ranking(query, measures[0])
+    return refine_coupled(replace(query, measures=measures))
+
+
+def _check_ranking(query: PrivateQuery, measure: Measure) -> None:
+    """Refuse to rank groups of an unknown domain by sums that can be below 0, which no threshold covers."""
+    if measure.bounds is None or measure.bounds.low >= 0 or query.clause.shape != "top" or query.domain is not None:
+        return
+    reason = "Sums that can be below 0 are released for totals and for known groups alone, or beside what ranks."
+    hint = (
+        f"Rank by COUNT(DISTINCT {write_name(query.unit_name)}), write ALL PRIVATE WITH (domain = ...) for known "
+        "groups, or PRIVATE for a total."
+    )
+    raise Refusal("bounds", reason, hint=hint, place=query.clause.place)
+
+
+@dataclass(slots=True)
+class _Bounding:
+    """Bounds of the measures of one query; `policy` has the private tables by name.
+
+    `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
+    unit in each, and `rows` those that FROM can make.
+    """
+
+    query: PrivateQuery
+    policy: Mapping[str, PrivateTable]
+    tables: dict[tuple[str, ...], list[tuple[str, PrivateTable]]] = field(init=False)
+    table_rows: dict[tuple[str, ...], TableRows] = field(init=False)
+    rows: Rows = field(init=False)
+
+    def __post_init__(self) -> None:
+        units = dict(self.query.protected)
+        self.tables, self.table_rows = {}, {}
+        for path, name in self.query.private_tables:
+            if name in units:
+                self.tables.setdefault(path, []).append((name, self.policy[name]))
+        for path, named in self.tables.items():
+            bounds = [inf if table.bounds.rows is None else table.bounds.rows for _, table in named]
+            self.table_rows[path] = TableRows(named[0][0], max(bounds), units[named[0][0]])
+        self.rows = count_rows(self.query.body.source, self.table_rows)
+
+    def bound(self, measure: Measure) -> Measure:
+        """Return a measure with its bounds and the range of its rows."""
+        if measure.aggregate is Aggregate.UNITS:
+            return measure
+        if measure.stated is not None:
+            return _apply_stated(measure)
+        if measure.aggregate is Aggregate.ROWS:
+            return replace(measure, bounds=ContributionRange(0, self._find_rows(measure)))
+        return self._bound_sum(measure)
+
+    def _find_rows(self, measure: Measure) -> int:
+        """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
+        if self.rows.total == inf:
+            reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
+            hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
+        if self.rows.total > MOST_STEPS:
+            reason = (
+                f"By the rows of its tables one unit can have {self.rows.total:,} rows here: a join multiplies them."
+            )
+            hint = _propose_stated(measure)
+            raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
+        most = int(self.rows.total)
+        asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
+        return most if asked is None else asked
+
+    def _bound_sum(self, measure: Measure) -> Measure:
+        """Return a sum with the bounds that follow from those of the columns in it."""
+        assert measure.argument is not None  # noqa: S101 - of every sum
+        found = self._bound_argument(measure, Totals(self.table_rows, self._find_totals))
+        least, most = found.least, found.most
+        if not (isinstance(least, Fraction) and isinstance(most, Fraction)):
+            raise self._refuse(measure)
+        if least == most == 0:  # NULL or 0 in every row
+            most = Fraction(1)
+        low, high = max(found.low, least), min(found.high, most)
+        if max(most, -least) > _LARGEST or most - least < _SMALLEST:
+            reason = f"By its bounds one unit can add {float(least):.3g} to {float(most):.3g}, which is out of range."
+            raise Refusal("no-bounds", reason, hint=_propose_stated(measure), place=measure.words)
+        assert isinstance(low, Fraction) and isinstance(high, Fraction)  # noqa: S101, PT018 - between finite bounds
+        is_narrower = low > least or high < most
+        return replace(
+            measure,
+            bounds=ContributionRange.of_values(least, most, type_=measure.argument.type),
+            row_range=(low, high) if is_narrower else None,
+        )
+
+    def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
+        argument = measure.argument or Literal(None, NULL)
+        return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
+
+    def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
+        """Return the totals of a column of a private table, None without bounds."""
+        known = [(table.bounds.rows, table.bounds.find(column)) for _, table in self.tables.get(path, ())]
+        found = [_read_totals(rows, bounds) for rows, bounds in known if bounds is not None]
+        if not found or len(found) < len(known):
+            return None
+        return ColumnTotals(
+            max(each.positive for each in found),
+            max(each.negative for each in found),
+            min(each.low for each in found),
+            max(each.high for each in found),
+        )
+
+    def _refuse(self, measure: Measure) -> Refusal:
+        """Return the refusal of a sum without bounds, with the statement and the line of a policy that give it some."""
+        missing: dict[tuple[str, str], ColumnTotals] = {}  # columns whose bounds would be enough, if these are there
+
+        def find(path: tuple[str, ...], column: str) -> ColumnTotals | None:
+            known = self._find_totals(path, column)
+            if known is None and path in self.tables:
+                known = missing[self.table_rows[path].name, column] = _ASSUMED
+            return known
+
+        hint = _propose_stated(measure)
+        reason = "How much one unit may add to this does not follow from the bounds of the policy."
+        found = self._bound_argument(measure, Totals(self.table_rows, find))
+        if isfinite(found.least) and isfinite(found.most):
+            (table, column), *_ = missing
+            reason = f"The policy has no bounds of {spell(column)}, which this adds up."
+            line = f"{spell(column)} = {{max = 500}}"
+            hint = f"{hint} Or ask the curator to add {line}, or another number, under [tables.{spell(table)}.bounds]."
+        elif not missing:
+            rows = {path: replace(each, rows=_SOME_ROWS) for path, each in self.table_rows.items() if each.rows == inf}
+            found = self._bound_argument(measure, Totals({**self.table_rows, **rows}, find))
+            if isfinite(found.least) and isfinite(found.most):
+                reason = (
+                    "The policy does not say how many rows of one unit count in a group, which bounds of this need."
+                )
+                hint = f"{hint} {self._propose_rows()}"
+        return Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
+
+    def _propose_rows(self) -> str:
+        """Return a hint with the line of a policy that sets the rows of a table without them."""
+        paths = [scan.path for scan in list_scans_of_rows(self.query.body.source)]
+        missing = [self.table_rows[path].name for path in paths if path in self.table_rows]
+        name = next((name for name in missing if self.policy[name].bounds.rows is None), self.query.table)
+        return f"Or ask the curator to add rows = 20, or another number, under [tables.{spell(name)}.bounds]."
+
+
+def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
+    """Return the totals of a column by its bounds, and by those of each of so many rows."""
+    most, least = (inf, -inf) if bounds.max is None else (bounds.max, bounds.min or Fraction(0))
+    low, high = bounds.each or (least, most)
+    count = inf if rows is None else Fraction(rows)
+    positive, negative = max(high, Fraction(0)), max(-low, Fraction(0))
+    return ColumnTotals(
+        min(most, positive * count if positive else positive),
+        min(-least, negative * count if negative else negative),
+        max(low, least),
+        min(high, most),
+    )
+
+
+def _apply_stated(measure: Measure) -> Measure:
+    """Return a measure with the bounds that the query states, which are then no part of it."""
+    stated = measure.stated
+    assert stated is not None  # noqa: S101 - of the caller
+    if measure.aggregate is Aggregate.ROWS:
+        return replace(measure, bounds=ContributionRange(0, int(stated.high)), stated=None)
+    least, most = min(stated.low, Fraction(0)), max(stated.high, Fraction(0))
+    type_ = None if measure.argument is None else measure.argument.type
+    return replace(
+        measure,
+        bounds=ContributionRange.of_values(least, most, type_=type_),
+        row_range=(stated.low, stated.high) if stated.of_mean else None,
+        stated=None,
+    )
+
+
+def _propose_stated(measure: Measure) -> str:
+    """Return a hint with the measure as the query has it, and with bounds."""
+    example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
+    words = example if measure.words is None else " ".join(measure.words.fragment.split())
+    is_count = words[:_NAME_LENGTH].lower() == "count"
+    is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
+    meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
+    meaning = "the mean of one unit" if is_mean else meaning
+    bounds = f"contribution_bounds_per_group => (0, {20 if is_count else 500})"
+    return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
+
+
+_FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
+
+
+def refine_coupled(query: PrivateQuery) -> PrivateQuery:
+    """Return a query, whose measures are bounded, with the steps of its coupled measures."""
+    if all(measure.weight is None for measure in query.measures):
+        return query
+    changed = dict(_center_averages(query))
+    refined = [changed.get(measure) or _refine(measure) for measure in query.measures]
+    measures = tuple(dict.fromkeys(refined))
+    places = [measures.index(measure) for measure in refined]
+    outputs = tuple(
+        output
+        if output.key is not None
+        else replace(
+            output,
+            measure=places[output.measure],
+            divisor=None if output.divisor is None else places[output.divisor],
+        )
+        for output in query.outputs
+    )
+    return replace(query, measures=measures, outputs=outputs)
+
+
+def _refine(measure: Measure) -> Measure:
+    """Return a measure in the finest steps such that one unit adds at most MOST_STEPS."""
+    if measure.weight is None or measure.bounds is None:
+        return measure
+    shift = max(0, (MOST_STEPS // measure.bounds.width).bit_length() - 1)
+    return replace(measure, bounds=measure.bounds.refine(shift), weight=replace(measure.weight, shift=shift))
+
+
+def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
+    """Yield sums and counts of averages with those that replace them: of the distances from the middle, and alone.
+
+    Those of a set that is shown as it is have to stay.
+    """
+    shown = {query.measures[output.measure] for output in query.outputs if output.divisor is None}
+    for output in query.outputs:
+        if output.key is not None or output.divisor is None:
+            continue
+        total, rows = query.measures[output.measure], query.measures[output.divisor]
+        if total not in shown and rows not in shown and (centred := _center(total, rows)) is not None:
+            yield total, centred
+            yield rows, replace(rows, weight=None)
+
+
+def _center(total: Measure, rows: Measure) -> Measure | None:
+    """Return the sum of the distances from the middle of the range of a row; None where that has more noise."""
+    if total.row_range is None or total.bounds is None or rows.bounds is None or total.weight is None:
+        return None
+    (least, most), most_rows = total.row_range, rows.bounds.high
+    half = (most - least) / 2
+    if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
+        return None
+    steps = _count_half(total, half, most=MOST_STEPS // 2 // most_rows)
+    if steps is None:
+        return None
+    bounds = ContributionRange(-most_rows * steps, most_rows * steps, half / steps)
+    weight = replace(total.weight, centre=(least + most) / 2, rows=most_rows)
+    return replace(total, bounds=bounds, weight=weight)
+
+
+def _count_half(total: Measure, half: Fraction, *, most: int) -> int | None:
+    """Return the steps from the middle of a range to its end, at most `most`; None where they would be too coarse.
+
+    Values of an exact type are whole numbers of steps where these are few enough.
+    """
+    type_ = None if total.argument is None else total.argument.type
+    if type_ is not None and type_.family is not Family.DOUBLE:
+        own = 2 * half * 10 ** type_.precision[1]  # halves of its last digit
+        if own.denominator == 1 and int(own) <= most:
+            return int(own) << ((most // int(own)).bit_length() - 1)
+    return most if most >= _FEWEST_STEPS else None

@@ -1,0 +1,166 @@
+"""Rows of one unit that FROM can make: of all tables together, and with one row of a table.
+
+The policy bounds the rows of one unit in each private table. A join pairs rows of one unit, so the numbers of both
+sides are multiplied; a row of a public table belongs to no unit, and counts as one. Semi joins, IN and EXISTS keep
+rows and make none. UNION adds the rows of its sides. A subquery that groups has at most as many rows as it reads, and
+one for each unit where it groups by the unit alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsql.sql.ir.tree import (
+    Call,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Expression,
+    Joined,
+    Literal,
+    Numbered,
+    Relation,
+    Scan,
+    is_aggregate,
+    strip_casts,
+    walk,
+)
+
+Count = int | float  # whole, or infinite
+_FILTERS = frozenset(["SEMI", "ANTI"])
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Bound of the rows of one unit in a private table, infinite without one, and the column of the unit."""
+
+    name: str
+    rows: Count
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Most rows of one unit in a relation: `total`, and `with_row` with the same row of each relation in it."""
+
+    total: Count
+    with_row: Mapping[int, Count]
+
+
+def count_rows(relation: Relation, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
+    """Return how many rows of one unit a relation can have, given the private tables by their paths."""
+    match relation:
+        case Scan(number=number, path=path):
+            return Rows(tables[path].rows if path in tables else 1, {number: 1})
+        case Numbered(number=number, count=count):
+            return Rows(count, {number: 1})
+        case Cut(source=source):
+            return count_rows(source, tables)
+        case Derived():
+            inner = count_rows(relation.body.source, tables)
+            total = 1 if _is_one_row(relation, tables) else inner.total
+            return Rows(total, {**inner.with_row, relation.number: 1})
+        case Combined():
+            return _combine(relation, tables)
+        case Joined():
+            return _join(relation, tables)
+
+
+def _combine(relation: Combined, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
+    branches = [count_rows(branch, tables) for branch in relation.branches]
+    totals = [branch.total for branch in branches]
+    total = {"INTERSECT": min(totals), "EXCEPT": totals[0]}.get(relation.kind, sum(totals))
+    return Rows(
+        total, {**{at: each for branch in branches for at, each in branch.with_row.items()}, relation.number: 1}
+    )
+
+
+def _join(relation: Joined, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
+    left, right = count_rows(relation.left, tables), count_rows(relation.right, tables)
+    if relation.kind in _FILTERS:
+        return left
+    if _is_looked_up(relation):
+        right = Rows(1, right.with_row)
+    total = left.total * right.total
+    if relation.kind == "FULL":  # where none has a partner, all of both sides are there
+        total = max(total, left.total + right.total)
+    return Rows(
+        total,
+        {
+            **{at: each * right.total for at, each in left.with_row.items()},
+            **{at: each * left.total for at, each in right.with_row.items()},
+        },
+    )
+
+
+def _is_looked_up(relation: Joined) -> bool:
+    """Say whether the right side has at most one row for each row of the left: it is joined by its one group key."""
+    right, on = relation.right, relation.on
+    if not isinstance(right, Derived) or right.grouping != "1" or not isinstance(on, Call) or on.function != "=":
+        return False
+    sides = (strip_casts(side) for side in on.arguments)
+    return any(isinstance(side, Column) and (side.relation, side.name) == (right.number, "c1") for side in sides)
+
+
+def list_sources(relation: Relation) -> dict[int, Relation]:
+    """Return the relations of one FROM whose columns it has, by their numbers."""
+    match relation:
+        case Joined(left=left, right=right):
+            return list_sources(left) | list_sources(right)
+    return {relation.number: relation}
+
+
+def list_scans_of_rows(relation: Relation) -> list[Scan]:
+    """Return the stored tables whose rows a relation has, in their order, without those that only filter."""
+    match relation:
+        case Scan():
+            return [relation]
+        case Numbered():
+            return []
+        case Cut(source=source):
+            return list_scans_of_rows(source)
+        case Derived(body=body):
+            return list_scans_of_rows(body.source)
+        case Combined(branches=branches):
+            return [scan for branch in branches for scan in list_scans_of_rows(branch)]
+        case Joined(left=left, right=right, kind=kind):
+            passed = kind in _FILTERS or _is_looked_up(relation)
+            return [*list_scans_of_rows(left), *([] if passed else list_scans_of_rows(right))]
+
+
+def _is_one_row(relation: Derived, tables: Mapping[tuple[str, ...], TableRows]) -> bool:
+    """Say whether a subquery has one row for each unit: all that it groups by are the unit and constants."""
+    if not relation.grouping:
+        return bool(relation.outputs) and any(is_aggregate(part) for each in relation.outputs for part in walk(each))
+    keys = list_keys(relation)
+    return any(_is_unit(key, relation, tables=tables) for key in keys) and all(
+        isinstance(key, Literal) or _is_unit(key, relation, tables=tables) for key in keys
+    )
+
+
+def list_keys(relation: Derived) -> tuple[Expression, ...]:
+    """Return what a subquery groups by."""
+    if relation.grouping == "ALL":
+        return tuple(each for each in relation.outputs if not any(map(is_aggregate, walk(each))))
+    return relation.outputs[: len(relation.grouping.split(","))] if relation.grouping else ()
+
+
+def _is_unit(expression: Expression, relation: Derived, *, tables: Mapping[tuple[str, ...], TableRows]) -> bool:
+    """Say whether an expression over the rows that a subquery reads is the privacy unit, unchanged."""
+    inner = strip_casts(expression)
+    if isinstance(inner, Call) and inner.function in {"min", "coalesce"}:  # of a link, and of FULL JOIN ... USING
+        return all(_is_unit(each, relation, tables=tables) for each in inner.arguments)
+    if not isinstance(inner, Column):
+        return False
+    source = list_sources(relation.body.source).get(inner.relation)
+    match source:
+        case Scan(path=path):
+            return path in tables and inner.name == tables[path].unit
+        case Derived():
+            return _is_unit(source.outputs[int(inner.name.removeprefix("c")) - 1], source, tables=tables)
+        case Combined():
+            at = int(inner.name.removeprefix("c")) - 1
+            return all(_is_unit(branch.outputs[at], branch, tables=tables) for branch in source.branches)
+    return False

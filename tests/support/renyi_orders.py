@@ -1,0 +1,13 @@
+"""The Renyi order at which the conversion of zero-concentration takes its bound."""
+
+from __future__ import annotations
+
+import math
+
+from dpsql.accounting.conversions import _epsilon, _log_inverse, _minimum
+from dpsql.quantities import Delta, Rho
+
+
+def best_alpha(rho: Rho, delta: Delta) -> float:
+    level = _log_inverse(delta)
+    return 1.0 + math.exp(_minimum(lambda x: _epsilon(float(rho), level, x=x)))
