@@ -26,8 +26,8 @@ View = planning.ResultView | planning.EvaluatedView
 def build_answer(
     view: View,
     parts: Sequence[tuple[planning.Plan, bytes, bool]],
-    own: SessionDependencies,
     *,
+    own: SessionDependencies,
     salts: tuple[int, int],
 ) -> Answer:
     """Return released answers, unpacked and seen through the outer SELECT, with their receipt.
@@ -38,7 +38,7 @@ def build_answer(
     releases = [planning.unpack(plan, stored) for plan, stored, _ in parts]
     balances = [own.read_balance(plan.charged_values) for plan in plans]
     receipts = [
-        _build_receipt(plan, released, own, balance=balance, replayed=replayed)
+        _build_receipt(plan, released, own=own, balance=balance, replayed=replayed)
         for (plan, _, replayed), released, balance in zip(parts, releases, balances, strict=True)
     ]
     explanations = [
@@ -76,8 +76,8 @@ def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
 def _build_receipt(
     plan: planning.Plan,
     released: planning.Release,
-    own: SessionDependencies,
     *,
+    own: SessionDependencies,
     balance: report.Balance,
     replayed: bool,
 ) -> Receipt:

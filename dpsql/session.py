@@ -109,7 +109,7 @@ class Session:
                 for warning in plan.warnings if stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
             settled = self._release_parts(parts, stop, log=log)
-            answer = build_answer(view, settled, self._dependencies, salts=self._plans.salts)
+            answer = build_answer(view, settled, own=self._dependencies, salts=self._plans.salts)
         except errors.Error as error:
             log.describe(error)
             raise
@@ -221,7 +221,7 @@ class Session:
             if stored is None:  # another process incremented the data version just after the charge
                 return None
             parts.append((plan, stored, True))
-        return build_answer(replace(view, stop=stop), parts, self._dependencies, salts=self._plans.salts)
+        return build_answer(replace(view, stop=stop), parts, own=self._dependencies, salts=self._plans.salts)
 
     def _answer_analyzed(
         self,
@@ -249,7 +249,7 @@ class Session:
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
         kept = [(plan, stored, True) for plan, stored in found if stored is not None]
         if kept and len(kept) == len(parts):
-            return build_answer(view, kept, self._dependencies, salts=self._plans.salts)
+            return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
         if view.is_empty or not parts:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
         return view, found

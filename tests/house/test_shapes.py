@@ -48,7 +48,7 @@ def test_functions_take_at_most_6_parameters() -> None:
     # keys of the file
     modules = ("engine", "limits", "model", "model", "server", "tables")
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")] + [
-        "dpsql/cli/curator.py grant"
+        "dpsql/cli/ledger.py grant"
     ]  # and one for each option of a command
     # what a session has, and the parts of a statement
     analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/evaluated_select.py read_evaluated"]
