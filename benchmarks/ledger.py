@@ -31,7 +31,7 @@ from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Outcome
 from dpsql.ledger.base_ledger import encode_request, encode_settlement
 from dpsql.ledger.record import now
-from dpsql.ledger.sqlite.transaction import Rows
+from dpsql.ledger.sqlite.tables import SQLiteRows
 from dpsql.quantities import Delta, Epsilon
 
 QUICK = {"queries": 20, "writers": [1, 2], "events": [100, 1_000]}
@@ -148,7 +148,7 @@ def fill(path: Path, events: int, *, answer: bytes = b"", distinct: bool = True)
         pass
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        rows, at, outcome = Rows(connection), now(), Outcome(LOSS, "0" * 64, answer)
+        rows, at, outcome = SQLiteRows(connection), now(), Outcome(LOSS, "0" * 64, answer)
         numbers = range(rows.head()[0] // 2, events // 2)
         for number in numbers:
             key = key_of(number) if distinct else REQUEST.key

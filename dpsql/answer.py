@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast, overload
 from dpsql.accounting import ApproximateDP, BudgetVector, Periods
 from dpsql.display import (
     MAX_ROWS,
-    Column,
     Cost,
     Ends,
-    Released,
+    ReleasedTable,
+    SheetColumn,
     format_value,
     released_html,
     replace_unprintable,
@@ -530,7 +530,7 @@ class Answer:
         from rich.console import Group
         from rich.text import Text
 
-        from dpsql.display.terminal_table import terminal_table
+        from dpsql.display.released_table import terminal_table
 
         notes = Text("\n".join(map(replace_unprintable, self.notes())), style="dim")
         return Group(terminal_table(self._release_rows(len(self))), notes)
@@ -557,12 +557,12 @@ class Answer:
         )
         return released_html(self._release_rows(MAX_ROWS), cost)
 
-    def _release_rows(self, most: int) -> Released:
+    def _release_rows(self, most: int) -> ReleasedTable:
         """Return the first rows, at most so many, with 95 % intervals."""
         first, measures = self._table.slice(0, most), self._list_measures()
         values = [read_values(column) for column in first.columns]
-        return Released(
-            columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
+        return ReleasedTable(
+            columns=[SheetColumn(field.name, _is_number(field.type)) for field in first.schema],
             values=values,
             total=len(self),
             measured=(

@@ -86,7 +86,8 @@ def open_session(
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.registration import build_catalog, find_division
-    from dpsql.session import Session, SessionDependencies
+    from dpsql.session import Session
+    from dpsql.session_dependencies import SessionDependencies
 
     catalog = build_catalog(engine, policy)
     if policy.materialized is not None or (policy.source is not None and policy.source.materialized is not None):

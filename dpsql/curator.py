@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from dpsql.engines import Engine
     from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Verified
-    from dpsql.policy.starter import FoundTable
-    from dpsql.policy.starter_toml import Starter
+    from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
     from dpsql.report.policy_check import Check
 
@@ -41,7 +40,7 @@ __all__ = [
 
 def write_starter(
     place: str | Path, *, beside: str | Path | None = None, options: Mapping[str, str] | None = None
-) -> Starter:
+) -> StarterPolicy:
     """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
@@ -50,7 +49,7 @@ def write_starter(
     from dpsql.engines import load_libraries
     from dpsql.open_engine import is_engine_url
     from dpsql.policy import DataSource, names_files
-    from dpsql.policy.starter_toml import Found, starter
+    from dpsql.policy.starter import Found, starter
 
     load_libraries("duckdb", "pyarrow")
     if isinstance(place, str) and is_engine_url(place):
@@ -74,10 +73,9 @@ def write_starter(
     return _describe_database(path)
 
 
-def _describe_database(database: Path) -> Starter:
+def _describe_database(database: Path) -> StarterPolicy:
     from dpsql.engines.duckdb.schema import describe_schema
-    from dpsql.policy.quoting import policy_names
-    from dpsql.policy.starter_toml import Found, starter
+    from dpsql.policy.starter import Found, policy_names, starter
 
     schema = describe_schema(database)
     names = policy_names([table.key for table in schema.tables])
@@ -338,7 +336,7 @@ def materialize(
 
 
 def _nothing_to_materialize(policy: Policy, table: str | None) -> PolicyError:
-    from dpsql.policy.quoting import spell
+    from dpsql.policy.starter import spell
 
     hint = 'Write materialized = [["column"]] below the table.'
     if table is None:

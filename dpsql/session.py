@@ -7,27 +7,21 @@ because it may depend on one unit's rows.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, report, time_grid
+from dpsql import engines, errors, report, time_grid
 from dpsql import plan as planning
-from dpsql.accounting import BudgetVector
-from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
-from dpsql.errors import EngineError, Error, Refusal, Unsupported, UsageError
+from dpsql.answer import Answer
+from dpsql.build_answer import View, build_answer, build_free_answer
 from dpsql.ledger import base as ledgers
-from dpsql.ledger.charges import SETTLING, ChargeLog, mark_charge
-from dpsql.ledger.failures import FAILED
-from dpsql.mechanisms import Noise
-from dpsql.receipt import Receipt, Total
-from dpsql.sql.analysis.cache import AnalysisCache, find_key, prepare_statement
-from dpsql.sql.ir import clock as clocks
+from dpsql.ledger import failures
+from dpsql.plan_finder import PlanFinder, PlannedQuery
+from dpsql.session_dependencies import SessionDependencies
+from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
@@ -36,32 +30,8 @@ from dpsql.user_warnings import WastedChargeWarning
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Session", "SessionDependencies", "hurry", "release_external"]
-
 _LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
-_View = planning.ResultView | planning.OuterSelectView
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionDependencies:
-    """Parts that a session works with; `dpsql.connect` puts them together.
-
-    Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
-    With `implicit`, standard SQL over private tables is read as private. The `division` gives each unit its value,
-    where each value of a column has a budget.
-    """
-
-    engine: engines.Engine
-    ledger: ledgers.Ledger
-    catalog: Catalog
-    terms: planning.Terms
-    noise: Noise
-    evaluator: engines.ResultEvaluator
-    clock: clocks.Clock = clocks.system_clock
-    public: engines.PublicStatements | None = None
-    implicit: bool = False
-    division: ledgers.Division | None = None
 
 
 class Session:
@@ -73,11 +43,11 @@ class Session:
     [('moon',)]
     """
 
-    __slots__ = ("_analyses", "_answers", "_closed", "_dependencies", "_free_answers", "_names", "_salts")
+    __slots__ = ("_analyses", "_answers", "_charged", "_closed", "_dependencies", "_free_answers", "_plans")
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
-        self._analyses = AnalysisCache(
+        self._analyses = cache.AnalysisCache(
             own.catalog,
             own.engine.accepts_pattern,
             clock=own.clock,
@@ -88,10 +58,12 @@ class Session:
         self._free_answers = report.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
-        self._names = planning.NamesOfAccount(own.ledger, self._account, by_default=own.terms.uses_known_names)
-        self._answers: planning.AnswerCache[Answer] = planning.AnswerCache(own.ledger)
+        names = planning.NamesOfAccount(own.ledger, own.account, by_default=own.terms.uses_known_names)
         salt = own.noise.draw(16)
-        self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
+        salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
+        self._plans = PlanFinder(own, self._free_answers, names, salts)
+        self._answers: planning.AnswerCache[Answer] = planning.AnswerCache(own.ledger)
+        self._charged: planning.AnswerCache[tuple[View, list[planning.Plan]]] = planning.AnswerCache(own.ledger)
         self._closed = False
 
     def sql(
@@ -126,19 +98,26 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        charges = ChargeLog()
+        log = failures.ChargeLog()
         try:
             found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
             if isinstance(found, Answer):
                 return found
-            view, parts = found
+            key, view, parts = found
             for plan, stored in parts:
                 for warning in plan.warnings if stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
-            return self._answer(view, self._release_parts(parts, stop, charges=charges))
-        except Error as error:
-            charges.describe(error)
+            settled = self._release_parts(parts, stop, log=log)
+            answer = build_answer(view, settled, own=self._dependencies, salts=self._plans.salts)
+        except errors.Error as error:
+            log.describe(error)
             raise
+        if key is not None and not any(plan.fresh for plan, _ in parts):
+            # the next time these words are run, the ledger has the answers to these plans
+            with suppress(errors.Error):
+                stamp = self._dependencies.ledger.peek_stamp()
+                self._charged.add(key, (view, [plan for plan, _ in parts]), stamp=stamp)
+        return answer
 
     execute = sql
 
@@ -162,7 +141,9 @@ class Session:
         if isinstance(found, Answer):
             return found
         hint = "Run the query: it is charged. EXPLAIN says how much."
-        raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
+        raise errors.Refusal(
+            "not-stored", "There is no stored answer to this query on this version of the data.", hint=hint
+        )
 
     def peek(
         self,
@@ -183,7 +164,7 @@ class Session:
         [('moon',)]
         """
         self._check_open()
-        key = find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
         return self._answers.peek(key)
 
     def _answer_free(
@@ -194,24 +175,52 @@ class Session:
         stop: engines.Stop | None,
         implicit: bool | None,
         postgres: bool = False,
-    ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
-        """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
+    ) -> Answer | tuple[Hashable, View, list[PlannedQuery]]:
+        """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers.
+
+        The first is the key of the statement in caches, None for one that may mean something else the next time.
+        """
         self._check_open()
-        key = find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
-        earlier = partial(self._read_as_0_11, text, parameters, implicit=implicit) if postgres else None
+        key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            return self._answer_analyzed(statement, stop, earlier=earlier)
+            found = self._answer_analyzed(statement, stop, earlier=earlier)
+            return found if isinstance(found, Answer) else (None, *found)
         known = self._answers.find(key)
         if known is not None:
             return known
         stamp = self._dependencies.ledger.stamp()
-        statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-        found = self._answer_analyzed(statement, stop, earlier=earlier)
-        is_known = self._analyses.has(key)  # it reads no clock
-        if isinstance(found, Answer) and is_known and planning.is_repeatable(statement):
-            self._answers.add(key, found, stamp=stamp, size=found.arrow().nbytes)
-        return found
+        answer = self._replay_charged(key, stop)
+        if answer is None:
+            statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
+            found = self._answer_analyzed(statement, stop, earlier=earlier)
+            # a statement that reads a clock is not in the cache of analyses
+            is_repeatable = self._analyses.has(key) and planning.is_repeatable(statement)
+            if not isinstance(found, Answer):
+                return key if is_repeatable else None, *found
+            if not is_repeatable:
+                return found
+            answer = found
+        self._answers.add(key, answer, stamp=stamp, size=answer.arrow().nbytes)
+        return answer
+
+    def _replay_charged(self, key: Hashable, stop: engines.Stop | None) -> Answer | None:
+        """Return the answer that this session was charged for, if nothing was written to the ledger since, else None.
+
+        Its plans need not be made again: the same words mean the same, and no names became known.
+        """
+        charged = self._charged.find(key)
+        if charged is None:
+            return None
+        view, plans = charged
+        parts = list[tuple[planning.Plan, bytes, bool]]()
+        for plan in plans:
+            stored = self._plans.find_stored(plan)
+            if stored is None:  # another process incremented the data version just after the charge
+                return None
+            parts.append((plan, stored, True))
+        return build_answer(replace(view, stop=stop), parts, own=self._dependencies, salts=self._plans.salts)
 
     def _answer_analyzed(
         self,
@@ -219,33 +228,35 @@ class Session:
         stop: engines.Stop | None,
         *,
         earlier: Callable[[], Sequence[statements.PrivateQuery]] | None = None,
-    ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
+    ) -> Answer | tuple[View, list[PlannedQuery]]:
         """Return the answer to an analyzed statement that is free or stored, as `_answer_free` does.
 
         `earlier` returns its private queries as 0.11 read the text, for a text of the PostgreSQL port.
         """
         if not isinstance(statement, _WITH_VIEW):
-            return self._free(self._free_answers.answer(statement, stop))
+            return build_free_answer(self._free_answers.answer(statement, stop), self._dependencies)
         view = self._free_answers.view(statement)
-        parts = [self._plan(query, stop) for query in view.inners]
+        parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(stored is None for _, stored in parts):
-            parts = self._mark_reread(parts, earlier())
+            parts = self._plans.mark_reread(parts, earlier())
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
-            return self._free(report.free_plan_table())
+            return build_free_answer(report.free_plan_table(), self._dependencies)
         if parts and parts[0][0].query.explained:
             plans = [plan for plan, _ in parts]
-            return self._free(report.plan_table(plans, self.budget, wrapped=view.has_outer_select))
+            return build_free_answer(
+                report.plan_table(plans, self.budget, wrapped=view.has_outer_select), self._dependencies
+            )
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
         kept = [(plan, stored, True) for plan, stored in found if stored is not None]
         if kept and len(kept) == len(parts):
-            return self._answer(view, kept)
+            return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
         if view.is_empty or not parts:
-            return self._free(view.empty(self._dependencies.evaluator))
+            return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
         return view, found
 
     def _release_parts(
-        self, parts: Sequence[tuple[planning.Plan, bytes | None]], stop: engines.Stop | None, *, charges: ChargeLog
+        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog
     ) -> list[tuple[planning.Plan, bytes, bool]]:
         """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
         if len(parts) > 1:
@@ -256,15 +267,15 @@ class Session:
         for plan, stored in parts:
             earlier = stored  # an answer of this very statement may be that to the same question, in other words
             if settled and stored is None and not plan.fresh:
-                earlier = self._find_stored(plan)
+                earlier = self._plans.find_stored(plan)
             if earlier is None:
-                charges.is_fresh = plan.fresh
+                log.is_fresh = plan.fresh
                 earlier, is_repeated = self._release_query(plan, stop)
-                charges.answers += not is_repeated
+                log.answers += not is_repeated
             else:
                 is_repeated = True
             settled.append((plan, earlier, is_repeated))
-        charges.is_complete = True
+        log.is_complete = True
         return settled
 
     def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[bytes, bool]:
@@ -276,7 +287,7 @@ class Session:
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law = plan.law if shared else ""
-        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
+        request = own.request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
         request = replace(request, values=plan.charged_values, division=own.division)
         short = None
         try:
@@ -312,7 +323,7 @@ class Session:
         grid_ms = own.terms.answer_grid_ms
         # an engine that cannot run is found out before anything is reserved
         with (
-            mark_charge(SETTLING) as begun,
+            failures.mark_charge(failures.SETTLING) as begun,
             time_grid.hold_failure_to_grid(grid_ms) as begin,
             engines.take_turn(own.engine, stop),
         ):
@@ -325,13 +336,13 @@ class Session:
             begun.append(True)
             hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
-            failure: BaseException = EngineError("engine-failed", reason, hint=hint)
+            failure: BaseException = errors.EngineError("engine-failed", reason, hint=hint)
             try:
                 begin()
                 with time_grid.hold_to_grid(grid_ms):
                     exact = own.engine.execute(statement)
                     reason = "The answer could not be drawn; the query is charged in full."
-                    failure = EngineError("release-failed", reason, hint=hint)
+                    failure = errors.EngineError("release-failed", reason, hint=hint)
                     drawn = draw(exact)
             except Exception:  # noqa: BLE001, S110 - see above
                 pass
@@ -341,7 +352,8 @@ class Session:
             else:
                 return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
             reservation.settle(
-                request.worst_case.refundable, FAILED if isinstance(failure, EngineError) else "interrupted"
+                request.worst_case.refundable,
+                failures.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
             )
             raise failure
 
@@ -356,7 +368,7 @@ class Session:
         plans = self.explain_all(text, parameters, implicit=implicit)
         if len(plans) > 1:
             hint = "Call explain_all, or run it with EXPLAIN before it: both are free."
-            raise Refusal("not-a-query", f"This statement has {len(plans)} private queries.", hint=hint)
+            raise errors.Refusal("not-a-query", f"This statement has {len(plans)} private queries.", hint=hint)
         return plans[0]
 
     def explain_all(
@@ -374,8 +386,8 @@ class Session:
         inners = self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
-            raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return [self._plan(replace(inner, explained=True))[0] for inner in inners]
+            raise errors.Refusal("not-a-query", "This statement has no plan.", hint=hint)
+        return [self._plans.find(replace(inner, explained=True))[0] for inner in inners]
 
     def forecast(
         self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None
@@ -389,7 +401,7 @@ class Session:
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
-        return report.forecast(plan, self._read_balance(plan.charged_values).remaining, times=times)
+        return report.forecast(plan, self._dependencies.read_balance(plan.charged_values).remaining, times=times)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -412,7 +424,7 @@ class Session:
         >>> session.prepare("SELECT article FROM reads WHERE article <> ? GROUP BY 1 TOP 3 PRIVATE").parameters
         ('VARCHAR',)
         """
-        found, statement, is_open = prepare_statement(
+        found, statement, is_open = cache.prepare_statement(
             text,
             types,
             read=lambda values: self._analyze(text, values, implicit=implicit, postgres=postgres),
@@ -439,10 +451,6 @@ class Session:
         self._check_open()
         return report.read_balances(self._dependencies.ledger, self._dependencies.terms)
 
-    def _read_balance(self, values: tuple[str, ...] = ()) -> report.Balance:
-        """Return the balance of a query that is charged to these values or, without them, to all units."""
-        return report.read_balance(self._dependencies.ledger, self._dependencies.terms, values=values)
-
     @property
     def progress(self) -> float | None:
         """Share of the running statement that is done, 0 to 1, for another thread to read; None if it is not shown.
@@ -456,7 +464,7 @@ class Session:
         """Queries of this analyst on this ledger, in every session, and what each was charged; newest last."""
         self._check_open()
         own = self._dependencies
-        entries = (entry for entry in own.ledger.entries() if entry.account == self._account)
+        entries = (entry for entry in own.ledger.entries() if entry.account == own.account)
         return report.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
 
     def close(self) -> None:
@@ -482,7 +490,7 @@ class Session:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
+            raise errors.UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
     def _analyze(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
@@ -493,215 +501,37 @@ class Session:
     def _is_implicit(self, implicit: bool | None) -> bool:  # noqa: FBT001 - as the analyst said it
         return self._dependencies.implicit if implicit is None else implicit
 
-    def _plan(
-        self, query: statements.PrivateQuery, stop: engines.Stop | None = None
-    ) -> tuple[planning.Plan, bytes | None]:
-        """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
-        own = self._dependencies
-        query = self._names.complete(self._free_answers.complete(query, stop))
-        if query.charged_values is not None and own.ledger.division != own.division:
-            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
-        plan = planning.build_plan(query, own.terms, salts=self._salts)
-        stored, is_reread = self._find_stored(plan), False
-        uses_names = plan.spec.rows.known and query.domain is None and not plan.fresh
-        if uses_names and (stored is None or not planning.is_same_release(plan, stored)):
-            # it may have been answered before the names were known, when another mechanism was chosen
-            earlier = planning.build_plan(replace(query, names=None), own.terms, salts=self._salts)
-            found = self._find_stored(earlier)
-            if found is not None:
-                plan, stored = earlier, found
-        if stored is None and not plan.fresh:
-            if self._names.earlier_keys():
-                plan, stored = self._find_earlier(query, plan)
-            if plan.earlier_key:
-                found = own.ledger.stored(plan.earlier_key, self._account)
-                is_reread = found is not None and planning.is_of_0_11(found)
-        if query.explained:
-            plan = report.simulate_recall(plan, noise=own.noise)
-        return replace(
-            plan,
-            stored=stored is not None,
-            reread=is_reread,
-            warnings=report.find_waste(plan),
-            needs=report.describe_need(plan) if query.explained else "",
-        ), stored
-
     def _read_as_0_11(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None
     ) -> Sequence[statements.PrivateQuery]:
         """Return the private queries of a text of the PostgreSQL port as 0.11 read it; none where it refused it."""
         try:
             statement = self._analyze(text, parameters, implicit=implicit)
-        except (Refusal, Unsupported):
+        except (errors.Refusal, errors.Unsupported):
             return ()
         return self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
-
-    def _mark_reread(
-        self, parts: list[tuple[planning.Plan, bytes | None]], queries: Sequence[statements.PrivateQuery]
-    ) -> list[tuple[planning.Plan, bytes | None]]:
-        """Return the parts, with a mark on those that 0.11 answered when it read the text otherwise, as `queries`."""
-        if len(parts) != len(queries):
-            return parts
-        marked = list[tuple[planning.Plan, bytes | None]]()
-        for (plan, stored), query in zip(parts, queries, strict=True):
-            is_reread = plan.reread
-            if stored is None and not plan.fresh:
-                with suppress(Refusal, Unsupported):  # as names of one reading are those of no key in the other
-                    complete = self._names.complete(self._free_answers.complete(query))
-                    then = planning.build_plan(complete, self._dependencies.terms, salts=self._salts)
-                    found = None if then.key == plan.key else self._find_stored(then)
-                    is_reread |= found is not None and planning.is_of_0_11(found)
-            marked.append((replace(plan, reread=is_reread), stored))
-        return marked
-
-    def _find_stored(self, plan: planning.Plan) -> bytes | None:
-        """Return the stored answer of this analyst to a query, in these words or in others; None without one."""
-        ledger, account = self._dependencies.ledger, self._account
-        stored = ledger.stored(plan.key, account)
-        if stored is None and plan.named_keys:
-            stored = ledger.stored(plan.named_keys[0], account, *plan.named_keys[1:])
-        for key in plan.similar_keys if stored is None else ():
-            found = ledger.stored(key, account)
-            if found is not None and (key == plan.release_key or planning.is_same_release(plan, found)):
-                return found  # of another query it is refused, and not charged again in silence
-        return stored
-
-    def _find_earlier(self, query: statements.PrivateQuery, plan: planning.Plan) -> tuple[planning.Plan, bytes | None]:
-        """Return the answer that a version before 0.11 stored for a question, with its plan; else `plan` and None."""
-        own, keys = self._dependencies, self._names.earlier_keys()
-        found = planning.list_earlier_plans(
-            query, lambda each: planning.build_plan(each, own.terms, salts=self._salts), stored=keys
-        )
-        for key, earlier in found:
-            stored = own.ledger.stored(key, self._account)
-            if stored is not None:
-                return replace(earlier, key=key), stored
-        return plan, None
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
         if isinstance(statement, _WITH_VIEW) and not is_open:
-            for query in map(self._free_answers.complete, planning.result_view(statement).inners):
-                planning.build_plan(self._names.complete(query), self._dependencies.terms, salts=self._salts)
+            for query in planning.result_view(statement).inners:
+                self._plans.build(self._plans.complete(query))
         return self._free_answers.schema(statement)
-
-    @property
-    def _account(self) -> str | None:
-        account = self._dependencies.terms.account
-        return None if account is None else account.name
-
-    def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool, law: str = "") -> ledgers.Request:
-        terms, limit = self._dependencies.terms, self._dependencies.terms.account
-        account = None if limit is None else ledgers.Account(limit.name, limit.budget)
-        return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated, law)
-
-    def _answer(self, view: _View, parts: Sequence[tuple[planning.Plan, bytes, bool]]) -> Answer:
-        """Return released answers, unpacked and seen through the outer SELECT, with their receipt.
-
-        Each part is a plan, its answer, and whether that was stored before.
-        """
-        own = self._dependencies
-        plans = [plan for plan, _, _ in parts]
-        released = [planning.unpack(plan, stored) for plan, stored, _ in parts]
-        balances = [self._read_balance(plan.charged_values) for plan in plans]
-        balance = balances[-1]
-        receipts = [
-            self._receipt(plan, each, balance=known, replayed=replayed)
-            for (plan, _, replayed), each, known in zip(parts, released, balances, strict=True)
-        ]
-        protected = tuple(dict.fromkeys(each for plan in plans for each in plan.query.protected))
-        query = replace(plans[0].query, protected=protected)
-        periods = None if balance.calendar is None else balance.calendar.periods
-        explanations = [
-            report.explain_short_answer(plan, each, terms=own.terms, remaining=known.remaining, salts=self._salts)
-            for plan, each, known in zip(plans, released, balances, strict=True)
-            if each.stopped_at_bottom
-        ]
-        table, ratio_ends = view.compute([each.table for each in released], own.evaluator)
-        answer = Answer(
-            table,
-            receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-            counts=_describe_measures(view, plans, releases=released, table=table),
-            promise=Promise(query.unit_name, query.holders, balance.granted, periods),
-            granted=balance.limit,
-            advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
-        )
-        return show_ratio_ends(answer, ratio_ends)
-
-    def _receipt(
-        self, plan: planning.Plan, released: planning.Release, *, balance: report.Balance, replayed: bool
-    ) -> Receipt:
-        own, drawn = self._dependencies, released.terms
-        answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
-        wanted = max(answered, drawn.k * drawn.partitions) if is_short else answered
-        return Receipt(
-            mechanism=drawn.mechanism,
-            k=drawn.k,
-            k_bar=drawn.k_bar,
-            epsilon=drawn.epsilon,
-            delta=drawn.delta,
-            threshold_offset=drawn.threshold_offset,
-            items_charged=0 if replayed else released.items_charged,
-            loss=own.terms.nothing if replayed else released.loss,
-            remaining=balance.remaining,
-            stopped_at_bottom=released.stopped_at_bottom,
-            sealed=own.engine.sealed,
-            replayed=replayed,
-            shared=own.terms.limits.share_replays,
-            durable=own.ledger.durable,
-            chosen=drawn.chooses,
-            certificate=plan.certificate,
-            isolation=own.engine.isolation,
-            confinement=engines.read_confinement(own.engine),
-            answered=answered,
-            wanted=wanted,
-            read_as=str(plan.query.clause) if plan.query.clause.implied else "",
-            bounded_by=drawn.bounded_by,
-            bounds=report.describe_bounds(plan.query, drawn.bounded_by),
-            cut=plan.query.cut,
-            list_note=plan.query.list_note,
-            legs=released.legs,
-            charged_to=self._describe_charged(plan),
-            known=drawn.known,
-            evident=drawn.evident,
-            known_before=released.known_before,
-            reread=plan.reread and not replayed,
-            total=None if (total := drawn.total) is None else Total(total.value, total.variance, plan.query.unit_name),
-            used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
-            more=None if replayed else report.count_more(plan, balance.remaining, loss=released.loss),
-        )
-
-    def _describe_charged(self, plan: planning.Plan) -> str:
-        by = self._dependencies.terms.budget_by
-        return "" if by is None else plan.describe_charged(by)
-
-    def _free(self, table: pa.Table) -> Answer:
-        """Return an answer that costs nothing."""
-        engine, terms = self._dependencies.engine, self._dependencies.terms
-        receipt = Receipt.free(
-            self._read_balance().remaining,
-            nothing=terms.nothing,
-            sealed=engine.sealed,
-            isolation=engine.isolation,
-            confinement=engines.read_confinement(engine),
-        )
-        return Answer(table, receipt)
 
     def _release_external(self, release: planning.ExternalRelease) -> planning.ReleaseResult:
         self._check_open()
         own = self._dependencies
-        stored, replayed = own.ledger.stored(release.key, self._account), True
+        stored, replayed = own.ledger.stored(release.key, own.account), True
 
         def draw(exact: engines.Exact) -> planning.PackedRelease:
-            drawn = release.draw(exact, noise=own.noise)
-            return planning.PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), release.loss.refundable)
+            return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
 
         if stored is None:
-            request = self._request(release.text, release.loss, key=release.key, repeated=True)
+            request = own.request(release.text, release.loss, key=release.key, repeated=True)
             try:
                 settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
-            except Error as error:
-                ChargeLog().describe(error)
+            except errors.Error as error:
+                failures.ChargeLog().describe(error)
                 raise
             stored, replayed = settled.answer, settled.repeats
         return planning.ReleaseResult(
@@ -712,76 +542,6 @@ class Session:
             durable=own.ledger.durable,
             shared=own.terms.limits.share_replays,
         )
-
-
-def _describe_measures(
-    view: _View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release], table: pa.Table
-) -> CountColumns | AverageColumns | None:
-    """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()
-    for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
-        counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
-        shown = view.find_averages(at, plan.query)
-        averages += _describe_averages(plan, shown, released=released, table=table if view.has_outer_select else None)
-        computed += view.find_computed(at)
-    taken = {position for each in averages for position in each.columns}
-    rest = tuple(position for position in computed if position not in taken)
-    if counts:
-        return replace(counts[0], others=tuple(counts[1:]), averages=tuple(averages), computed=rest)
-    return replace(averages[0], others=tuple(averages[1:]), computed=rest) if averages else None
-
-
-def _describe_counts(
-    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, released: planning.Release
-) -> Iterator[CountColumns]:
-    """Yield the columns of the measures of one release that are `shown`: first that which ranks, then from the left."""
-    noises, ranks = released.terms.noises, plan.query.clause.shape == "top"
-    ordered = sorted(shown.items(), key=lambda each: (not (ranks and each[0] == 0), each[1]))
-    for at, columns in ordered if noises else ():
-        described = planning.describe_noise(noises[at], plan.query.measures[at])
-        yield CountColumns(
-            columns,
-            noises[at].variance,
-            noises[at].scale,
-            plan.monotone and at == 0,
-            step=described.step,
-            may_be_negative=described.may_be_negative,
-            parts=described.parts,
-            counts_units=plan.query.measures[at].bounds is None,
-        )
-
-
-def _describe_averages(
-    plan: planning.Plan,
-    shown: Mapping[tuple[int, int], tuple[int, ...]],
-    *,
-    released: planning.Release,
-    table: pa.Table | None,
-) -> Iterator[AverageColumns]:
-    """Yield the columns of the averages of one release, of those that are `shown`.
-
-    A SELECT around the query has made the rows of the `table`, each of which has a released average by its value; of
-    several groups with one value, the interval is that of the group with the fewest rows, which is the widest.
-    """
-    noises, measures = released.terms.noises, plan.query.measures
-    for (dividend, divisor), columns in shown.items():
-        sums, rows = (
-            tuple(noises[at].read(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist()))
-            for at in (dividend, divisor)
-        )
-        both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))
-        place, is_adjusted = planning.find_place(measures[dividend]), plan.monotone and 0 in {dividend, divisor}
-        described = AverageColumns(columns, sums, rows, (both[0], both[1]), place, is_adjusted)
-        if table is None:
-            yield described
-            continue
-        values = planning.divide_steps(sums, rows, measures=(measures[dividend], measures[divisor])).to_pylist()
-        found = sorted(zip(values, sums, rows, strict=True), key=lambda each: each[2], reverse=True)
-        pairs = {value: (total, number) for value, total, number in found}
-        for column in columns:
-            chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
-            sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
-            yield replace(described, columns=(column,), sums=sums, rows=rows)
 
 
 def hurry(session: Session) -> None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli.data import app as data
-from dpsql.cli.ledger import app as ledger
+from dpsql.cli.ledger import data_app, ledger_app
 from dpsql.cli.progress import EXIT_CODE, show_progress_of_command
 from dpsql.cli.user import app as user
 from dpsql.errors import (
@@ -311,7 +310,7 @@ def budget(
     output: Format,
 ) -> None:
     """Show the budget and the cost of each query."""
-    from dpsql.cli.budget import write_spending
+    from dpsql.cli.show import write_spending
     from dpsql.curator import read_spending
 
     write_spending(read_spending(policy, analyst=analyst), output, last=last, details=details)
@@ -373,8 +372,8 @@ def mcp(
         run_stdio(session)
 
 
-app.add_command(ledger)
-app.add_command(data)
+app.add_command(ledger_app)
+app.add_command(data_app)
 app.add_command(user)
 
 

@@ -1,4 +1,4 @@
-"""`dpsql ledger`: verify the ledger, export it, copy it, and raise its total."""
+"""Commands dpsql ledger and dpsql data: check, back up and export a ledger, and increment the data version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import click
 
 from dpsql.errors import UsageError
 
-__all__ = ["app", "ledger_argument"]
-
 _PATH = click.Path(path_type=Path)
 ledger_argument = click.argument(
     "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the default policy."
@@ -19,11 +17,11 @@ ledger_argument = click.argument(
 
 
 @click.group(name="ledger", no_args_is_help=True)
-def app() -> None:
+def ledger_app() -> None:
     """Verify, export or copy the ledger, or raise its total."""
 
 
-@app.command()
+@ledger_app.command()
 @ledger_argument
 def verify(ledger: str | None) -> None:
     """Recompute the hash chain of all events and compare balances, answers and the high-water mark. Changes nothing."""
@@ -33,7 +31,7 @@ def verify(ledger: str | None) -> None:
     click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
 
 
-@app.command()
+@ledger_app.command()
 @ledger_argument
 def export(ledger: str | None) -> None:
     """Write every event as one line of JSON, oldest first."""
@@ -43,7 +41,7 @@ def export(ledger: str | None) -> None:
         click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
 
 
-@app.command()
+@ledger_app.command()
 @click.argument("to", type=_PATH, help="File to write; it must not exist yet.")
 @click.option("--ledger", help="Ledger file; by default the one in the policy.")
 @click.option(
@@ -58,7 +56,7 @@ def backup(to: Path, *, ledger: str | None, policy: Path | None) -> None:
     click.echo(f"{to} has {found.events:,} events, which hold together. Head of the chain: {found.head}")
 
 
-@app.command()
+@ledger_app.command()
 @click.argument("ledger", required=False, help="Ledger file or address; by default that of the policy.")
 @click.option(
     "--policy",
@@ -104,3 +102,22 @@ def grant(  # noqa: PLR0913 - the options of the command
         total = ApproximateDP(budget.epsilon, budget.delta)
     when = "" if now is None else f" {describe_periods(now)}"
     click.echo(f"The total was {before} and is {total}{when}.")
+
+
+@click.group(name="data", no_args_is_help=True)
+def data_app() -> None:
+    """Record that the data has changed."""
+
+
+@data_app.command()
+@ledger_argument
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
+def bump(ledger: str | None, *, note: str) -> None:
+    """Increment the data version.
+
+    Stored answers are no longer reused, so repeated queries are charged again. The budget used so far stays used.
+    """
+    from dpsql.curator import bump as bump_version
+    from dpsql.curator import find_ledger
+
+    click.echo(f"The data version is {bump_version(ledger or find_ledger(None), note=note)}.")

@@ -17,9 +17,8 @@ from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import Output
 from pygments.lexers.sql import SqlLexer
 
-from dpsql.cli.shell import Reader
-from dpsql.completion.candidates import find_completions
-from dpsql.completion.statements import is_complete
+from dpsql.cli.shell import StatementReader
+from dpsql.completion import find_completions, is_complete
 from dpsql.sql.ir.catalog import Catalog
 
 __all__ = ["prompt_reader"]
@@ -47,7 +46,7 @@ def prompt_reader(
     history: Path | None,
     keys: Input | None = None,
     screen: Output | None = None,
-) -> Reader:
+) -> StatementReader:
     """Return a reader of a terminal; tests pass their own input as `keys` and output as `screen`."""
     prompt: PromptSession[str] = PromptSession(
         history=InMemoryHistory() if history is None else FileHistory(str(history)),

@@ -15,7 +15,7 @@ import click
 from dpsql.answer import replace_unprintable
 from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plans
-from dpsql.completion.statements import WORDS, items
+from dpsql.completion import WORDS, items
 from dpsql.errors import Error, Place, UsageError
 from dpsql.receipt import format_share
 
@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-class Reader(Protocol):
+class StatementReader(Protocol):
     """Function that reads from the terminal."""
 
     def __call__(self, status: str) -> str:
@@ -144,7 +144,7 @@ def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
     return None
 
 
-def converse(shell: Shell, read: Reader) -> None:
+def converse(shell: Shell, read: StatementReader) -> None:
     """Read and run statements until the end; after an error, write it and read the next line."""
     balance = shell.session.budget
     click.echo(

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.completion.statements import is_complete
+from dpsql.completion import is_complete
 
 if TYPE_CHECKING:
-    from dpsql.cli.shell import Reader
+    from dpsql.cli.shell import StatementReader
     from dpsql.sql.ir.catalog import Catalog
 
 __all__ = ["history_file", "line_reader", "open_reader"]
@@ -20,7 +20,9 @@ __all__ = ["history_file", "line_reader", "open_reader"]
 _PROMPT, _MORE = "dpsql> ", "   ... "
 
 
-def open_reader(catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell: Callable[[str], None]) -> Reader:
+def open_reader(
+    catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell: Callable[[str], None]
+) -> StatementReader:
     """Return a reader of this terminal; `tell` writes a hint if prompt_toolkit is missing."""
     is_installed = True
     try:
@@ -38,7 +40,7 @@ def open_reader(catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell:
     return line_reader(input)
 
 
-def line_reader(read_line: Callable[[str], str]) -> Reader:
+def line_reader(read_line: Callable[[str], str]) -> StatementReader:
     """Return a reader that reads lines until the statement is complete."""
 
     def read(status: str) -> str:  # noqa: ARG001 - a line of input has no room for it

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
-from dpsql.display.cells import Ends, format_number, format_released
-from dpsql.display.meter import Meter, Part
-from dpsql.display.sheet import Bar, Column, Sheet, sheet_html
+from dpsql.display.html import Bar, Meter, Part, Sheet, SheetColumn, sheet_html
+from dpsql.display.text import Ends, format_number, format_released, replace_unprintable
 
-__all__ = ["Cost", "Released", "released_html"]
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 _PRIVATE, _PUBLIC = 200, 2000  # characters of a cell
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedTable:
     """First rows of an answer of `total` rows, column by column.
 
     `measured` are the positions of the columns that are no keys. Those of released values have the ends of the 95 %
@@ -27,7 +29,7 @@ class Released:
     if there is one.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[SheetColumn]
     values: Sequence[Sequence[object]]
     total: int
     measured: Sequence[int] = ()
@@ -80,7 +82,7 @@ class Cost:
     granted: BudgetVector | None
 
 
-def released_html(released: Released, cost: Cost) -> str:
+def released_html(released: ReleasedTable, cost: Cost) -> str:
     """Return the answer as HTML."""
     return sheet_html(
         Sheet(
@@ -132,3 +134,52 @@ def _split_loss(loss: Loss, currencies: tuple[str, str]) -> tuple[Fraction, Frac
     if isinstance(loss, Steps):
         return Fraction(loss.items), Fraction(delta > 0) if "queries" in currencies else delta
     return (loss.rho.value if isinstance(loss, ZCDP) else loss.epsilon), delta
+
+
+_BAR = 36  # cells
+
+
+def terminal_table(released: ReleasedTable) -> Table:
+    """Return all rows of `released`."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right", style="dim")
+    columns: list[list[str]] = []
+    level = "± at 95%"  # once, for all
+    for at, column in enumerate(released.columns):
+        cells = released.format_column(at)
+        table.add_column(_escape(column.name), overflow="fold", justify="right" if column.is_number else "left")
+        columns.append([cell for cell, _ in cells])
+        if at in released.ends and cells:
+            table.add_column(level, justify="right")
+            columns.append([behind for _, behind in cells])
+            level = "±"
+    bars = released.list_bars()
+    if bars:
+        table.add_column("", no_wrap=True)
+    longest = max((_find_ends(bar)[1] for bar in bars if bar is not None), default=1)
+    for rank, row in enumerate(zip(*columns, strict=True), start=1):
+        bar = bars[rank - 1] if bars else None
+        table.add_row(str(rank), *map(_escape, row), *([] if bar is None else [_draw_bar(bar, longest=longest)]))
+    return table
+
+
+def _find_ends(bar: Bar) -> tuple[int, int]:
+    """Return the ends of the interval of a bar: twice its value without one."""
+    return (max(0, bar.count), max(0, bar.count)) if bar.low is None or bar.high is None else (bar.low, bar.high)
+
+
+def _draw_bar(bar: Bar, *, longest: int) -> str:
+    """Return a bar up to the low end of the interval, and a lighter one, at least one cell, over the interval."""
+    low, high = _find_ends(bar)
+    ending = max(round(_BAR * high / max(1, longest)), 1 if high else 0)
+    solid = max(0, min(round(_BAR * low / max(1, longest)), ending - (1 if bar.low is not None else 0)))
+    return "\N{FULL BLOCK}" * solid + "\N{LIGHT SHADE}" * (ending - solid)
+
+
+def _escape(text: str) -> Text:
+    """Return a cell that the terminal shows as it is: no markup, no control characters."""
+    from rich.text import Text
+
+    return Text(replace_unprintable(text))

@@ -9,9 +9,8 @@ from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.dp_events import Spent, dp_events
 from dpsql.ledger.memory import MemoryLedger
 from dpsql.ledger.record import Division, Entry, Event, Settlement
-from dpsql.ledger.sqlite.backup import backup
 from dpsql.ledger.sqlite.ledger import SQLiteLedger
-from dpsql.ledger.sqlite.verification import verify
+from dpsql.ledger.sqlite.verification import backup, verify
 from dpsql.ledger.verification import Verified
 
 __all__ = [

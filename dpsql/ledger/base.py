@@ -20,7 +20,7 @@ from dpsql.accounting import (
 )
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.record import Division, Entry, Event, Settlement, Terms
+from dpsql.ledger.record import Division, Entry, Event, LedgerTerms, Settlement
 
 __all__ = [
     "Account",
@@ -385,7 +385,7 @@ def ledger_forked() -> LedgerError:
     )
 
 
-def refuse_other(recorded: Terms, wanted: Terms) -> None:
+def refuse_other(recorded: LedgerTerms, wanted: LedgerTerms) -> None:
     """Raise `LedgerError` if a ledger has another certificate, a larger total or other periods than it is opened for.
 
     A ledger with a smaller total is used as it is: the larger one is yet to be granted.
@@ -419,7 +419,7 @@ def _has_fewer(recorded: Periods | None, wanted: Periods | None) -> bool:
     return recorded.most is not None and (wanted.most is None or recorded.most <= wanted.most)
 
 
-def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:
+def _refuse_other_certificate(recorded: LedgerTerms, wanted: LedgerTerms) -> None:
     """Raise `LedgerError` where losses are counted otherwise; where items are fixed, also for other numbers of them."""
     old, new = recorded.certified.certificate, wanted.certified.certificate
     if old is not new:

@@ -44,16 +44,14 @@ from dpsql.ledger.base import (
     refuse_other_division,
 )
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
-from dpsql.ledger.charges import RESERVING, SETTLING, mark_charge
-from dpsql.ledger.failures import Failures, refuse_after
-from dpsql.ledger.interrupts import release_on_interrupt
+from dpsql.ledger.failures import RESERVING, SETTLING, Failures, mark_charge, refuse_after, release_on_interrupt
 from dpsql.ledger.record import (
     GENESIS,
     Body,
     Division,
     Entry,
     Event,
-    Terms,
+    LedgerTerms,
     decode_fraction,
     encode_fraction,
     encode_periods,
@@ -84,11 +82,11 @@ _LAW = re.compile(r'"law":"([0-9a-f]*)"')  # in a body, whose texts have no quot
 class LedgerTransaction(Protocol):
     """One transaction's view of a ledger. None in place of an account means the total."""
 
-    def terms(self) -> Terms:
+    def terms(self) -> LedgerTerms:
         """Return the present terms."""
         ...
 
-    def set_terms(self, terms: Terms) -> None:
+    def set_terms(self, terms: LedgerTerms) -> None:
         """Put other terms in place of the present ones."""
         ...
 
@@ -168,7 +166,7 @@ class _Findings:
 class BaseLedger(ABC):
     """Ledger without its store."""
 
-    _terms: Terms  # the last that were seen, for a ledger that is closed
+    _terms: LedgerTerms  # the last that were seen, for a ledger that is closed
     _replay: Replay  # what the events read so far add up to
     _seen: tuple[int, str] = (0, GENESIS)  # number and chain of the last of them
     _failures: Failures
@@ -212,10 +210,10 @@ class BaseLedger(ABC):
         terms = None if version is None else self._find_known_terms(version)
         return None if terms is None else (version, self._present(terms))
 
-    def _find_known_terms(self, version: Hashable) -> Terms | None:
+    def _find_known_terms(self, version: Hashable) -> LedgerTerms | None:
         """Return the terms at a version of the store if they were read at this version."""
         findings = self._findings
-        known: Terms | None = findings.results.get(_TERMS) if findings.version == version else None
+        known: LedgerTerms | None = findings.results.get(_TERMS) if findings.version == version else None
         return known
 
     def _recall(self, question: tuple[Hashable, ...], read: Callable[[LedgerTransaction], Result]) -> Result:
@@ -307,7 +305,7 @@ class BaseLedger(ABC):
         """
         wanted = tuple(values or ())
 
-        def read(book: LedgerTransaction) -> tuple[Terms, BudgetState]:
+        def read(book: LedgerTransaction) -> tuple[LedgerTerms, BudgetState]:
             self._agree(book, account)
             return book.terms(), self._find_state(book, account, values=wanted)
 
@@ -318,7 +316,7 @@ class BaseLedger(ABC):
     def states(self, account: str | None = None) -> Mapping[str, BudgetState]:
         """Return `state` for each value that a query of the total, or of the account, named since units keep it."""
 
-        def read(book: LedgerTransaction) -> tuple[Terms, dict[str, BudgetState]]:
+        def read(book: LedgerTransaction) -> tuple[LedgerTerms, dict[str, BudgetState]]:
             self._agree(book, account)
             values = sorted(self._find_values(book, account))
             return book.terms(), {value: self._find_state(book, account, values=(value,)) for value in values}
@@ -328,7 +326,7 @@ class BaseLedger(ABC):
             return {}
         return {value: self._find_present(terms, account, state=state) for value, state in states.items()}
 
-    def _find_present(self, terms: Terms, account: str | None, *, state: BudgetState) -> BudgetState:
+    def _find_present(self, terms: LedgerTerms, account: str | None, *, state: BudgetState) -> BudgetState:
         """Return a state of the ledger's last period as it is in the present one."""
         present = self._present(terms)
         if present is not None and present.is_over and account is None:
@@ -506,8 +504,8 @@ class BaseLedger(ABC):
         if seq and book.chain_at(seq) != chain:
             raise unlinked(seq)
         # A reading that is cut short, by damage or an interrupt, leaves half an event: the next begins at the first.
-        self._replay = Replay()
         while page := book.events(replay.seq, _PAGE):
+            self._replay = Replay()
             replay.read((event.seq, event.at, event.kind, event.body, event.chain) for event in page)
         self._replay = replay
         self._failures.take(replay.failed)
@@ -534,7 +532,7 @@ class BaseLedger(ABC):
         for holder in self._replay.holders_of_values:
             book.set_balance(holder, fold_values(book.balance(holder), self._find_values(book, holder).values()))
 
-    def _turn(self, book: LedgerTransaction) -> tuple[str, Terms]:
+    def _turn(self, book: LedgerTransaction) -> tuple[str, LedgerTerms]:
         """Return time and terms for an operation that writes; the first one in a new period begins the period."""
         at, terms = now(self._clock), book.terms()
         present = self._present(terms, at)
@@ -546,15 +544,15 @@ class BaseLedger(ABC):
         book.start_afresh()
         return at, terms
 
-    def _present(self, terms: Terms, at: str | None = None) -> Calendar | None:
+    def _present(self, terms: LedgerTerms, at: str | None = None) -> Calendar | None:
         """Return the calendar now, or at a given time."""
         if terms.calendar is None:
             return None
         return terms.calendar.at(datetime.fromisoformat(now(self._clock) if at is None else at))
 
     @release_on_interrupt
-    def _seen_terms(self) -> Terms:
-        def read(book: LedgerTransaction) -> Terms:
+    def _seen_terms(self) -> LedgerTerms:
+        def read(book: LedgerTransaction) -> LedgerTerms:
             self._agree(book)
             return book.terms()
 
@@ -628,7 +626,7 @@ def _find_first(book: LedgerTransaction, key: str, *, law: str, data_version: in
     return None if answer is None else Outcome(decode_fraction(told["loss"]), told["digest"], answer)
 
 
-def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
+def begin(book: LedgerTransaction, terms: LedgerTerms, *, at: str) -> LedgerTerms:
     """Write the first event of a ledger, and the present that it makes, which is returned; periods count from it."""
     terms = replace(terms, calendar=extended(None, terms.periods, at=datetime.fromisoformat(at)))
     book.set_terms(terms)
@@ -640,11 +638,11 @@ def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
 
 def new_terms(
     budget: BudgetVector, total: ApproximateDP, *, periods: Periods | None, certified: CertificateTerms
-) -> Terms:
+) -> LedgerTerms:
     """Return the terms of a ledger of a new data set; its periods count from the event that `begin` writes."""
     budget.require(certified.certificate)
     calendar = None if periods is None else Calendar(periods, datetime.min.replace(tzinfo=UTC))
-    return Terms(new_data_set(), budget, total, data_version=0, calendar=calendar, certified=certified)
+    return LedgerTerms(new_data_set(), budget, total, data_version=0, calendar=calendar, certified=certified)
 
 
 def new_data_set() -> str:
@@ -675,7 +673,7 @@ def encode_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dic
     return told if outcome.repeats is None else {**told, "repeats": outcome.repeats}
 
 
-def _refuse_less(terms: Terms, budget: BudgetVector, *, total: ApproximateDP) -> None:
+def _refuse_less(terms: LedgerTerms, budget: BudgetVector, *, total: ApproximateDP) -> None:
     if terms.certified.fixes:
         raise LedgerError(
             "ledger-grant",

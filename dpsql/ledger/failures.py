@@ -1,19 +1,122 @@
-"""Recent failures of the engine, by account.
+"""Queries that fail or are interrupted: what their error says of the charge, and how many an account may have in a day.
 
-A failure is an answer without noise: whether a query runs out of memory or time can depend on the rows of one unit.
-A failed query is charged in full, which bounds what all failures reveal. The limit here bounds their number in a day.
+A ledger marks an error with how far the charge had come. The session adds the words, as it knows what came before and
+after. An error without a mark charged nothing.
+
+A failure of the engine is an answer without noise: whether a query runs out of memory or time can depend on the rows of
+one unit. A failed query is charged in full, which bounds what all failures reveal. The limit bounds their number.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-from dpsql.errors import Refusal
+from dpsql.errors import Error, LedgerError, Refusal
 
-__all__ = ["FAILED", "Failures", "refuse_after"]
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
+
+
+def release_on_interrupt(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Return the operation, which keeps no lock, turn or transaction alive once it was interrupted.
+
+    An interrupt may arrive after a `with` was entered and before its block begins, or after the block and before the
+    exit. The context then ends when its frame is freed, and a traceback, which a notebook stores, would keep the frame.
+    """
+
+    @wraps(act)
+    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        try:
+            return act(*args, **kwargs)
+        except KeyboardInterrupt as caught:
+            interrupt = caught.with_traceback(None)
+            interrupt.__context__ = None
+        raise interrupt
+
+    return acting
+
+
+MAY_BE_CHARGED = "A private query may have been charged; EXPLAIN says for free whether its answer is stored."
+
+RESERVING = "reserving"  # the reservation may be recorded
+SETTLING = "settling"  # the reservation is recorded, and its settlement may be
+STORED = "stored"  # the settlement is recorded, with the answer
+
+_CLAIM = re.compile(r"[;.] nothing was charged\.?$", re.IGNORECASE)
+_WORDS = {
+    RESERVING: (
+        "The query may have been charged in full; no row was read.",
+        "SHOW BUDGET shows what is left; running it again is charged again.",
+    ),
+    SETTLING: (
+        "The query is charged, in full unless its answer was stored.",
+        "Run it again{how}: it is free if the answer was stored, and charged if not; EXPLAIN says which, for free.",
+    ),
+    STORED: ("The query was charged, and its answer is stored.", "Run it again{how}: it is free."),
+}
+_CLAIM_OF_HINT = "Nothing was charged. "
+_IN_FULL = frozenset(["engine-failed", "release-failed"])  # whose own words say what is charged
+_FOR_CURATORS = frozenset(["ledger-unconfirmed"])  # whose hint is on other acts than queries
+_OWN_WORDS = frozenset(["wrapping-failed"])  # says itself that the answer is stored, and would fail again
+_EARLIER = "What this statement asked before was charged, and is stored."
+
+
+@contextmanager
+def mark_charge(stage: str) -> Iterator[list[bool]]:
+    """Mark an error of the body with a stage once the list that it gets is not empty."""
+    begun = list[bool]()
+    try:
+        yield begun
+    except Error as error:
+        if begun and not error.charge and error.code not in _IN_FULL:
+            error.charge = stage
+        raise
+
+
+class ChargeLog:
+    """The charges of one statement, which may have several private queries."""
+
+    __slots__ = ("answers", "is_complete", "is_fresh")
+
+    def __init__(self) -> None:
+        self.answers = 0  # that were charged and stored
+        self.is_complete = False  # whether all are there
+        self.is_fresh = False  # whether the query that runs has fresh = true
+
+    def describe(self, error: Error) -> None:
+        """Say in the words of an error what was charged before it."""
+        if self.answers and self.is_complete and not error.charge:
+            error.charge = STORED
+            if error.code in _OWN_WORDS:
+                return
+        if not error.charge and not self.answers:
+            if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
+                _restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)
+            return
+        reason, hint = _CLAIM.sub(".", error.reason), error.hint.replace(_CLAIM_OF_HINT, "")
+        if error.charge:
+            words, advice = _WORDS[error.charge]
+            reason = f"{reason} {words}"
+            advice = advice.format(how=" without fresh = true" if self.is_fresh else "")
+            hint = advice if error.code in _FOR_CURATORS else f"{advice} {hint}".strip()
+        if self.answers and not self.is_complete:
+            reason = f"{reason} {_EARLIER}"
+            if error.code not in _IN_FULL:
+                error.charge = error.charge or STORED
+        _restate(error, reason, hint=hint)
+
+
+def _restate(error: Error, reason: str, *, hint: str) -> None:
+    error.reason, error.hint = reason, hint
+    error.args = error.code, reason, hint, error.place
+
 
 FAILED = "failed"  # digest of the outcome of a query that failed in the engine or in the release
 _DAY = timedelta(days=1)

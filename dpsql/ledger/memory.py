@@ -14,7 +14,16 @@ from dpsql.ledger.base import ledger_closed, ledger_forked
 from dpsql.ledger.base_ledger import BaseLedger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.record import GENESIS, Body, Event, Terms, encode_account_prefix, encode_version, make_event, now
+from dpsql.ledger.record import (
+    GENESIS,
+    Body,
+    Event,
+    LedgerTerms,
+    encode_account_prefix,
+    encode_version,
+    make_event,
+    now,
+)
 from dpsql.ledger.replay import Replay
 
 __all__ = ["MemoryLedger"]
@@ -84,7 +93,7 @@ class _Book:
     `keys` has the ascending numbers of the reservations under a key, some of which may no longer be valid.
     """
 
-    present: Terms
+    present: LedgerTerms
     count: int = 0
     balances: dict[str | None, BudgetState] = field(default_factory=dict)
     record: list[Event] = field(default_factory=list)
@@ -97,11 +106,11 @@ class _Book:
         del self.record[self.count :]
         return replace(self, balances=dict(self.balances))
 
-    def terms(self) -> Terms:
+    def terms(self) -> LedgerTerms:
         """Return the present terms."""
         return self.present
 
-    def set_terms(self, terms: Terms) -> None:
+    def set_terms(self, terms: LedgerTerms) -> None:
         """Put other terms in place of the present ones."""
         self.present = terms
 

@@ -27,8 +27,8 @@ __all__ = [
     "Division",
     "Entry",
     "Event",
+    "LedgerTerms",
     "Settlement",
-    "Terms",
     "budget_names",
     "compute_chain",
     "decode_certificate",
@@ -69,7 +69,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LedgerTerms:
     """Terms of a ledger at one moment: data set, budget, guarantee, data version, periods and certificate."""
 
     data_set: str
@@ -256,7 +256,7 @@ def decode_periods(seconds: object, most: object) -> Periods:
         raise ValueError from error
 
 
-def decode_terms(body: Body, data_set: str, *, data_version: int) -> Terms:
+def decode_terms(body: Body, data_set: str, *, data_version: int) -> LedgerTerms:
     """Return the terms of a body; raise ValueError or KeyError if they are malformed."""
     certified = decode_certificate(body)
     first, second = budget_names(certified.certificate)
@@ -267,7 +267,7 @@ def decode_terms(body: Body, data_set: str, *, data_version: int) -> Terms:
     if not epsilon:
         raise ValueError
     total = ApproximateDP(Epsilon(epsilon), Delta(decode_fraction(body["total_delta"])))
-    return Terms(data_set, budget, total, data_version, certified=certified)
+    return LedgerTerms(data_set, budget, total, data_version, certified=certified)
 
 
 def encode_account_prefix(account: str | None) -> str:
@@ -283,7 +283,7 @@ def encode_version(version: int) -> str:
     return f'"data_version":{version},'
 
 
-def encode_present(terms: Terms) -> dict[str, object]:
+def encode_present(terms: LedgerTerms) -> dict[str, object]:
     """Return terms as JSON, with the current period of the ledger."""
     told = encode_terms(terms.budget, terms.total, certified=terms.certified)
     told |= {"data_set": terms.data_set, "data_version": terms.data_version}
@@ -294,7 +294,7 @@ def encode_present(terms: Terms) -> dict[str, object]:
     return told
 
 
-def decode_present(told: Mapping[str, Any]) -> Terms:
+def decode_present(told: Mapping[str, Any]) -> LedgerTerms:
     """Return the terms that `encode_present` encoded; raise KeyError, TypeError or ValueError if they are malformed."""
     terms = decode_terms(told, told["data_set"], data_version=int(told["data_version"]))
     if "period_seconds" not in told:

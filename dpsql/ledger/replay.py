@@ -21,7 +21,7 @@ from dpsql.ledger.record import (
     GENESIS,
     Division,
     Event,
-    Terms,
+    LedgerTerms,
     compute_chain,
     decode_periods,
     decode_ratio,
@@ -54,7 +54,7 @@ class Sums:
 
     seq: int
     chain: str
-    terms: Terms
+    terms: LedgerTerms
     states: Mapping[str | None, BudgetState]
     held: Mapping[int, tuple[Ratio, str | None]]
     failed: tuple[tuple[str | None, datetime], ...]
@@ -152,7 +152,7 @@ class Replay:
     def __init__(self, after: Sums | None = None) -> None:
         self.seq = self.began = 0
         self.chain = GENESIS
-        self.terms: Terms | None = None
+        self.terms: LedgerTerms | None = None
         self.answers = self.repeats = 0
         self.failed: list[tuple[str | None, datetime]] = []
         self._budget: tuple[Ratio, Ratio] = _NOTHING
@@ -345,7 +345,7 @@ class Replay:
         self.division = None
         return True
 
-    def _set(self, terms: Terms) -> bool:
+    def _set(self, terms: LedgerTerms) -> bool:
         budget = terms.budget
         self.terms = terms
         self._budget = budget.refundable.as_integer_ratio(), budget.permanent.as_integer_ratio()

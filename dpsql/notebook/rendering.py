@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from dpsql.display import Column, Facts, Message, Sheet, box_html, facts_html, replace_unprintable, sheet_html
+from IPython.display import publish_display_data
+
+from dpsql.display import Facts, Message, Sheet, SheetColumn, box_html, facts_html, replace_unprintable, sheet_html
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["Help", "Listing", "Problem"]
 
 _LATEST = 20
 
@@ -26,7 +30,7 @@ class Listing:
     def _repr_html_(self) -> str:
         latest = self.table.slice(max(0, self.table.num_rows - _LATEST))
         columns = [
-            Column(field.name, is_number=field.name.endswith(("charged", "reserved"))) for field in latest.schema
+            SheetColumn(field.name, is_number=field.name.endswith(("charged", "reserved"))) for field in latest.schema
         ]
         rows = [[_format_cell(cell) for cell in row.values()] for row in latest.to_pylist()]
         left_out = self.table.num_rows - len(rows)
@@ -78,3 +82,47 @@ def _format_cell(cell: object) -> str:
         return f"{cell:.6g}"
     strftime = getattr(cell, "strftime", None)
     return str(strftime("%Y-%m-%d %H:%M:%S")) if callable(strftime) else " ".join(str(cell).split())
+
+
+_FIRST = 1.0  # seconds without a display: most queries end within them
+_EACH = 1.0  # seconds between two updates
+
+Progress = Callable[[], float | None]
+
+
+@contextmanager
+def show_progress(progress: Progress, *, is_shown: bool) -> Iterator[None]:
+    """Show elapsed seconds and `progress` during the block if `is_shown`, and wipe them at its end."""
+    if not is_shown:
+        yield
+        return
+    done = Event()
+    # a display belongs to the running cell, which the kernel stores in the context
+    thread = Thread(target=copy_context().run, args=(_update_display, progress, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _update_display(progress: Progress, done: Event) -> None:
+    if done.wait(_FIRST):
+        return
+    place, seconds = f"dpsql-{id(done)}", _FIRST
+    _publish(_format_progress(seconds, progress()), place, update=False)
+    while not done.wait(_EACH):
+        seconds += _EACH
+        _publish(_format_progress(seconds, progress()), place, update=True)
+    _publish("", place, update=True)
+
+
+def _format_progress(seconds: float, share: float | None) -> str:
+    percent = "" if share is None else f", {share:.0%} done"
+    return f"running for {seconds:g} s{percent}; an interrupted private query is charged in full"
+
+
+def _publish(text: str, place: str, *, update: bool) -> None:
+    publish: Callable[..., None] = publish_display_data
+    publish({"text/plain": text}, transient={"display_id": place}, update=update)

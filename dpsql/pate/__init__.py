@@ -7,7 +7,6 @@ The votes are a private table (teacher, example, label) of the policy whose priv
 """
 
 from dpsql.pate.labelling import Labelling, Receipt, label
-from dpsql.pate.methods import Argmax, Majority, Method, Stable
-from dpsql.pate.votes import Value
+from dpsql.pate.methods import Argmax, Majority, Method, Stable, Value
 
 __all__ = ["Argmax", "Labelling", "Majority", "Method", "Receipt", "Stable", "Value", "label"]

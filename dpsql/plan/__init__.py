@@ -8,6 +8,7 @@ from dpsql.plan.cache.stored_release import (
     is_of_0_11,
     is_same_release,
     list_earlier_plans,
+    pack_bytes,
     pack_release,
     unpack,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "is_same_release",
     "list_earlier_plans",
     "name_measure",
+    "pack_bytes",
     "pack_release",
     "release",
     "result_view",

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError
-from dpsql.policy.links import Link
-from dpsql.policy.tables import PrivateTable, Table
+from dpsql.policy.tables import PrivateTable, Table, TableLink
 from dpsql.policy.validation import fold
 
 __all__ = ["Owner", "check_links", "find_owner", "find_path", "find_target", "shadowed"]
@@ -28,7 +27,7 @@ class Owner:
 
     table: str
     column: str
-    links: tuple[Link, ...] = ()
+    links: tuple[TableLink, ...] = ()
 
     def __str__(self) -> str:
         return self.column if not self.links else f"{self.table}.{self.column} via {', '.join(map(str, self.links))}"
@@ -46,7 +45,7 @@ def find_owner(tables: Tables, name: str) -> Owner:
     return Owner(beyond.table, beyond.column, (link, *beyond.links))
 
 
-def find_target(tables: Tables, link: Link) -> str | None:
+def find_target(tables: Tables, link: TableLink) -> str | None:
     """Return the name of the table that a link leads to, compared as statements compare names, or None."""
     return next((name for name in tables if _spoken(name) == _spoken(link.table)), None)
 
@@ -108,7 +107,7 @@ def shadowed(owner: Owner, *, place: str) -> PolicyError:
     return PolicyError("policy-link", reason, hint=hint, place=place)
 
 
-def _link(tables: Tables, name: str) -> Link | None:
+def _link(tables: Tables, name: str) -> TableLink | None:
     table = tables[name]
     return table.link if isinstance(table, PrivateTable) else None
 

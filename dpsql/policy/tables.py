@@ -1,24 +1,24 @@
-"""The tables of a policy: whose rows each private one holds, and what of them exists for analysts."""
+"""Tables of a policy: privacy units and links, bounds of what one unit adds to a group, and first and last days."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
+from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
-from dpsql.errors import PolicyError
-from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
-from dpsql.policy.calendar import CalendarDays, check_calendar, read_calendar_days
-from dpsql.policy.links import Link
+from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.source import DataSource
-from dpsql.policy.source_url import SourceUrl, is_source_url
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
     METADATA,
+    SourceUrl,
     check_budget_by,
     check_columns,
+    check_count,
     check_materialized,
     check_name,
     check_path,
@@ -28,12 +28,250 @@ from dpsql.policy.validation import (
     check_types,
     fill,
     fold,
+    is_source_url,
     optional_count,
     wrong_type,
 )
-from dpsql.quantities import Number
+from dpsql.quantities import Number, exact
 
-__all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
+_LARGEST = 10**15
+_EACH, _ENDS = "each", ("min", "max")
+_KEYS = (*_ENDS, _EACH)
+_HINT = "Write the least and the most that one unit's values add up to in one group, such as {max = 500}."
+_HINT_EACH = "Write the least and the greatest value of one row, such as each = {min = 1, max = 10}."
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """Bounds of one unit's values in one group; at least `max` or `each` is set.
+
+    `max` bounds the sum of the positive values, and `-min` that of the negative ones, which count as 0 where only `max`
+    is set. `each` is the range of the value of one row.
+    """
+
+    min: Fraction | None
+    max: Fraction | None
+    each: tuple[Fraction, Fraction] | None = None
+
+    def __str__(self) -> str:
+        """Return the bounds as a policy file writes them."""
+        parts = [] if self.max is None else [_write_ends(self.min or Fraction(0), self.max)]
+        parts += [] if self.each is None else [f"each = {{{_write_ends(*self.each)}}}"]
+        return f"{{{', '.join(parts)}}}"
+
+    def bound_sum(self, rows: int | None) -> tuple[Fraction, Fraction] | None:
+        """Return the least and the most that so many rows of a unit add up to; None where nothing bounds them."""
+        ends = [] if self.max is None else [(self.min or Fraction(0), self.max)]
+        if self.each is not None and rows is not None:
+            ends.append((min(self.each[0] * rows, Fraction(0)), max(self.each[1] * rows, Fraction(0))))
+        return (max(low for low, _ in ends), min(high for _, high in ends)) if ends else None
+
+
+def _write_ends(low: Fraction, high: Fraction) -> str:
+    return f"min = {float(low):.15g}, max = {float(high):.15g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of a private table: the `rows` of one unit in one group, None without a bound, and those of columns."""
+
+    rows: int | None = None
+    columns: tuple[tuple[str, ColumnBounds], ...] = ()
+
+    def list_lines(self) -> Iterator[str]:
+        """Yield the bounds as a policy file writes them."""
+        if self.rows is not None:
+            yield f"rows = {self.rows}"
+        for name, found in self.columns:
+            yield f"{name} = {found}"
+
+    def find(self, column: str) -> ColumnBounds | None:
+        """Return the bounds of a column, by its name without regard to ASCII case."""
+        return next((found for name, found in self.columns if fold(name) == fold(column)), None)
+
+
+GivenBounds = Mapping[str, Number | Mapping[str, Number]]
+
+
+def check_bounds(values: Bounds | Mapping[str, int | GivenBounds]) -> Bounds:
+    """Return the bounds of a table: a number of rows under "rows", and of columns a mapping with max, min and each.
+
+    Raises `PolicyError` for anything else.
+    """
+    if isinstance(values, Bounds):
+        return values
+    if not isinstance(values, Mapping):
+        raise wrong_type("a mapping of columns to their bounds", values, place="bounds")
+    rows, columns = None, dict[str, ColumnBounds]()
+    for name, value in values.items():
+        check_name(name, "bounds")
+        if name == "rows" and not isinstance(value, Mapping):
+            rows = check_count(value, "bounds.rows")
+        elif not isinstance(value, Mapping):
+            raise wrong_type("a mapping such as {max = 500}", value, place=f"bounds.{name}")
+        elif any(fold(name) == fold(other) for other in columns):
+            reason = f'The column "{name}" has two bounds.'
+            raise PolicyError("policy-columns", reason, hint="Keep one of them.", place=f"bounds.{name}")
+        else:
+            columns[name] = _check_column(value, f"bounds.{name}")
+    return Bounds(rows, tuple(columns.items()))
+
+
+def read_bounds(section: Section) -> dict[str, int | GivenBounds]:
+    """Return the bounds that a policy file has for a table, as `check_bounds` takes them."""
+    found: dict[str, int | GivenBounds] = {}
+    for name, value in section.values.items():
+        if name == "rows" and not isinstance(value, dict):
+            found[name] = section.whole(name)
+            continue
+        inner = section.section(name)
+        inner.only(*_KEYS)
+        if _EACH not in inner.values:
+            inner.require("max")
+        given: dict[str, Number | Mapping[str, Number]] = _read_ends(inner)
+        if _EACH in inner.values:
+            each = inner.section(_EACH)
+            each.only(*_ENDS)
+            each.require(*_ENDS)
+            given[_EACH] = _read_ends(each)
+        found[name] = given
+    return found
+
+
+def _read_ends(section: Section) -> dict[str, Any]:
+    return {key: section.number(key) for key in _ENDS if key in section.values}
+
+
+def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
+    unknown = next((key for key in values if key not in _KEYS), None)
+    if unknown is not None or not {"max", _EACH} & values.keys():
+        reason = 'Bounds of a column are "max" and, below 0, "min", and "each" of one row\'s value.'
+        raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
+    each = None if _EACH not in values else _check_each(values[_EACH], f"{place}.{_EACH}")
+    if "max" not in values:
+        if "min" in values:
+            reason = "There is a min and no max."
+            raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
+        return ColumnBounds(None, None, each)
+    low, high = (_check_number(values.get(key, 0), key, place=place, hint=_HINT) for key in _ENDS)
+    stated = low if "min" in values else None
+    if not -_LARGEST <= low <= 0 or not low < high or not 0 <= high <= _LARGEST:
+        reason = f"A max must be above 0 and at most {_LARGEST:,}, and a min at most 0."
+        raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
+    if each is not None and not max(low, each[0]) < min(high, each[1]):
+        reason = "No value of each lies between min and max."
+        hint = "Raise max, or lower min, to what the values of one unit add up to in one group."
+        raise PolicyError("policy-bounds", reason, hint=hint, place=place)
+    return ColumnBounds(stated, high, each)
+
+
+def _check_each(values: object, place: str) -> tuple[Fraction, Fraction]:
+    if not isinstance(values, Mapping) or set(values) != set(_ENDS):
+        reason = 'The range of one row\'s value has the keys "min" and "max".'
+        raise PolicyError("policy-bounds", reason, hint=_HINT_EACH, place=place)
+    low, high = (_check_number(values[key], key, place=place, hint=_HINT_EACH) for key in _ENDS)
+    if not -_LARGEST <= low < high <= _LARGEST:
+        reason = f"The min of each must be below its max, and both between -{_LARGEST:,} and {_LARGEST:,}."
+        raise PolicyError("policy-bounds", reason, hint=_HINT_EACH, place=place)
+    return low, high
+
+
+def _check_number(value: object, key: str, *, place: str, hint: str) -> Fraction:
+    try:
+        return exact(cast("Number", value), f"The {key}")
+    except UsageError as error:
+        raise PolicyError("policy-number", error.reason, hint=hint, place=place) from None
+
+
+_DAYS = ("first", "last")
+_DAYS_HINT = "Write both days, such as {first = 2025-01-01, last = 2026-12-31}."
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarDays:
+    """Days of a column from `first` to `last`, both included."""
+
+    column: str
+    first: date
+    last: date
+
+    def __str__(self) -> str:
+        """Return the line of a policy file."""
+        return f"{self.column} = {{first = {self.first}, last = {self.last}}}"
+
+
+def check_calendar(values: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]]) -> tuple[CalendarDays, ...]:
+    """Return the days of each column of a table, by a mapping such as {"ts": {"first": date, "last": date}}.
+
+    Raises `PolicyError` for anything else.
+    """
+    if isinstance(values, tuple) and all(isinstance(each, CalendarDays) for each in values):
+        return values
+    if not isinstance(values, Mapping):
+        raise wrong_type("a mapping of columns to their first and last day", values, place="calendar")
+    found = list[CalendarDays]()
+    for name, days in values.items():
+        place = f"calendar.{check_name(name, 'calendar')}"
+        if not isinstance(days, Mapping):
+            raise wrong_type("a mapping such as {first = 2025-01-01, last = 2026-12-31}", days, place=place)
+        if any(fold(name) == fold(other.column) for other in found):
+            reason = f'The column "{name}" has two calendars.'
+            raise PolicyError("policy-columns", reason, hint="Keep one of them.", place=place)
+        found.append(_check_days(name, days, place=place))
+    return tuple(found)
+
+
+def _check_days(column: str, days: Mapping[str, date], *, place: str) -> CalendarDays:
+    if set(days) != set(_DAYS):
+        raise PolicyError("policy-calendar", 'A calendar has a "first" and a "last" day.', hint=_DAYS_HINT, place=place)
+    for key in _DAYS:
+        if not isinstance(days[key], date) or isinstance(days[key], datetime):
+            raise wrong_type("a date without a time, such as 2025-01-01", days[key], place=f"{place}.{key}")
+    if days["last"] < days["first"]:
+        raise PolicyError("policy-calendar", "The last day is before the first.", hint=_DAYS_HINT, place=place)
+    return CalendarDays(column, days["first"], days["last"])
+
+
+def read_calendar_days(section: Section) -> dict[str, Mapping[str, date]]:
+    """Return the calendar that a policy file has for a table, for `check_calendar`, which looks at the values."""
+    found: dict[str, Mapping[str, date]] = {}
+    for name in section.values:
+        inner = section.section(name)
+        inner.only(*_DAYS)
+        inner.require(*_DAYS)
+        found[name] = cast("Mapping[str, date]", inner.values)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableLink:
+    """A `column` that names, by the `key` of another `table`, the row whose privacy unit its own row belongs to.
+
+    >>> Link.of("customer_id -> customers.id")
+    Link(column='customer_id', table='customers', key='id')
+    """
+
+    column: str
+    table: str
+    key: str
+
+    @classmethod
+    def of(cls, given: TableLink | str) -> TableLink:
+        """Return the link that a text spells; raise `PolicyError` if it spells none."""
+        if isinstance(given, TableLink):
+            return given
+        if not isinstance(given, str):
+            raise wrong_type('text such as "customer_id -> customers.id"', given, place="link")
+        column, _, target = (part.strip() for part in given.partition("->"))
+        table, _, key = target.rpartition(".")
+        if "->" in target or not all((column, table, key)):
+            hint = 'Such as "customer_id -> customers.id": a column of this table, and the key that it names.'
+            raise PolicyError("policy-link", "The link cannot be read.", hint=hint, place="link")
+        return cls(*(check_name(name, "link") for name in (column, table, key)))
+
+    def __str__(self) -> str:
+        return f"{self.column} -> {self.table}.{self.key}"
+
 
 _OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
@@ -76,7 +314,7 @@ class PrivateTable:
     """
 
     privacy_unit: str | None
-    link: Link | None
+    link: TableLink | None
     columns: tuple[str, ...] | None
     source: Path | SourceUrl | None
     max_groups_contributed: int | None
@@ -94,7 +332,7 @@ class PrivateTable:
         privacy_unit: str | None = None,
         columns: ExposedColumns = None,
         *,
-        link: Link | str | None = None,
+        link: TableLink | str | None = None,
         source: Path | SourceUrl | str | None = None,
         max_groups_contributed: int | None = None,
         min_units: int | None = None,
@@ -109,7 +347,7 @@ class PrivateTable:
             reason = "A private table has either a privacy_unit or a link to one."
             raise PolicyError("policy-table", reason, hint="Give one of the two.", place="link" if link else None)
         fill(self, privacy_unit=None if privacy_unit is None else check_name(privacy_unit, "privacy_unit"))
-        fill(self, link=None if link is None else Link.of(link))
+        fill(self, link=None if link is None else TableLink.of(link))
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))

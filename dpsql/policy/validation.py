@@ -1,4 +1,4 @@
-"""The checks that every value of a policy passes, whether it was written in Python or in TOML.
+"""Checks that every value of a policy passes, whether it was written in Python or in TOML.
 
 Each returns the value in its final type, or raises a `PolicyError` whose place is the key path it was given.
 """
@@ -8,40 +8,57 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 
 from dpsql.errors import PolicyError, UsageError
-from dpsql.policy.source_url import SourceUrl, is_source_url
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
-__all__ = [
-    "CERTIFICATES",
-    "METADATA",
-    "check_budget_by",
-    "check_certificate",
-    "check_columns",
-    "check_count",
-    "check_delta",
-    "check_epsilon",
-    "check_flag",
-    "check_name",
-    "check_path",
-]
-__all__ += [
-    "check_materialized",
-    "check_period",
-    "check_single_valued",
-    "check_source",
-    "check_types",
-    "check_version",
-    "fill",
-    "fold",
-    "optional_count",
-    "wrong_type",
-]
+_URL = re.compile(r"(?!duckdb:)[A-Za-z][A-Za-z0-9+.-]+://|(?:file|dbfs|hdfs):/")
+_READ = re.compile(r"[a-z][a-z0-9+.-]*:/[!-~]+")
+_SECRET = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@|[^?]*[?#].*=")  # a user alone may be a token
+_LOCAL_ENDINGS = (".csv", ".delta", ".iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUrl:
+    """Address such as "s3://bucket/events/*.parquet", without credentials; which ones are read depends on the engine.
+
+    >>> str(SourceUrl("hdfs://namenode/events"))
+    'hdfs://namenode/events'
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse what may hold a credential, and what is no address of Parquet files; nothing of it is shown."""
+        if _SECRET.match(self.text):
+            reason = "The address of a source has a user, a password, or settings after ? or #."
+            hint = "Leave them out: docs/how-to/object-stores.md says where credentials belong."
+            raise PolicyError("policy-source", reason, hint=hint, place="source")
+        if _READ.fullmatch(self.text) is None:
+            hint = "Write an address such as s3://bucket/events/*.parquet, in ASCII and without blanks."
+            raise PolicyError("policy-source", "The address of a source cannot be read.", hint=hint, place="source")
+        if self.text.lower().endswith(_LOCAL_ENDINGS):
+            reason = "Only Parquet files are read at an address."
+            hint = "Write the table as Parquet, or copy it to this machine and name it by its path."
+            raise PolicyError("policy-source", reason, hint=hint, place="source")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def is_source_url(value: object) -> bool:
+    """Say whether the source of a table is an address, and not a path.
+
+    >>> is_source_url("s3://bucket/events.parquet"), is_source_url("events.parquet")
+    (True, False)
+    """
+    return isinstance(value, SourceUrl) or (isinstance(value, str) and _URL.match(value) is not None)
+
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6

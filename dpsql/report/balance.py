@@ -18,7 +18,7 @@ from dpsql.ledger.base import sum_entries as state_of
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
-from dpsql.policy.analysts import UNLISTED
+from dpsql.policy.limits import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 

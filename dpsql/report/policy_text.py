@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from dpsql.accounting import Certificate
-from dpsql.policy.quoting import quote, spell
+from dpsql.policy.starter import quote, spell
 from dpsql.report.policy_check import CertificatePurchase, Check, CheckedTable
 
 _WIDTH = 100

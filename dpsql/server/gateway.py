@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.answer import Answer
 from dpsql.errors import EngineError, Error, Refusal
-from dpsql.ledger.charges import MAY_BE_CHARGED
-from dpsql.policy.server import is_loopback
+from dpsql.ledger.failures import MAY_BE_CHARGED
+from dpsql.policy.settings import is_loopback
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.protocol import CatalogError
 from dpsql.server.service import Service

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
-from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.gateway import Gateway, fault
 from dpsql.server.memory_quota import Holding, MemoryQuota
 from dpsql.server.messages import decode_message

@@ -10,20 +10,24 @@ from itertools import chain
 from dpsql.errors import Error, UsageError
 from dpsql.testing.draw_hash import check_draws, draw_by_digest, draw_by_sha256, has_keyed_hash
 from dpsql.testing.draws import can_draw, draws_by_sha256, find_draw_faults
-from dpsql.testing.forms import analyze_shapes, find_differences, sample_expressions, track_forms, write_expressions
 from dpsql.testing.kit import DUCKDB, Kit
 from dpsql.testing.kits.portable import KIT as PORTABLE
 from dpsql.testing.neighbours import find_excess, generate_queries, open_neighbours
 from dpsql.testing.queries import (
     SuiteQuery,
+    analyze_shapes,
     answer_query,
     describe_difference,
     describe_error,
+    find_differences,
     load_queries,
     open_kit,
     rewrite_query,
+    sample_expressions,
+    track_forms,
+    write_expressions,
 )
-from dpsql.testing.shapes import SHAPES
+from dpsql.testing.tables import SHAPES
 
 __all__ = [
     "Result",

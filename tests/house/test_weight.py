@@ -13,7 +13,7 @@ from house.figures import SESSION, traced
 
 ROOT = Path(__file__).parents[2]
 # files, functions and calls of the package that a query passes through
-WAYS = {"simplest": (111, 712, 2126), "replay": (68, 354, 873)}
+WAYS = {"simplest": (110, 703, 2066), "replay": (29, 132, 207)}
 
 
 @pytest.mark.parametrize("way", WAYS)

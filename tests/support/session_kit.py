@@ -21,7 +21,8 @@ from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
 from dpsql.open_engine import open_engine, public_engines
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
-from dpsql.session import Session, SessionDependencies
+from dpsql.session import Session
+from dpsql.session_dependencies import SessionDependencies
 
 __all__ = [
     "COUNTS",

@@ -3,6 +3,8 @@
 READ COMMITTED is the level for writers, under a lock that each takes first: every statement after the lock sees all
 that was committed before it. A level with one snapshot would take it before waiting for the lock, and then see stale
 balances, or fail. Readers take one snapshot of all they look at.
+
+No raw error of the server or of libpq is passed on: each becomes one that says why the ledger could not be used.
 """
 
 from __future__ import annotations
@@ -19,11 +21,138 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
-from dpsql.ledger.postgres.errors import because, failed, not_durable, read_only, unknown, unreachable
+from dpsql.errors import LedgerError
 from dpsql.policy import DatabaseUrl
 
-__all__ = ["READING", "WRITING", "Connection", "Haste", "begin", "connected", "is_idle", "open_cursor"]
-__all__ += ["read_snapshot", "refuse_unsafe", "until_committed"]
+_WAITED = {"55P03", "57014", "40001", "40P01"}  # a lock or a statement timed out, or the server broke a deadlock
+_FORBIDDEN = {"25006", "42501"}
+_FULL = {"53100"}
+_STRANGE = {"XX001", "XX002", "P0001", "23505", "23514"}  # broken pages, our own triggers and constraints
+_NOTHING_THERE = {"3F000", "42P01"}
+_GONE = ("08", "57P", "53300", "25P03")
+
+
+def because(error: psycopg.Error) -> LedgerError:
+    """Return the error for one of the server's or the connection's."""
+    state = error.sqlstate
+    if state is None:
+        return unreachable() if isinstance(error, psycopg.OperationalError) else failed()
+    if state in _WAITED:
+        return LedgerError(
+            "ledger-busy",
+            "Another program locked the ledger for too long.",
+            hint="Try again, or look in pg_stat_activity for a transaction that does not end.",
+        )
+    if state in _FORBIDDEN:
+        return read_only()
+    if state in _FULL:
+        hint = "Make room, then ask again."
+        return LedgerError("ledger-disk-full", "The disk under the ledger is full.", hint=hint)
+    if state in _STRANGE:
+        return damaged()
+    if state in _NOTHING_THERE:
+        return missing()
+    return unreachable() if state.startswith(_GONE) else failed()
+
+
+@contextmanager
+def sealed() -> Iterator[None]:
+    """Turn every error of psycopg inside into a LedgerError."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise because(error) from error
+
+
+def damaged() -> LedgerError:
+    """Return the error of a ledger that says what dpsql never writes."""
+    return LedgerError(
+        "ledger-damaged",
+        "The ledger holds what dpsql did not write.",
+        hint="Keep the schema and settle by hand what was spent; an older copy would give spent budget back.",
+    )
+
+
+def missing() -> LedgerError:
+    """Return the error of a ledger that is not there."""
+    return LedgerError(
+        "ledger-missing",
+        "There is no ledger here, or this role may not see it.",
+        hint="Name the database and the schema that the policy names, and grant USAGE on the schema.",
+    )
+
+
+def newer(version: int, known: int) -> LedgerError:
+    """Return the error of tables that this dpsql does not know."""
+    return LedgerError(
+        "ledger-newer",
+        f"The ledger has version {version} and this dpsql knows only up to {known}.",
+        hint="Install the dpsql that wrote it, or a newer one.",
+    )
+
+
+def not_a_ledger() -> LedgerError:
+    """Return the error of a schema that holds something else."""
+    return LedgerError(
+        "not-a-ledger",
+        "The schema holds something else than a ledger of dpsql.",
+        hint="Name another schema, or one that does not exist yet.",
+    )
+
+
+def not_durable(setting: str) -> LedgerError:
+    """Return the error of a server on which a commit may be lost."""
+    return LedgerError(
+        "ledger-not-durable",
+        f"What is spent could be lost here: the server runs with {setting} = off.",
+        hint="Switch it on, or put the ledger on a server with durable commits.",
+    )
+
+
+def read_only() -> LedgerError:
+    """Return the error of a ledger that this role may not write, or that is written elsewhere."""
+    return LedgerError(
+        "ledger-read-only",
+        "The ledger cannot be written here.",
+        hint="Connect to the primary server, with a role that docs/reference/ledger.md describes.",
+    )
+
+
+def rolled_back() -> LedgerError:
+    """Return the error of a database that is behind what this process saw of it."""
+    return LedgerError(
+        "ledger-rolled-back",
+        "The ledger is older than it was, or another ledger: what was spent since is missing from it.",
+        hint="A backup was restored, or a standby took over that had not all of it; put the newest copy back.",
+    )
+
+
+def unknown() -> LedgerError:
+    """Return the error for a commit whose outcome is unknown."""
+    return LedgerError(
+        "ledger-unconfirmed",
+        "The connection was lost during a commit, and whether the ledger recorded it is not known.",
+        hint="Connect again. Before you repeat a grant or an increment, look whether dpsql ledger export lists it.",
+    )
+
+
+def unreachable() -> LedgerError:
+    """Return the error of a server that does not answer."""
+    return LedgerError(
+        "ledger-unreachable",
+        "The database of the ledger cannot be reached, or ended the connection.",
+        hint="Look at the address, the server and the password; psql with the same address says more.",
+    )
+
+
+def failed() -> LedgerError:
+    """Return the error of whatever else happens to a server."""
+    return LedgerError(
+        "ledger-failed",
+        "The ledger could not be read or written.",
+        hint="Look into the log of the server.",
+    )
+
 
 Result = TypeVar("Result")
 WRITING = "READ COMMITTED"
@@ -61,7 +190,7 @@ class Haste:
         return min(until, max(began, self.since) + _HASTE)
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that is closed when a statement takes longer than a minute, or is interrupted.
 
     No timeout of the server ends a commit that waits for a missing standby, and none reaches a client whose line is
@@ -108,7 +237,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
 
-def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
+def connected(url: DatabaseUrl, haste: Haste | None = None) -> LedgerConnection:
     """Open a connection of our own; one attempt. No statement is prepared, so that a pooler may stand between."""
     haste = haste or Haste()
     try:
@@ -117,7 +246,7 @@ def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
         if not math.isinf(haste.since):
             others["connect_timeout"] = str(round(_HASTE))
         target = make_conninfo(url.target, **others, client_encoding="UTF8")
-        connection = Connection.connect(target, autocommit=True, prepare_threshold=None)
+        connection = LedgerConnection.connect(target, autocommit=True, prepare_threshold=None)
     except psycopg.Error:  # its words may quote the address
         failure = unreachable()
     else:
@@ -126,7 +255,7 @@ def connected(url: DatabaseUrl, haste: Haste | None = None) -> Connection:
     raise failure
 
 
-def refuse_unsafe(connection: Connection) -> None:
+def refuse_unsafe(connection: LedgerConnection) -> None:
     """Raise `ledger-read-only` on a standby, `ledger-not-durable` if a crash may lose or tear what was committed."""
     with connection.within(WAIT):
         row = connection.execute(
@@ -140,12 +269,12 @@ def refuse_unsafe(connection: Connection) -> None:
             raise not_durable(setting)
 
 
-def is_idle(connection: Connection) -> bool:
+def is_idle(connection: LedgerConnection) -> bool:
     """Say whether a connection is alive, as far as is known, and in no transaction that someone left open."""
     return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def read_snapshot(connection: Connection) -> str:
+def read_snapshot(connection: LedgerConnection) -> str:
     """Return the transactions that a statement sees now, as a text that changes with every commit to the database."""
     with connection.within(WAIT):
         row = connection.execute(
@@ -154,7 +283,7 @@ def read_snapshot(connection: Connection) -> str:
     return " ".join(map(str, row or ()))
 
 
-def begin(connection: Connection, level: str, *, schema: str) -> None:
+def begin(connection: LedgerConnection, level: str, *, schema: str) -> None:
     """Begin a short transaction whose commit is on the disk when it returns.
 
     A process that stalls within it loses the transaction and its lock.
@@ -171,7 +300,7 @@ def begin(connection: Connection, level: str, *, schema: str) -> None:
 
 
 @contextmanager
-def open_cursor(connection: Connection, name: str) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
+def open_cursor(connection: LedgerConnection, name: str) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
     """Open a cursor of the server during the body; one that cannot be closed there is closed with its connection."""
     cursor = connection.cursor(name)
     try:
@@ -186,7 +315,7 @@ def open_cursor(connection: Connection, name: str) -> Iterator[psycopg.ServerCur
 
 
 @contextmanager
-def until_committed(connection: Connection, level: str) -> Iterator[None]:
+def until_committed(connection: LedgerConnection, level: str) -> Iterator[None]:
     """Commit when the body ends, undo it if anything is raised; a connection that can do neither is closed."""
     with connection.within(_LONGEST * WAIT if level == WRITING else math.inf):
         try:
@@ -203,7 +332,7 @@ def until_committed(connection: Connection, level: str) -> Iterator[None]:
             _end_reading(connection)
 
 
-def _undo(connection: Connection) -> None:
+def _undo(connection: LedgerConnection) -> None:
     try:
         with connection.within(_ENDING * WAIT):
             connection.execute("ROLLBACK")
@@ -214,7 +343,7 @@ def _undo(connection: Connection) -> None:
         raise
 
 
-def _end_reading(connection: Connection) -> None:
+def _end_reading(connection: LedgerConnection) -> None:
     """End a transaction that has read all it wanted, which is right also where the line breaks now."""
     try:
         with connection.within(_ENDING * WAIT):
@@ -226,7 +355,7 @@ def _end_reading(connection: Connection) -> None:
         raise failed()
 
 
-def _commit(connection: Connection) -> None:
+def _commit(connection: LedgerConnection) -> None:
     """Commit, once; raise `ledger-unconfirmed` unless the server said that it is done, or that it is not."""
     warned: list[str] = []
 

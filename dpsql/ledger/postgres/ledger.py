@@ -18,18 +18,34 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.checkpoint import checkpoint_if_due, decode_checkpoint
+from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
 from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.ledger.postgres import schema as postgres_schema
-from dpsql.ledger.postgres.connection import READING, WRITING, Connection, Haste
-from dpsql.ledger.postgres.errors import missing, rolled_back, sealed, unknown, unreachable
-from dpsql.ledger.postgres.transaction import Rows
-from dpsql.ledger.record import Terms, now
+from dpsql.ledger.postgres import tables as postgres_tables
+from dpsql.ledger.postgres.connection import (
+    READING,
+    WRITING,
+    Haste,
+    LedgerConnection,
+    missing,
+    rolled_back,
+    sealed,
+    unknown,
+    unreachable,
+)
+from dpsql.ledger.postgres.tables import PostgresRows
+from dpsql.ledger.record import LedgerTerms, now
 from dpsql.ledger.replay import Sums
-from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verify_rows
+from dpsql.ledger.verification import (
+    Mark,
+    Verified,
+    checkpoint_if_due,
+    decode_checkpoint,
+    is_behind,
+    replayed,
+    verify_rows,
+)
 from dpsql.policy import DatabaseUrl
 
 __all__ = ["PostgresLedger", "verify"]
@@ -38,13 +54,13 @@ __all__ = ["PostgresLedger", "verify"]
 class PostgresLedger(Durable[str | DatabaseUrl]):
     """A ledger for several hosts: what `reserve` and `settle` did is on the server's disk when they return."""
 
-    def _start(self, place: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
+    def _start(self, place: str | DatabaseUrl, wanted: LedgerTerms | None, *, clock: Clock) -> None:
         self._url = DatabaseUrl.of(place)
         self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._closed = False
-        self._connection: Connection | None = None
+        self._connection: LedgerConnection | None = None
         self._haste = Haste()
         self._failed_at = -math.inf
         try:
@@ -65,12 +81,12 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         """Let no statement take longer than 1.5 seconds from now on."""
         self._haste.begin()
 
-    def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
+    def _open_book(self, wanted: LedgerTerms | None) -> tuple[LedgerTerms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
         if not self._is_prepared(wanted) and not self._is_prepared(wanted):
             raise unknown()
         with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
-            rows = Rows(connection)
+            rows = PostgresRows(connection)
             replay, terms = replayed(rows, _checkpoint(rows))
         if wanted is not None:
             refuse_other(terms, wanted)
@@ -79,7 +95,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
-    def _is_prepared(self, wanted: Terms | None) -> bool:
+    def _is_prepared(self, wanted: LedgerTerms | None) -> bool:
         """Make the tables if there are none; return False where that is not known: what is there is not made again."""
         try:
             with self._transaction(WRITING) as connection:
@@ -93,7 +109,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     @contextmanager
     def _writing(self) -> Iterator[LedgerTransaction]:
         with self._transaction(WRITING) as connection:
-            rows = Rows(connection)
+            rows = PostgresRows(connection)
             data_set = rows.take_turn().data_set
             if is_behind(rows, self._mark, data_set=data_set):
                 raise rolled_back()
@@ -104,7 +120,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     @contextmanager
     def _reading(self) -> Iterator[LedgerTransaction]:
         with self._transaction(READING) as connection:
-            yield Rows(connection)
+            yield PostgresRows(connection)
 
     def _find_version(self) -> Hashable:
         """Return the snapshot of the open connection: equal ones see the same commits; None without a connection."""
@@ -120,7 +136,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         return None  # the server is asked
 
     @contextmanager
-    def _transaction(self, level: str) -> Iterator[Connection]:
+    def _transaction(self, level: str) -> Iterator[LedgerConnection]:
         """Give one thread the connection for one transaction."""
         with self._hold_connection():
             connection = self._begun(level)
@@ -140,7 +156,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
                 raise unreachable()
             yield
 
-    def _begun(self, level: str) -> Connection:
+    def _begun(self, level: str) -> LedgerConnection:
         """Return the connection with a transaction begun, or a new one where it was lost: so far it did nothing."""
         if self._connection is not None and postgres_server.is_idle(self._connection):
             try:
@@ -158,7 +174,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             raise
         return self._connection
 
-    def _connect(self, level: str) -> Connection:
+    def _connect(self, level: str) -> LedgerConnection:
         """Return a new connection to a server that was found safe, with a transaction begun."""
         connection = postgres_server.connected(self._url, self._haste)
         try:
@@ -184,36 +200,36 @@ def verify(url: str | DatabaseUrl) -> Verified:
     with sealed(), closing(postgres_server.connected(address)) as connection:
         postgres_server.begin(connection, READING, schema=address.schema)
         with postgres_server.until_committed(connection, READING):
-            if postgres_schema.is_blank(connection, address.schema):
+            if postgres_tables.is_blank(connection, address.schema):
                 raise missing()
             rows = _open_rows(connection, address.schema)
             replay, _ = verify_rows(rows, _checkpoint(rows))
     return Verified(replay.seq, replay.chain)
 
 
-def _checkpoint(rows: Rows) -> Sums | None:
+def _checkpoint(rows: PostgresRows) -> Sums | None:
     return decode_checkpoint(postgres_checkpoint.read(rows.terms().data_set))
 
 
-def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock: Clock) -> None:
+def _prepare(connection: LedgerConnection, schema: str, *, wanted: LedgerTerms | None, clock: Clock) -> None:
     """Make the tables if there are none, or see that they are ours and can be written."""
-    if postgres_schema.is_blank(connection, schema):
+    if postgres_tables.is_blank(connection, schema):
         if wanted is None:
             raise missing()
-        postgres_schema.lock_making(connection)
-        if postgres_schema.is_blank(connection, schema):  # still, after those who came first
-            postgres_schema.build(connection, schema)
-            begin(Rows(connection), wanted, at=now(clock))
+        postgres_tables.lock_making(connection)
+        if postgres_tables.is_blank(connection, schema):  # still, after those who came first
+            postgres_tables.build(connection, schema)
+            begin(PostgresRows(connection), wanted, at=now(clock))
             return
     _open_rows(connection, schema)
-    postgres_schema.refuse_unwritable(connection)
-    postgres_schema.raise_version(connection)
+    postgres_tables.refuse_unwritable(connection)
+    postgres_tables.raise_version(connection)
 
 
-def _open_rows(connection: Connection, schema: str) -> Rows:
+def _open_rows(connection: LedgerConnection, schema: str) -> PostgresRows:
     """Return the book of tables that are a ledger's, of this version, and as they were made."""
-    postgres_schema.refuse_foreign(connection, schema)
-    rows = Rows(connection)
+    postgres_tables.refuse_foreign(connection, schema)
+    rows = PostgresRows(connection)
     rows.terms()  # raises for a newer version, whose tables may be others
-    postgres_schema.refuse_strange(connection, schema)
+    postgres_tables.refuse_strange(connection, schema)
     return rows

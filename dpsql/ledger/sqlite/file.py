@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dpsql.ledger.sqlite import errors
 from dpsql.ledger.sqlite.errors import because, classify, not_durable, sealed, unopened
-from dpsql.ledger.sqlite.schema import APPLICATION_ID, header, is_blank
+from dpsql.ledger.sqlite.tables import APPLICATION_ID, header, is_blank
 
 __all__ = ["connect", "create", "make_durable", "snapshot", "transaction"]
 

@@ -17,18 +17,16 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.checkpoint import checkpoint_if_due, decode_checkpoint
+from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.opening_terms import Durable
-from dpsql.ledger.record import Terms, now
+from dpsql.ledger.record import LedgerTerms, now
 from dpsql.ledger.sqlite import file as sqlite_file
-from dpsql.ledger.sqlite import location, schema
-from dpsql.ledger.sqlite.errors import damaged, sealed
-from dpsql.ledger.sqlite.migration import migrate
+from dpsql.ledger.sqlite import tables
+from dpsql.ledger.sqlite.errors import damaged, refuse_network, sealed
 from dpsql.ledger.sqlite.sidecars import Sidecars, rolled_back
-from dpsql.ledger.sqlite.transaction import Rows
+from dpsql.ledger.sqlite.tables import SQLiteRows, migrate
 from dpsql.ledger.sqlite.verification import check, hold_against, missing, refuse_missing
-from dpsql.ledger.verification import Mark
+from dpsql.ledger.verification import Mark, checkpoint_if_due, decode_checkpoint
 
 __all__ = ["SQLiteLedger"]
 
@@ -36,13 +34,13 @@ __all__ = ["SQLiteLedger"]
 class SQLiteLedger(Durable[Path | str]):
     """A ledger that outlives the process: what `reserve` and `settle` did is on the disk when they return."""
 
-    def _start(self, place: Path | str, wanted: Terms | None, *, clock: Clock) -> None:
+    def _start(self, place: Path | str, wanted: LedgerTerms | None, *, clock: Clock) -> None:
         self._path = Path(place).absolute()
         self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
-        location.refuse_network(self._path)
+        refuse_network(self._path)
         if wanted is None:
             refuse_missing(self._path)
         else:
@@ -68,7 +66,7 @@ class SQLiteLedger(Durable[Path | str]):
             if connection is not None:
                 connection.close()
 
-    def _open_book(self, wanted: Terms | None) -> Terms:
+    def _open_book(self, wanted: LedgerTerms | None) -> LedgerTerms:
         """Create the tables of a new ledger, or migrate an old one, and verify the events that no checkpoint covers."""
         with self._file() as connection:
             with self._sidecars.turn():
@@ -84,7 +82,7 @@ class SQLiteLedger(Durable[Path | str]):
             self._replay, self._failures = replay, Failures()
             told = checkpoint_if_due(replay)
             with self._sidecars.turn():
-                head = Mark(terms.data_set, *Rows(connection).head())
+                head = Mark(terms.data_set, *SQLiteRows(connection).head())
                 if self._sidecars.read_mark() != head:
                     self._sidecars.write_mark(head)
                 if told is not None:
@@ -96,7 +94,7 @@ class SQLiteLedger(Durable[Path | str]):
     def _writing(self) -> Iterator[LedgerTransaction]:
         data_set = self._terms.data_set
         with self._file() as connection, self._sidecars.turn():
-            mark, rows = self._sidecars.read_mark(), Rows(connection)
+            mark, rows = self._sidecars.read_mark(), SQLiteRows(connection)
             with sqlite_file.transaction(connection):
                 hold_against(mark, rows, data_set=data_set)
                 yield rows
@@ -108,7 +106,7 @@ class SQLiteLedger(Durable[Path | str]):
     @contextmanager
     def _reading(self) -> Iterator[LedgerTransaction]:
         with self._file() as connection, sqlite_file.snapshot(connection):
-            yield Rows(connection)
+            yield SQLiteRows(connection)
 
     def _find_version(self) -> Hashable:
         with self._file() as connection:
@@ -160,18 +158,18 @@ class SQLiteLedger(Durable[Path | str]):
             )
 
 
-def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark | None, clock: Clock) -> None:
+def _prepare(connection: sqlite3.Connection, wanted: LedgerTerms | None, *, mark: Mark | None, clock: Clock) -> None:
     """Bring the file to the present version, new or old, and make sure that it can be written."""
-    if schema.is_blank(connection):
+    if tables.is_blank(connection):
         if wanted is None:
             raise missing()
         if mark is not None:  # what it marks was here
             raise rolled_back()
-        schema.build(connection)
-        begin(Rows(connection), wanted, at=now(clock))
-    elif schema.read_version(connection) == 1:
+        tables.build(connection)
+        begin(SQLiteRows(connection), wanted, at=now(clock))
+    elif tables.read_version(connection) == 1:
         migrate(connection)
-    elif not schema.is_whole(connection):
+    elif not tables.is_whole(connection):
         raise damaged()
     # BEGIN IMMEDIATE is content with a read-only file; a write, even of no row, is not
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")

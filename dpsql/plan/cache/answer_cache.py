@@ -38,7 +38,7 @@ class AnswerCache(Generic[Value]):
         known = self._known.get(key)
         return None if known is None else _choose(known, self.ledger.peek_stamp())
 
-    def add(self, key: Hashable, answer: Value, *, stamp: Hashable, size: int) -> None:
+    def add(self, key: Hashable, answer: Value, *, stamp: Hashable, size: int = 0) -> None:
         """Add an answer of `size` bytes; `stamp` is that of the ledger before the answer was made."""
         if stamp is None or size > _MAX_BYTES:
             return

@@ -54,6 +54,11 @@ class PackedRelease:
     loss: Fraction
 
 
+def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
+    """Return a release that is no table, with its loss, as the ledger settles it."""
+    return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), loss)
+
+
 def pack_release(plan: Plan, release: Release) -> PackedRelease:
     """Return the release of `plan` as the ledger settles it."""
     loss = plan.price(release.loss)

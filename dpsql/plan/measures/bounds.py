@@ -19,7 +19,7 @@ from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_
 from dpsql.plan.mechanisms.request import read_whole_number
 from dpsql.plan.terms import Terms
 from dpsql.policy import ColumnBounds, PrivateTable
-from dpsql.policy.quoting import spell
+from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Literal

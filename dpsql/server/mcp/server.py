@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dpsql.errors import BudgetExceeded, Error, Place, Refusal, Unsupported, UsageError
-from dpsql.policy.server import is_loopback
+from dpsql.policy.settings import is_loopback
 from dpsql.server.gateway import Gateway, fault
 from dpsql.server.http import Http, serve_http
 from dpsql.server.http_requests import (

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from dpsql.completion.candidates import find_completions
+from dpsql.completion import find_completions
 from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.plan import Plan

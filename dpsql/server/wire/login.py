@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.policy.server import is_loopback
+from dpsql.policy.settings import is_loopback
 from dpsql.server.users import draw_bytes
 from dpsql.server.wire.codec import Malformed, PasswordMessage, message, parse_cstrings, text_message
 from dpsql.server.wire.sqlstates import WireError

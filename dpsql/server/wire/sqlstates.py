@@ -15,7 +15,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.ledger.charges import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.wire.codec import Malformed, fields_message
 
 _STATES_BY_CODE: Mapping[str, str] = {

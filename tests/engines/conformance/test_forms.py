@@ -9,8 +9,7 @@ import pytest
 from support.engine_kits import KITS, kit_of
 
 from dpsql.testing import DUCKDB
-from dpsql.testing.forms import analyze_shapes, find_differences
-from dpsql.testing.queries import open_kit
+from dpsql.testing.queries import analyze_shapes, find_differences, open_kit
 from dpsql.testing.suite import compare_forms
 
 ENGINES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS if name != "portable"]

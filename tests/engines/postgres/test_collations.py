@@ -196,7 +196,7 @@ def test_text_is_materialized_by_its_bytes(server: Server) -> None:
             database.run(added)
         materialize(known, url=database.url(database.writer))
         with database.opened(known) as short, database.opened(known, materialized=False) as long:
-            short[1]._salts = long[1]._salts = database.salts()
+            short[1]._plans.salts = long[1]._plans.salts = database.salts()
             for bound in (1, 2):
                 found, told = counted(short, text.format(bound))
                 assert told == "materialized ranks of article"

@@ -19,8 +19,8 @@ from support.postgres_ledger_kit import Place, opened, recipe
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, CertificateTerms
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
 from dpsql.ledger import Division, Request
-from dpsql.ledger.postgres import transaction
-from dpsql.ledger.postgres.errors import because
+from dpsql.ledger.postgres import tables
+from dpsql.ledger.postgres.connection import because
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -326,7 +326,7 @@ def test_the_owner_takes_a_ledger_over_for_budgets_of_values_and_roles_use_them(
         assert code_of(lambda: ledger.divide(division)) == "ledger-older"
     with closing(PostgresLedger.open(rich.url)) as ledger:
         ledger.divide(division)
-    assert rich.rows("SELECT version FROM terms") == [(transaction.VERSION,)]
+    assert rich.rows("SELECT version FROM terms") == [(tables.VERSION,)]
     with closing(PostgresLedger.open(url)) as ledger:
         ledger.divide(division)
         ledger.reserve(replace(ASK, values=("a",), division=division))
@@ -434,11 +434,11 @@ def test_a_ledger_of_an_earlier_version_is_raised_by_a_role_that_may(
 ) -> None:
     budget = replace(BUDGET, certificate=certified.certificate)
     PostgresLedger(place.url, budget, total=TOTAL, certified=certified).close()
-    assert place.rows("SELECT version FROM terms") == [(transaction.REPEATS,)]
+    assert place.rows("SELECT version FROM terms") == [(tables.REPEATS,)]
     place.run(f"UPDATE terms SET version = {version}")
     PostgresLedger.open(place.url).close()
-    assert place.rows("SELECT version FROM terms") == [(transaction.REPEATS,)]
-    monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
+    assert place.rows("SELECT version FROM terms") == [(tables.REPEATS,)]
+    monkeypatch.setattr(tables, "VERSION", 2)  # what an earlier dpsql knows
     assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
 
 

@@ -29,7 +29,7 @@ from support.session_kit import filled, values_rows
 import dpsql
 from dpsql.answer import Answer
 from dpsql.ledger import sum_entries
-from dpsql.ledger.charges import RESERVING, SETTLING, STORED
+from dpsql.ledger.failures import RESERVING, SETTLING, STORED
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.session import Session

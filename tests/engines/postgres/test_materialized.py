@@ -68,7 +68,7 @@ def test_what_is_materialized_counts_as_the_rows_do(
     assert make(shared, known) == "made"
     read: dict[str, int] = {}
     with shared.opened(known) as short, shared.opened(known, materialized=False) as long:
-        short[1]._salts = long[1]._salts = shared.salts()
+        short[1]._plans.salts = long[1]._plans.salts = shared.salts()
         for text in [PLAIN, BOUNDED, *part_of(texts(), every=every)]:
             try:
                 expected, rows = counted(long, text)
@@ -316,7 +316,7 @@ def test_values_are_stored_as_queries_read_them(database: Database, tmp_path: Pa
     known = database.policy(tmp_path, sets=(*sets, ("a", "b", "c")), bounds=FEW)
     make(database, known)
     with database.opened(known) as short, database.opened(known, materialized=False) as long:
-        short[1]._salts = long[1]._salts = database.salts()
+        short[1]._plans.salts = long[1]._plans.salts = database.salts()
         for keys in (*"abcdef", "a, b, c"):
             for option in ("limited_domain", "limited_domain, max_groups_contributed = 2"):
                 for measure in ("COUNT(DISTINCT user_id)", "SUM(n)"):

@@ -52,7 +52,7 @@ def spark_policy(
 def opened(known: dpsql.Policy, *, materialized: bool = True) -> Iterator[tuple[Engine, dpsql.Session]]:
     engine = open_engine(None, known, materialized=materialized)
     with open_session(engine, known, ledger=":memory:") as session:
-        session._salts = SALTS
+        session._plans.salts = SALTS
         yield engine, session
 
 

@@ -23,7 +23,7 @@ from dpsql.curator import check_policy, write_starter
 from dpsql.engines.snowflake import SnowflakeEngine
 from dpsql.engines.warehouse import parse_address
 from dpsql.errors import EngineError
-from dpsql.policy.starter_toml import Found, starter
+from dpsql.policy.starter import Found, starter
 
 from .test_athena import give
 from .test_bigquery import serve as serve_bigquery

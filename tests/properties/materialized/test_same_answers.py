@@ -23,8 +23,8 @@ def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, seed: int) -
         opened(tmp_path / "events.duckdb", known) as short,
         opened(tmp_path / "events.duckdb", known, materialized=False) as long,
     ):
-        long[1]._salts = salts_of(tmp_path)  # ranks are drawn as a session with these salts draws
-        short[1]._salts = long[1]._salts
+        long[1]._plans.salts = salts_of(tmp_path)  # ranks are drawn as a session with these salts draws
+        short[1]._plans.salts = long[1]._plans.salts
         for text in asked():
             try:
                 expected, rows = counted(long, text)
@@ -53,7 +53,7 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
         opened(tmp_path / "events.duckdb", known) as short,
         opened(tmp_path / "events.duckdb", known, materialized=False) as long,
     ):
-        long[1]._salts = short[1]._salts = salts_of(tmp_path)
+        long[1]._plans.salts = short[1]._plans.salts = salts_of(tmp_path)
         for text in part_of(measured(), every=2):
             try:
                 expected, _ = counted(long, text)

@@ -19,7 +19,7 @@ from support.command_kit import dpsql_command
 from support.web_kit import PASSWORD, opened
 
 import dpsql
-from dpsql.completion.candidates import find_completions
+from dpsql.completion import find_completions
 from dpsql.curator import check_policy, write_starter
 from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.completion.candidates import KEYWORDS, find_completions
-from dpsql.completion.statements import is_complete, items, split
+from dpsql.completion import KEYWORDS, find_completions, is_complete, items, split
 from dpsql.plan.mechanisms.records import list_names
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import parse_type

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpsql.policy.name_evidence import find_identifier, find_people, judge_name
-from dpsql.policy.quoting import quote
-from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
+from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide, quote
 
 
 def table(name: str, columns: str, *, key: str = "", unique: str = "", **leads: str) -> FoundTable:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.display.cells import Ends, format_number, format_released, format_value
+from dpsql.display.text import Ends, format_number, format_released, format_value
 
 
 def join(value: object, ends: Ends) -> str:

@@ -21,19 +21,18 @@ from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.answer import Answer, CountColumns
 from dpsql.display import (
     Bar,
-    Column,
     Message,
     Meter,
     Part,
     Sheet,
+    SheetColumn,
     box_html,
     remove_style,
     replace_unprintable,
     sheet_html,
     style_sheet,
 )
-from dpsql.display.element import element
-from dpsql.display.meter import meter_html
+from dpsql.display.html import element, meter_html
 from dpsql.errors import Place
 
 HOSTILE = [
@@ -85,7 +84,7 @@ def test_a_long_text_is_shortened_and_a_long_answer_cut() -> None:
     assert len(cells(root)) == 50
     assert {len(row[0]) for row in cells(root)} == {200}
     assert "The first 50 of 80 rows are shown" in words(root)
-    wide = page(sheet_html(Sheet("wide", [Column(f"c{at}", False) for at in range(40)], [["x"] * 40], 1)))
+    wide = page(sheet_html(Sheet("wide", [SheetColumn(f"c{at}", False) for at in range(40)], [["x"] * 40], 1)))
     assert len(cells(wide)[0]) == 24
     assert "The first 24 of 40 columns are shown" in words(wide)
 
@@ -252,7 +251,7 @@ def test_an_error_tells_ipython_what_it_says_and_nothing_that_does_not_print() -
 def test_a_bar_is_drawn_on_the_scale_of_the_largest() -> None:
     bars = [Bar(100, 50, 200), Bar(10, None, None), None]
     rows = [["a"], ["b"], ["c"]]
-    root = page(sheet_html(Sheet("t", [Column("key", False)], rows, 3, bars=bars)))
+    root = page(sheet_html(Sheet("t", [SheetColumn("key", False)], rows, 3, bars=bars)))
     assert [rect.get("width") for rect in root.iter("rect")] == ["500", "50"]
     assert math.isclose(max(float(line.get("x2", "")) for line in root.iter("line")), 1000)
 

@@ -18,15 +18,15 @@ from support.replay_kit import CREATED, Act, rows, settled
 
 from dpsql.accounting import BudgetState, Certificate, CertificateTerms, Periods
 from dpsql.errors import LedgerError
-from dpsql.ledger import Ledger, Request, SQLiteLedger, checkpoint, verify
+from dpsql.ledger import Ledger, Request, SQLiteLedger, verification, verify
 from dpsql.ledger.base import OpenReservation, Settled
-from dpsql.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from dpsql.ledger.postgres import transaction
+from dpsql.ledger.postgres import tables
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.ledger.replay import Replay
-from dpsql.ledger.sqlite import schema as sqlite_schema
+from dpsql.ledger.sqlite import tables as sqlite_tables
+from dpsql.ledger.verification import decode_checkpoint, encode_checkpoint
 from dpsql.quantities import Epsilon
 
 QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)
@@ -110,7 +110,7 @@ def test_what_is_repeated_after_a_checkpoint_frees_what_was_held_before_it() -> 
 
 
 def test_an_opening_from_a_checkpoint_believes_a_repeat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "LEAST", 1)
+    monkeypatch.setattr(verification, "LEAST", 1)
     with opened(path) as ledger:
         first, second = ledger.reserve(QUESTION), ledger.reserve(QUESTION)
         with opened(path) as beside:  # which writes the checkpoint
@@ -154,7 +154,7 @@ def test_only_a_file_in_which_something_is_repeated_has_the_newest_version(
             ledger.grant(BUDGET, TOTAL, note="in periods", periods=Periods(timedelta(days=7)))
             assert version_of(path) == 5
     assert verify(path).events >= 7
-    monkeypatch.setattr(sqlite_schema, "VERSION", 4)  # what an earlier dpsql knows
+    monkeypatch.setattr(sqlite_tables, "VERSION", 4)  # what an earlier dpsql knows
     assert code_of(lambda: SQLiteLedger.open(path)) == "ledger-newer"
 
 
@@ -239,7 +239,7 @@ def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_i
     with closing(PostgresLedger.open(place.url)) as ledger:
         assert ledger.state() == BudgetState(Fraction(2), (ITEM.delta + ITEM.delta).value, Fraction(0))
     assert verify_postgres(place.url).events == 10
-    monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
+    monkeypatch.setattr(tables, "VERSION", 2)  # what an earlier dpsql knows
     assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
 
 

@@ -107,7 +107,7 @@ def test_a_copy_that_was_not_finished_is_removed(rich: Path, monkeypatch: pytest
         def fail(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr(importlib.import_module("dpsql.ledger.sqlite.backup"), step, fail)
+        monkeypatch.setattr(importlib.import_module("dpsql.ledger.sqlite.verification"), step, fail)
         with pytest.raises((LedgerError, KeyboardInterrupt)) as caught:
             backup(rich, rich.with_name("copy"))
         assert getattr(caught.value, "code", None) == code

@@ -12,7 +12,7 @@ from support.ledger_kit import BUDGET, TOTAL, code_of, raw, tampering
 
 from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.sqlite import schema
+from dpsql.ledger.sqlite import tables
 from dpsql.quantities import Delta, Epsilon
 
 FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))
@@ -52,7 +52,7 @@ def test_only_a_ledger_of_another_certificate_has_the_newest_version(tmp_path: P
 
 
 def test_an_earlier_dpsql_refuses_it(fixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "VERSION", 3)  # what the earlier one knows
+    monkeypatch.setattr(tables, "VERSION", 3)  # what the earlier one knows
     assert code_of(lambda: SQLiteLedger.open(fixed)) in {"ledger-newer", "ledger-damaged"}
     assert code_of(lambda: SQLiteLedger(fixed, BUDGET, total=TOTAL)) in {"ledger-newer", "ledger-damaged"}
 

@@ -14,7 +14,7 @@ from support.ledger_kit import BUDGET, ITEM, TOTAL, code_of, opened, raw
 from support.ledger_makers import make_state
 
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.sqlite import errors, location
+from dpsql.ledger.sqlite import errors
 from dpsql.ledger.sqlite import file as sqlite_file
 
 
@@ -270,7 +270,7 @@ broken
     ],
 )
 def test_the_file_system_of_a_place_is_the_innermost_and_last_that_was_mounted(place: str, kind: str) -> None:
-    assert location.find_file_system(place, MOUNTS) == kind
+    assert errors.find_file_system(place, MOUNTS) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs"])
@@ -279,7 +279,7 @@ def test_a_ledger_on_another_machine_is_refused_and_nothing_is_made(
 ) -> None:
     table = path.parent / "mounts"
     table.write_text(f"/dev/vda / ext4 rw 0 0\nhost:/export {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(location, "MOUNTS", table)
+    monkeypatch.setattr(errors, "MOUNTS", table)
     for act in (lambda: SQLiteLedger(path, BUDGET, total=TOTAL), lambda: SQLiteLedger.open(path)):
         assert code_of(act) == "ledger-not-durable"
     assert list(path.parent.iterdir()) == [table]
@@ -290,6 +290,6 @@ def test_a_place_of_no_known_network_is_taken(path: Path, monkeypatch: pytest.Mo
     mounts = path.parent / "mounts"
     if table is not None:
         mounts.write_text(table)
-    monkeypatch.setattr(location, "MOUNTS", mounts)
+    monkeypatch.setattr(errors, "MOUNTS", mounts)
     with opened(path) as ledger:
         assert ledger.durable

@@ -15,9 +15,9 @@ from support.values_kit import divide_by
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
-from dpsql.ledger import Request, SQLiteLedger, backup, checkpoint, dp_events, sum_entries, verify
+from dpsql.ledger import Request, SQLiteLedger, backup, dp_events, sum_entries, verification, verify
 from dpsql.ledger.replay import Replay
-from dpsql.ledger.sqlite import schema
+from dpsql.ledger.sqlite import tables
 
 DIVIDED = ("divided", {"rule": "r", "data": "d"})
 
@@ -33,7 +33,7 @@ def ask(ledger: SQLiteLedger, *values: str, worst: BudgetVector = ITEM) -> Any:
 
 def version_of(path: Path) -> int:
     with raw(path) as connection:
-        return schema.header(connection)[1]
+        return tables.header(connection)[1]
 
 
 @pytest.mark.parametrize("name", ["version1.ledger", "version2.ledger"])
@@ -41,10 +41,10 @@ def test_an_old_file_gets_budgets_of_values(path: Path, name: str) -> None:
     shutil.copy(Path(__file__).with_name(name), path)
     with closing(SQLiteLedger.open(path)) as ledger:
         before, entries = ledger.state(), ledger.entries()
-        assert version_of(path) < schema.VERSION  # an earlier dpsql still reads it
+        assert version_of(path) < tables.VERSION  # an earlier dpsql still reads it
         assert ledger.division is None
         ledger.divide(divide_by())
-        assert version_of(path) == schema.VERSION
+        assert version_of(path) == tables.VERSION
         assert (ledger.state(), ledger.entries()) == (before, entries)
         left = ledger.budget.refundable - before.spent - before.reserved
         ask(ledger, "a", worst=BudgetVector(left, 0))
@@ -60,7 +60,7 @@ def test_a_ledger_without_values_keeps_its_version(path: Path) -> None:
     with opened(path) as ledger:
         ledger.reserve(ASK).settle(Fraction(0), "d")
         ledger.bump("other data")
-    assert version_of(path) < schema.VERSION
+    assert version_of(path) < tables.VERSION
 
 
 def test_a_backup_has_the_values(path: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_backup_has_the_values(path: Path, tmp_path: Path) -> None:
 
 
 def test_no_checkpoint_is_written_once_there_are_values(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "LEAST", 3)
+    monkeypatch.setattr(verification, "LEAST", 3)
     beside = path.with_name(f"{path.name}.checkpoint")
 
     def written() -> str | None:

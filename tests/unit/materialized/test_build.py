@@ -316,7 +316,7 @@ def test_it_is_read_in_a_process_of_its_own_too(database: Path, tmp_path: Path) 
     known = policy(tmp_path)
     materialize(known, database=database)
     with opened(database, known, isolation="process") as apart, opened(database, known) as near:
-        near[1]._salts = apart[1]._salts
+        near[1]._plans.salts = apart[1]._plans.salts
         for text in ALL:
             assert counted(apart, text)[1].startswith("materialized ")
             assert counted(apart, text)[0].equals(counted(near, text)[0])

@@ -83,7 +83,7 @@ def test_what_a_line_says(shell: InteractiveShell) -> None:
 
 
 def test_help_lists_every_command(shell: InteractiveShell) -> None:
-    from dpsql.notebook.parser import COMMANDS
+    from dpsql.notebook.magic import COMMANDS
 
     for line in ("%dpsql", "%dpsql help"):
         said = repr(ran(shell, line))
@@ -228,7 +228,7 @@ def test_a_session_of_ones_own_is_used_and_left_open(shell: InteractiveShell) ->
 
 
 def test_connecting_again_closes_what_was_open_unless_it_fails(shell: InteractiveShell) -> None:
-    from dpsql.notebook.extension import _LOADED
+    from dpsql.notebook.magic import _LOADED
 
     ran(shell, CONNECT)
     first = _LOADED[shell][0].session

@@ -14,7 +14,7 @@ import pytest
 from support.session_kit import session_on, shared
 
 import dpsql
-from dpsql.completion.candidates import find_completions
+from dpsql.completion import find_completions
 from dpsql.mechanisms import GaussianHistogram
 from dpsql.plan.cache import replay_key
 from dpsql.plan.mechanisms import auto, records

@@ -44,7 +44,7 @@ def opened(rows: str) -> tuple[Session, RecordingEngine]:
     budget = dpsql.Budget(100, "1e-6", items=2_000, queries=200)
     policy = dpsql.Policy(budget, {"events": dpsql.PrivateTable("unit")})
     session = open_session(engine, policy, ledger=":memory:")
-    session._salts = SALTS
+    session._plans.salts = SALTS
     return session, engine
 
 
@@ -79,7 +79,7 @@ def knowing(session: Session) -> Session:
     names = session.explain(question("mechanism = weighted_gaussian", "")).query.names
     assert names is not None
     assert names.count == 2
-    session._names.ledger = NothingNew()  # type: ignore[assignment]
+    session._plans.names.ledger = NothingNew()  # type: ignore[assignment]
     return session
 
 

@@ -26,11 +26,12 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
 from dpsql.plan import Terms
-from dpsql.policy.budget_suggestion import separated
+from dpsql.policy.model import separated
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.report import compute_balance
 from dpsql.report.policy_text import describe_policy
-from dpsql.session import Session, SessionDependencies
+from dpsql.session import Session
+from dpsql.session_dependencies import SessionDependencies
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)
@@ -317,7 +318,7 @@ def test_a_suggested_budget_buys_items_that_rank_what_it_says(users: int, items:
 @pytest.mark.parametrize("rho", ["1e-6", "0.001", "0.05", "1", "4"])
 @pytest.mark.parametrize("delta", ["5e-7", "5e-13"])
 def test_the_suggested_total_is_sound_and_near_the_best(rho: str, delta: str) -> None:
-    from dpsql.policy.budget_suggestion import _epsilon
+    from dpsql.policy.model import _epsilon
 
     ours, best = _epsilon(float(rho), -math.log(float(delta))), epsilon_of_zcdp(Rho(rho), Delta(delta))
     assert best * (1 - 1e-9) <= ours <= best * 1.005

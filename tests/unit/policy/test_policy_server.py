@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpsql import Budget, Policy, PolicyError, PrivateTable, ServerSettings
-from dpsql.policy.server import is_loopback
+from dpsql.policy.settings import is_loopback
 
 FILE = """\
 [budget]

@@ -49,7 +49,7 @@ def sessions(files: dict[int | None, Path]) -> Iterator[dict[int | None, Session
 @contextmanager
 def opened(path: Path, certificate: str = "zcdp", **given: object) -> Iterator[Session]:
     with dpsql.connect(path, policy=policy_of(certificate), ledger=given.pop("ledger", ":memory:"), **given) as session:  # type: ignore[call-overload]
-        session._salts = SALTS
+        session._plans.salts = SALTS
         yield session
 
 

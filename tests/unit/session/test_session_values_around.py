@@ -45,7 +45,7 @@ def test_materialized_tables_change_no_charged_answer(tmp_path: Path) -> None:
         dpsql.connect(path, policy=stored) as fast,
         dpsql.connect(path, policy=plain, ledger=":memory:") as slow,
     ):
-        fast._salts = slow._salts = (1, 2)
+        fast._plans.salts = slow._plans.salts = (1, 2)
         for sql, names in STATEMENTS:
             (reads, found), (nothing, expected) = read_rows(fast, sql), read_rows(slow, sql)
             assert found == expected, sql

@@ -1,4 +1,7 @@
-"""The half of a durable book that does not depend on the database: events and answers, in tables that only grow."""
+"""Half of a durable ledger that does not depend on its database: its opening, and its events and answers as rows.
+
+Events and answers are in tables that only grow. The database never calculates with what is in them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import chain, repeat
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from dpsql.ledger.record import GENESIS, Body, Event, encode_account_prefix, encode_version, make_event
+from dpsql.accounting import ApproximateDP, BudgetVector, CertificateTerms, Periods
+from dpsql.ledger.base_ledger import BaseLedger, new_terms
+from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.record import GENESIS, Body, Event, LedgerTerms, encode_account_prefix, encode_version, make_event
 from dpsql.ledger.replay import refuse_unlinked, tampered
-
-__all__ = ["FIRST", "HISTORY", "LINKED", "EventRows", "Found", "encode_holder"]
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
 LINKED = """SELECT seq, at, kind, body, chain, (
@@ -26,7 +30,7 @@ FIRST, LAST = -(2**63), 2**63 - 1  # numbers that a row can have, also where no 
 _PAGE = 100
 
 
-class Found(Protocol):
+class RowsFound(Protocol):
     """Result of a statement."""
 
     def fetchone(self) -> Any:  # noqa: ANN401 - as the database says
@@ -49,7 +53,7 @@ class EventRows(ABC):
     ENTRY: ClassVar[str]  # the entry that the body of the event `settled` settles, as an expression
 
     @abstractmethod
-    def _run(self, statement: str, *values: object) -> Found:
+    def _run(self, statement: str, *values: object) -> RowsFound:
         """Run a statement with values in place of its question marks."""
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
@@ -158,3 +162,45 @@ def _linked(row: tuple[Any, ...], kind: str, *, part: str = "") -> Event:
 def encode_holder(account: str | None) -> str:
     """Return the key of a balance: no account has the key of the total."""
     return "total" if account is None else f"account {account}"
+
+
+Where = TypeVar("Where")
+
+
+class Durable(BaseLedger, Generic[Where]):
+    """A ledger that outlives the process."""
+
+    def __init__(
+        self,
+        place: Where,
+        budget: BudgetVector,
+        *,
+        total: ApproximateDP,
+        periods: Periods | None = None,
+        certified: CertificateTerms | None = None,
+        clock: Clock = utc,
+    ) -> None:
+        """Open the ledger at `place`, or create it with these terms.
+
+        An existing ledger must have the same certificate (zcdp unless `certified` says otherwise), and at most this
+        `total` and these `periods`; its budget stays as it was created or last granted. `clock` gives the time of
+        events, and so decides when a period begins.
+        """
+        terms = new_terms(budget, total, periods=periods, certified=certified or CertificateTerms())
+        self._start(place, terms, clock=clock)
+
+    @classmethod
+    def open(cls, place: Where, *, clock: Clock = utc) -> Self:
+        """Open the ledger at `place` on the terms that it records; raise `ledger-missing` if there is none."""
+        ledger = cls.__new__(cls)
+        ledger._start(place, None, clock=clock)  # noqa: SLF001 - its own
+        return ledger
+
+    @property
+    def durable(self) -> bool:
+        """Always: the opening refuses a place where it would not be."""
+        return True
+
+    @abstractmethod
+    def _start(self, place: Where, wanted: LedgerTerms | None, *, clock: Clock) -> None:
+        """Open the ledger at `place`, or create it with the wanted terms."""

@@ -1,0 +1,192 @@
+"""Answer of a statement from what was released: its table, its receipt, and the noise of its columns.
+
+All of it is post-processing: a release is unpacked, seen through the outer SELECT, and described. The receipt says what
+the release cost, and what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql import engines, report
+from dpsql import plan as planning
+from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
+from dpsql.receipt import Receipt, Total
+from dpsql.session_dependencies import SessionDependencies
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+View = planning.ResultView | planning.OuterSelectView
+
+
+def build_answer(
+    view: View,
+    parts: Sequence[tuple[planning.Plan, bytes, bool]],
+    *,
+    own: SessionDependencies,
+    salts: tuple[int, int],
+) -> Answer:
+    """Return released answers, unpacked and seen through the outer SELECT, with their receipt.
+
+    Each part is a plan, its answer, and whether that was stored before.
+    """
+    plans = [plan for plan, _, _ in parts]
+    releases = [planning.unpack(plan, stored) for plan, stored, _ in parts]
+    balances = [own.read_balance(plan.charged_values) for plan in plans]
+    receipts = [
+        _build_receipt(plan, released, own=own, balance=balance, replayed=replayed)
+        for (plan, _, replayed), released, balance in zip(parts, releases, balances, strict=True)
+    ]
+    explanations = [
+        report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
+        for plan, released, balance in zip(plans, releases, balances, strict=True)
+        if released.stopped_at_bottom
+    ]
+    protected = tuple(dict.fromkeys(table for plan in plans for table in plan.query.protected))
+    query, balance = replace(plans[0].query, protected=protected), balances[-1]
+    periods = None if balance.calendar is None else balance.calendar.periods
+    table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
+    answer = Answer(
+        table,
+        receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
+        counts=_describe_measures(view, plans, releases=releases, table=table),
+        promise=Promise(query.unit_name, query.holders, balance.granted, periods),
+        granted=balance.limit,
+        advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
+    )
+    return show_ratio_ends(answer, ratio_ends)
+
+
+def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
+    """Return the answer of a statement that reads no private row, and costs nothing."""
+    receipt = Receipt.free(
+        own.read_balance().remaining,
+        nothing=own.terms.nothing,
+        sealed=own.engine.sealed,
+        isolation=own.engine.isolation,
+        confinement=engines.read_confinement(own.engine),
+    )
+    return Answer(table, receipt)
+
+
+def _build_receipt(
+    plan: planning.Plan,
+    released: planning.Release,
+    *,
+    own: SessionDependencies,
+    balance: report.Balance,
+    replayed: bool,
+) -> Receipt:
+    """Return the receipt of one release; one that was `replayed` is charged nothing."""
+    drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
+    answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
+    return Receipt(
+        mechanism=drawn.mechanism,
+        k=drawn.k,
+        k_bar=drawn.k_bar,
+        epsilon=drawn.epsilon,
+        delta=drawn.delta,
+        threshold_offset=drawn.threshold_offset,
+        items_charged=0 if replayed else released.items_charged,
+        loss=own.terms.nothing if replayed else released.loss,
+        remaining=balance.remaining,
+        stopped_at_bottom=is_short,
+        sealed=own.engine.sealed,
+        replayed=replayed,
+        shared=own.terms.limits.share_replays,
+        durable=own.ledger.durable,
+        chosen=drawn.chooses,
+        certificate=plan.certificate,
+        isolation=own.engine.isolation,
+        confinement=engines.read_confinement(own.engine),
+        answered=answered,
+        wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
+        read_as=str(query.clause) if query.clause.implied else "",
+        bounded_by=drawn.bounded_by,
+        bounds=report.describe_bounds(query, drawn.bounded_by),
+        cut=query.cut,
+        list_note=query.list_note,
+        legs=released.legs,
+        charged_to="" if by is None else plan.describe_charged(by),
+        known=drawn.known,
+        evident=drawn.evident,
+        known_before=released.known_before,
+        reread=plan.reread and not replayed,
+        total=None if total is None else Total(total.value, total.variance, query.unit_name),
+        used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
+        more=None if replayed else report.count_more(plan, balance.remaining, loss=released.loss),
+    )
+
+
+def _describe_measures(
+    view: View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release], table: pa.Table
+) -> CountColumns | AverageColumns | None:
+    """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
+    counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()
+    for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
+        counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
+        shown = view.find_averages(at, plan.query)
+        averages += _describe_averages(plan, shown, released=released, table=table if view.has_outer_select else None)
+        computed += view.find_computed(at)
+    taken = {position for each in averages for position in each.columns}
+    rest = tuple(position for position in computed if position not in taken)
+    if counts:
+        return replace(counts[0], others=tuple(counts[1:]), averages=tuple(averages), computed=rest)
+    return replace(averages[0], others=tuple(averages[1:]), computed=rest) if averages else None
+
+
+def _describe_counts(
+    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, released: planning.Release
+) -> Iterator[CountColumns]:
+    """Yield the columns of the measures of one release that are `shown`: first that which ranks, then from the left."""
+    noises, ranks = released.terms.noises, plan.query.clause.shape == "top"
+    ordered = sorted(shown.items(), key=lambda each: (not (ranks and each[0] == 0), each[1]))
+    for at, columns in ordered if noises else ():
+        described = planning.describe_noise(noises[at], plan.query.measures[at])
+        yield CountColumns(
+            columns,
+            noises[at].variance,
+            noises[at].scale,
+            plan.monotone and at == 0,
+            step=described.step,
+            may_be_negative=described.may_be_negative,
+            parts=described.parts,
+            counts_units=plan.query.measures[at].bounds is None,
+        )
+
+
+def _describe_averages(
+    plan: planning.Plan,
+    shown: Mapping[tuple[int, int], tuple[int, ...]],
+    *,
+    released: planning.Release,
+    table: pa.Table | None,
+) -> Iterator[AverageColumns]:
+    """Yield the columns of the averages of one release, of those that are `shown`.
+
+    A SELECT around the query has made the rows of the `table`, each of which has a released average by its value; of
+    several groups with one value, the interval is that of the group with the fewest rows, which is the widest.
+    """
+    noises, measures = released.terms.noises, plan.query.measures
+    for (dividend, divisor), columns in shown.items():
+        sums, rows = (
+            tuple(noises[at].read(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist()))
+            for at in (dividend, divisor)
+        )
+        both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))
+        place, is_adjusted = planning.find_place(measures[dividend]), plan.monotone and 0 in {dividend, divisor}
+        described = AverageColumns(columns, sums, rows, (both[0], both[1]), place, is_adjusted)
+        if table is None:
+            yield described
+            continue
+        values = planning.divide_steps(sums, rows, measures=(measures[dividend], measures[divisor])).to_pylist()
+        found = sorted(zip(values, sums, rows, strict=True), key=lambda each: each[2], reverse=True)
+        pairs = {value: (total, number) for value, total, number in found}
+        for column in columns:
+            chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
+            sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
+            yield replace(described, columns=(column,), sums=sums, rows=rows)

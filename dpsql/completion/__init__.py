@@ -1,1 +1,0 @@
-"""Text that is being typed: the ends of statements, and completions."""

@@ -1,0 +1,107 @@
+"""Plan of a private query, and the answer to it that the ledger has stored for this analyst.
+
+A plan is made from public numbers and reads no private row. The stored answer is found by the keys of the plan, in
+these words or in others, also where an earlier version of dpsql stored it under another key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from dpsql import plan as planning
+from dpsql import report
+from dpsql.engines import Stop
+from dpsql.errors import Refusal, Unsupported
+from dpsql.session_dependencies import SessionDependencies
+from dpsql.sql.ir.statements import PrivateQuery
+
+PlannedQuery = tuple[planning.Plan, bytes | None]  # and the stored answer to it, if there is one
+
+
+@dataclass(slots=True)
+class PlanFinder:
+    """Plans of a session's queries, with the stored answers to them.
+
+    `free` answers what public tables hold of a query, and `names` are those that earlier answers released. The `salts`
+    are the session's own: which of several equal choices are made must not tell the same thing in all sessions.
+    """
+
+    own: SessionDependencies
+    free: report.FreeAnswers
+    names: planning.NamesOfAccount
+    salts: tuple[int, int]
+
+    def build(self, query: PrivateQuery) -> planning.Plan:
+        """Return the plan of a complete query. Raises `Refusal` and `Unsupported`."""
+        return planning.build_plan(query, self.own.terms, salts=self.salts)
+
+    def complete(self, query: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
+        """Return the query with what public tables hold of it, and with the known names of its keys."""
+        return self.names.complete(self.free.complete(query, stop))
+
+    def find(self, query: PrivateQuery, stop: Stop | None = None) -> PlannedQuery:
+        """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
+        query = self.complete(query, stop)
+        if query.charged_values is not None and self.own.ledger.division != self.own.division:
+            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
+        plan = self.build(query)
+        stored, is_reread = self.find_stored(plan), False
+        uses_names = plan.spec.rows.known and query.domain is None and not plan.fresh
+        if uses_names and (stored is None or not planning.is_same_release(plan, stored)):
+            # it may have been answered before the names were known, when another mechanism was chosen
+            nameless = self.build(replace(query, names=None))
+            stored_before = self.find_stored(nameless)
+            if stored_before is not None:
+                plan, stored = nameless, stored_before
+        if stored is None and not plan.fresh:
+            if self.names.earlier_keys():
+                plan, stored = self._find_before_0_11(query, plan)
+            if plan.earlier_key:
+                answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
+                is_reread = answer is not None and planning.is_of_0_11(answer)
+        if query.explained:
+            plan = report.simulate_recall(plan, noise=self.own.noise)
+        return replace(
+            plan,
+            stored=stored is not None,
+            reread=is_reread,
+            warnings=report.find_waste(plan),
+            needs=report.describe_need(plan) if query.explained else "",
+        ), stored
+
+    def find_stored(self, plan: planning.Plan) -> bytes | None:
+        """Return the stored answer of this analyst to a query, in these words or in others; None without one."""
+        ledger, account = self.own.ledger, self.own.account
+        stored = ledger.stored(plan.key, account)
+        if stored is None and plan.named_keys:
+            stored = ledger.stored(plan.named_keys[0], account, *plan.named_keys[1:])
+        for key in plan.similar_keys if stored is None else ():
+            similar = ledger.stored(key, account)
+            if similar is not None and (key == plan.release_key or planning.is_same_release(plan, similar)):
+                return similar  # of another query it is refused, and not charged again in silence
+        return stored
+
+    def mark_reread(self, parts: list[PlannedQuery], queries: Sequence[PrivateQuery]) -> list[PlannedQuery]:
+        """Return the parts, with a mark on those that 0.11 answered when it read the text otherwise, as `queries`."""
+        if len(parts) != len(queries):
+            return parts
+        marked = list[PlannedQuery]()
+        for (plan, stored), query in zip(parts, queries, strict=True):
+            is_reread = plan.reread
+            if stored is None and not plan.fresh:
+                with suppress(Refusal, Unsupported):  # as names of one reading are those of no key in the other
+                    then = self.build(self.complete(query))
+                    answer = None if then.key == plan.key else self.find_stored(then)
+                    is_reread |= answer is not None and planning.is_of_0_11(answer)
+            marked.append((replace(plan, reread=is_reread), stored))
+        return marked
+
+    def _find_before_0_11(self, query: PrivateQuery, plan: planning.Plan) -> PlannedQuery:
+        """Return the answer that a version before 0.11 stored for a question, with its plan; else `plan` and None."""
+        for key, earlier in planning.list_earlier_plans(query, self.build, stored=self.names.earlier_keys()):
+            stored = self.own.ledger.stored(key, self.own.account)
+            if stored is not None:
+                return replace(earlier, key=key), stored
+        return plan, None

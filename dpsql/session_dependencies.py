@@ -1,0 +1,49 @@
+"""Parts that a session works with, which `dpsql.connect` puts together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql import engines, report
+from dpsql import plan as planning
+from dpsql.accounting import BudgetVector
+from dpsql.ledger import base as ledgers
+from dpsql.mechanisms import Noise
+from dpsql.sql.ir import clock as clocks
+from dpsql.sql.ir.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDependencies:
+    """Engine, ledger, catalog, terms and noise of a session, and the evaluator that computes outer SELECTs.
+
+    Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
+    With `implicit`, standard SQL over private tables is read as private. The `division` gives each unit its value,
+    where each value of a column has a budget.
+    """
+
+    engine: engines.Engine
+    ledger: ledgers.Ledger
+    catalog: Catalog
+    terms: planning.Terms
+    noise: Noise
+    evaluator: engines.ResultEvaluator
+    clock: clocks.Clock = clocks.system_clock
+    public: engines.PublicStatements | None = None
+    implicit: bool = False
+    division: ledgers.Division | None = None
+
+    @property
+    def account(self) -> str | None:
+        """Name of the analyst under which answers are stored; None where analysts have no accounts."""
+        return None if self.terms.account is None else self.terms.account.name
+
+    def read_balance(self, values: tuple[str, ...] = ()) -> report.Balance:
+        """Return the balance of a query that is charged to these values or, without them, to all units."""
+        return report.read_balance(self.ledger, self.terms, values=values)
+
+    def request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool, law: str = "") -> ledgers.Request:
+        """Return the request of this analyst to the ledger for a query of this text, worst case and key."""
+        terms = self.terms
+        account = None if terms.account is None else ledgers.Account(terms.account.name, terms.account.budget)
+        return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated, law)
