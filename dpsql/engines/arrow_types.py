@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -135,6 +133,7 @@ def _scalar(value: pa.Scalar) -> object:
 
 def _beyond_calendar(value: pa.Scalar) -> str:
     """Return a date or timestamp as numpy spells it, ISO 8601 with as many digits of a year as it takes."""
+    import numpy as np
     import pyarrow as pa
 
     is_date = pa.types.is_date32(value.type)

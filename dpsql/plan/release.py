@@ -288,7 +288,8 @@ def empty_result(query: PrivateQuery) -> pa.Table:
     import pyarrow as pa
 
     names, types = [output.name for output in query.outputs], map(arrow_type, query.output_types)
-    return pa.schema(list(zip(names, types, strict=True))).empty_table()
+    # empty_table() would import pandas
+    return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in types], names=list(names))
 
 
 def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa.Table, pa.Array]:
