@@ -41,6 +41,7 @@ from dpsql.sql.lexer import ascii_lower
 _LEVEL = 0.95
 _HIDDEN = " in its interval"  # ends the names of these columns
 _ADDED = "added_level"  # a key of calls that no one wrote: the level of their interval
+_UNNAMED = "unnamed_subquery"  # as DuckDB names the first of those without an alias
 Path = tuple[str, str, str]
 
 
@@ -351,7 +352,7 @@ def _list_sources(slot: Tree, key: str, *, columns: OuterColumns, ctes: CTEs) ->
     inner = _find_inner(relation, columns, ctes=ctes)
     found = None if inner is None else columns.list_relation(relation, ctes)
     if inner is not None and found is not None:
-        yield _Source(str(relation["alias"] or relation.get("table_name") or "released"), inner, slot, key, ctes, found)
+        yield _Source(str(relation["alias"] or relation.get("table_name") or _UNNAMED), inner, slot, key, ctes, found)
 
 
 def _find_inner(relation: Tree, columns: OuterColumns, *, ctes: CTEs) -> int | None:
@@ -414,6 +415,7 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
         if item.get("type") == "STAR" and str(item.get("relation_name") or source.name) == source.name:
             item["exclude_list"] = [*cast("list[str]", item.get("exclude_list") or []), *hidden]
     slot, key, ctes = source.slot, source.key, source.ctes
+    cast("Tree", slot[key])["alias"] = source.name
     while True:
         relation = cast("Tree", slot[key])
         below, inside = _find_query(relation, ctes)
