@@ -113,6 +113,7 @@ class Policy:
     engine and not in a database file. `materialized` is the folder in which `dpsql materialize` stores tables: they
     hold private rows, as the data does. With `implicit`, standard SQL over private tables is read as private.
 
+    >>> from dpsql.policy import PrivateTable, PublicTable
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
     Delta(1e-06)

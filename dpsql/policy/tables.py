@@ -247,8 +247,8 @@ def read_calendar_days(section: Section) -> dict[str, Mapping[str, date]]:
 class TableLink:
     """A `column` that names, by the `key` of another `table`, the row whose privacy unit its own row belongs to.
 
-    >>> Link.of("customer_id -> customers.id")
-    Link(column='customer_id', table='customers', key='id')
+    >>> TableLink.of("customer_id -> customers.id")
+    TableLink(column='customer_id', table='customers', key='id')
     """
 
     column: str
