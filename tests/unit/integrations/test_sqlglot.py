@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import sqlglot
 from sqlglot.errors import ParseError
-from support.sql_reference import NOON, accepts_pattern, corpus_catalog, corpus_tables
+from support.sql_reference import NOON, accepts_pattern, corpus_catalog, corpus_tables, select_parser
 
 from dpsql.errors import Error, Place
 from dpsql.integrations.sqlglot import Dpsql
@@ -155,7 +155,7 @@ def test_a_tool_may_wrap_a_private_query() -> None:
     assert wrapped == (
         "SELECT * FROM (SELECT country FROM reads GROUP BY country TOP 10 PRIVATE) AS virtual_table LIMIT 1001"
     )
-    assert asked(wrapped)
+    assert analyze(wrapped, CATALOG, accepts_pattern=accepts_pattern, parser=select_parser())
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ REFUSED = {
     f"SELECT * FROM ({TOP}) AS x, duckdb_settings": "unknown-table",
     f"SELECT * FROM ({TOP}) AS x, information_schema.tables": "unknown-table",
     "SELECT article FROM (SELECT user_id, article FROM reads TOP 5 PRIVATE) AS r GROUP BY article": "no-group",
+    "SELECT article FROM (SELECT user_id, article FROM reads TOP ADAPTIVE PRIVATE) AS r GROUP BY article": "no-group",
     f"WITH x AS ({TOP}) SELECT article FROM reads": "wrapping",
     f"WITH x AS ({TOP}) SELECT a.user_id FROM likes AS a CROSS JOIN x": "wrapping",
     f"SELECT x.n FROM ({TOP}) AS x JOIN reads AS r ON r.article = x.article": "wrapping",
