@@ -339,8 +339,7 @@ def _unbounded_terms() -> Terms:
 
 def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None) -> Statement:
     """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here."""
-    found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock, parser=select_parser())
-    for query in found.inners if isinstance(found, OuterSelect) else [found]:
-        if isinstance(query, PrivateQuery):
-            bound_measures(query, _unbounded_terms())
+    found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock)
+    if isinstance(found, PrivateQuery):
+        bound_measures(found, _unbounded_terms())
     return found

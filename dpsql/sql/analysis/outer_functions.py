@@ -3,9 +3,11 @@
 Functions are known by a list, as DuckDB calls some readings of the clock consistent. A SELECT that is not recognised is
 run each time, so a function that is missing here costs time alone.
 
-Rewrite of PostgreSQL's TO_CHAR as strftime, in a SELECT around private queries: DuckDB has no TO_CHAR.
+Rewrite of PostgreSQL's TO_CHAR, TO_TIMESTAMP and TO_DATE with a format, in a SELECT around private queries: DuckDB has
+strftime and strptime. A date is compared as its midnight.
 
-to_char(ts, 'YYYY-MM-DD HH24:MI')    strftime(ts, '%Y-%m-%d %H:%M')
+to_char(ts, 'YYYY-MM-DD HH24:MI')        strftime(ts, '%Y-%m-%d %H:%M')
+to_date('2026-01-02', 'YYYY-MM-DD')      strptime('2026-01-02', '%Y-%m-%d')
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ PATTERNS = {
     "IW": "%V",
     "ID": "%u",
 }
+_WITH_FORMAT = {"to_char": "strftime", "to_timestamp": "strptime", "to_date": "strptime"}
 _TOKEN = re.compile(f'({"|".join(sorted(PATTERNS, key=len, reverse=True))})|"([^"]*)"|([^A-Za-z"])')
 
 
@@ -73,23 +76,25 @@ def _may_change(node: Mapping[str, object]) -> bool:
     return function is not None and ascii_lower(str(function)) not in DETERMINISTIC
 
 
-def rewrite_to_char(node: Tree, place: Place | None) -> None:
-    """Make strftime of a call of to_char in DuckDB's syntax tree; leave any other call as it is.
+def rewrite_format(node: Tree, place: Place | None) -> None:
+    """Make strftime or strptime of a call with PostgreSQL's format in DuckDB's tree; leave any other call as it is.
 
-    Raises `Unsupported` for a format that is no literal, or has a pattern that strftime lacks.
+    Raises `Unsupported` for a format that is no literal, or has a pattern that DuckDB lacks.
     """
     arguments = cast("list[Tree]", node.get("arguments") or [])
-    if ascii_lower(str(node["function_name"])) != "to_char" or len(arguments) != len(("value", "format")):
+    function = ascii_lower(str(node["function_name"]))
+    if function not in _WITH_FORMAT or len(arguments) != len(("value", "format")):
         return
+    instead = _WITH_FORMAT[function]
     literal = cast("Tree", arguments[1]["expression"]).get("literal")
     text = literal.get("text") if isinstance(literal, dict) and literal.get("kind") == "STRING" else None
     form = None if text is None else translate_format(str(text))
     if form is None or not isinstance(literal, dict):
-        hint = f"Write strftime(x, '%Y-%m-%d'), or to_char with a literal of {', '.join(sorted(PATTERNS))}."
-        raise Unsupported("function", "This format of TO_CHAR is not known.", hint=hint, place=place)
+        hint = f"Write {instead}(x, '%Y-%m-%d'), or {function} with a literal of {', '.join(sorted(PATTERNS))}."
+        raise Unsupported("function", f"This format of {function.upper()} is not known.", hint=hint, place=place)
     literal["text"] = form
-    node["function_name"] = "strftime"
-    node["qualified_name"] = {"path": ["strftime"]}
+    node["function_name"] = instead
+    node["qualified_name"] = {"path": [instead]}
 
 
 def translate_format(text: str) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes, type_parameters
 from dpsql.sql.analysis.outer_columns import read_kind as _kind
-from dpsql.sql.analysis.outer_functions import is_deterministic, rewrite_to_char
+from dpsql.sql.analysis.outer_functions import is_deterministic, rewrite_format
 from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
 from dpsql.sql.analysis.outer_measures import clip_shares, couple_outputs
 from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
@@ -329,7 +329,7 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
         hint = "Leave it out: there are no settings and no other tables, and nothing waits."
         raise Unsupported("function", reason, hint=hint, place=walk.place)
     elif kind == "FUNCTION":
-        rewrite_to_char(node, walk.place)
+        rewrite_format(node, walk.place)
 
 
 def _drop_schema(names: list[str], catalog: Catalog) -> list[str]:

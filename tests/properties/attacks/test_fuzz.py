@@ -23,9 +23,7 @@ ANSWERED = 56  # of the 64 that may be refused
 
 
 SPOKEN = "inner,left,right,full,semi,anti,cross,using,tied,cte,union,union all,intersect,except,distinct"
-SPOKEN += (
-    ",exists tied,in tied,in public,exists public,scalar,qualify,wrapped,having,order,expression,predicate,private top"
-)
+SPOKEN += ",exists tied,in tied,in public,exists public,scalar,qualify,wrapped,having,order,expression,predicate"
 SPOKEN += ",grouped by unit,window by unit,unnest,listed,filter,filtered aggregate,named first,sample"
 
 
@@ -44,7 +42,7 @@ def test_every_construct_of_the_language_is_spoken() -> None:
     constructs = set().union(*(sentence(Random(number)).constructs for number in range(3_000)))
     wanted = "inner,left,right,full,semi,anti,cross,using,tied,loose,cte,union,union all,distinct,grouped by unit"
     wanted += ",grouped without unit,window by unit,window global,exists tied,exists loose,in tied,in loose,in public"
-    wanted += ",exists public,scalar,qualify,limit inside,sample,wrapped,having,order,options,top first,private top"
+    wanted += ",exists public,scalar,qualify,limit inside,sample,wrapped,having,order,options,top first"
     wanted += ",intersect,except,two units,window of a column,unnest,listed,filter,filtered aggregate,named first"
     assert set(wanted.split(",")) <= constructs
 
