@@ -14,6 +14,7 @@ from functools import cache
 import duckdb
 
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
+from dpsql.errors import Refusal
 from dpsql.plan import EvaluatorParser
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.terms import Terms
@@ -338,8 +339,16 @@ def _unbounded_terms() -> Terms:
 
 
 def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None) -> Statement:
-    """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here."""
-    found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock)
+    """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here.
+
+    DuckDB parses what stands around a private query only if nothing else is wrong.
+    """
+    try:
+        found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock)
+    except Refusal as error:
+        if "outermost" not in error.reason:
+            raise
+        found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock, parser=select_parser())
     if isinstance(found, PrivateQuery):
         bound_measures(found, _unbounded_terms())
     return found
