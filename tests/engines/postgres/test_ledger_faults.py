@@ -185,7 +185,7 @@ def test_an_error_that_was_passed_over_is_not_committed_as_if_nothing_were(ledge
     assert ledger.state() == HELD
 
 
-class Interrupted(postgres_server.Connection):
+class Interrupted(postgres_server.LedgerConnection):
     """A connection on which Ctrl-C is pressed while a transaction is being undone."""
 
     def execute(self, query: object, *values: object, **options: object) -> object:
@@ -212,7 +212,7 @@ def test_an_act_interrupted_while_it_is_undone_leaves_no_half(url: str, monkeypa
     assert verify(url).events == 3
 
 
-class Failing(postgres_server.Connection):
+class Failing(postgres_server.LedgerConnection):
     """A connection whose next statement but so many fails, as a server does that is out of memory."""
 
     left = -1
