@@ -195,7 +195,7 @@ class Interrupted(postgres_server.LedgerConnection):
 
 
 def test_an_act_interrupted_while_it_is_undone_leaves_no_half(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_server, "Connection", Interrupted)
+    monkeypatch.setattr(postgres_server, "LedgerConnection", Interrupted)
     with closing(PostgresLedger(url, BUDGET, total=TOTAL)) as ledger:
         ledger.reserve(ASK)
 
@@ -239,7 +239,7 @@ def failing_at(statement: int, act: Callable[[], object]) -> str | None:
 
 @pytest.mark.parametrize("name", ["reserve", "settle", "grant", "bump", "register"])
 def test_an_error_at_any_statement_leaves_all_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(postgres_server, "Connection", Failing)
+    monkeypatch.setattr(postgres_server, "LedgerConnection", Failing)
     with closing(PostgresLedger(url, BUDGET, total=TOTAL)) as ledger:
         held = ledger.reserve(ASK)
         acts = {
