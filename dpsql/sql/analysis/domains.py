@@ -43,7 +43,7 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan, Sorted
 from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.options import MAX_LISTED
+from dpsql.sql.syntax.clause import MAX_LISTED
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
