@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Option, OptionValue
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type
-from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.parameters import Parameter, make_literal
