@@ -13,11 +13,17 @@ from dpsql.plan.mechanisms.records import list_records
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
 from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
-from dpsql.sql.functions import signatures as calls
-from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
-from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
-from dpsql.sql.functions.temporal import TIME_FUNCTIONS
-from dpsql.sql.functions.text import TEXT_FUNCTIONS
+from dpsql.sql.functions import allow_list as calls
+from dpsql.sql.functions.allow_list import (
+    AGGREGATES,
+    INSIDE,
+    INTERVAL_ENDS,
+    NUMBER_FUNCTIONS,
+    REFUSED,
+    TEXT_FUNCTIONS,
+    TIME_FUNCTIONS,
+    WINDOWS,
+)
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
 

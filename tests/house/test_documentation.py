@@ -27,7 +27,7 @@ from dpsql.plan.mechanisms.records import list_names
 from dpsql.server import http_requests
 from dpsql.server.wire import sqlstates
 from dpsql.sql.functions.allow_list import FUNCTIONS
-from dpsql.sql.ir.clock import system_clock
+from dpsql.sql.ir.literals import system_clock
 from dpsql.sql.syntax.clause import OPTIONS
 
 ROOT = Path(__file__).parents[2]

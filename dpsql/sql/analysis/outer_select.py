@@ -26,6 +26,7 @@ from dpsql.sql.analysis.private_statement import (
 )
 from dpsql.sql.analysis.ranked_statements import RankedSelect
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
     OuterSelect,
@@ -33,7 +34,6 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
-from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.clause import (

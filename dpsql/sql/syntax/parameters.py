@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from dpsql.errors import Place, UsageError
+from dpsql.sql.ir.literals import UnboundParameter, default_number
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import (
     BOOLEAN,
@@ -21,7 +22,6 @@ from dpsql.sql.ir.types import (
     decimal,
     find_integer_type,
 )
-from dpsql.sql.ir.unbound_parameters import UnboundParameter, default_number
 from dpsql.sql.lexer import Statement, Value
 
 MAX_PARAMETER_BYTES = 16 * 1024  # of one parameter; a statement may bind thousands
