@@ -38,18 +38,6 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
-__all__ = [
-    "is_engine_url",
-    "list_sources",
-    "open_engine",
-    "open_evaluator",
-    "open_pool",
-    "open_schema_writer",
-    "open_url",
-    "public_engines",
-    "report_confinement",
-]
-
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 _PUBLIC_DUCKDBS = 2  # that statements over public tables have, each with a part of the memory
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
@@ -58,7 +46,7 @@ _ENGINES = {
     **dict.fromkeys(["mysql", "mariadb"], "dpsql.engines.mysql:MySQLEngine.open"),
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
     **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
-    "athena": "dpsql.engines.athena:AthenaEngine.open",
+    "athena": "dpsql.engines.trino:AthenaEngine.open",
     "bigquery": "dpsql.engines.bigquery:BigQueryEngine.open",
     "databricks": "dpsql.engines.databricks:DatabricksEngine.open",
     "redshift": "dpsql.engines.redshift:RedshiftEngine.open",
@@ -185,7 +173,7 @@ def open_schema_writer(
         raise UsageError("database", reason, hint="Such as postgresql://curator@db.example/shop.", place="url")
     if engine.dialect.name == "Spark":
         from dpsql.engines.spark.engine import SparkEngine
-        from dpsql.engines.spark.schema_writer import open_writer as open_spark_writer
+        from dpsql.engines.spark.engine import open_writer as open_spark_writer
 
         other = engine if url is None else open_url(address, sources, time_limit=None)
         return open_spark_writer(cast("SparkEngine", other), source.materialized, owned=url is not None)
@@ -239,8 +227,7 @@ def open_evaluator(
     of time and memory, and never more than 1 GB. One that is `shared` with other sessions has the limits that it was
     made with, and stays open when the session closes it.
     """
-    from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, DuckDBEvaluator
-    from dpsql.engines.duckdb.memory_limit import choose_smaller
+    from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, DuckDBEvaluator, choose_smaller
     from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
 
     if shared is not None:
@@ -332,7 +319,7 @@ def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
 
 def open_url(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
     """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
-    from dpsql.engines.adapter_errors import show_adapter_errors
+    from dpsql.engines.libraries import show_adapter_errors
 
     try:
         with show_adapter_errors():

@@ -355,7 +355,7 @@ def mcp(
     An assistant starts this command itself; it ends when the assistant closes its input.
     """
     from dpsql.engines import load_libraries
-    from dpsql.engines.adapter_errors import refuse_adapter_debug
+    from dpsql.engines.libraries import refuse_adapter_debug
 
     refuse_adapter_debug()
     load_libraries("dpsql.session", "pyarrow")

@@ -25,8 +25,6 @@ from dpsql.confinement.measures import (
 )
 from dpsql.confinement.system_calls import filter_server
 
-__all__ = ["COMMAND", "REPORT", "main"]
-
 COMMAND = """
 import sys, types
 dpsql = sys.modules["dpsql"] = types.ModuleType("dpsql")

@@ -19,20 +19,6 @@ from pathlib import Path
 
 from dpsql.confinement.system_calls import filter_calls
 
-__all__ = [
-    "MEASURES",
-    "bound_processes",
-    "confine",
-    "drop_capabilities",
-    "end_with_parent",
-    "forbid_files",
-    "leave_network",
-    "leave_shared_memory",
-    "limit_process",
-    "limit_resources",
-    "select_measures",
-]
-
 MEASURES = ("capabilities", "files", "network", "processes", "system calls")  # all there are, as receipts name them
 _ROOM = 3 << 29  # bytes: what Python, Arrow and DuckDB reserve beside DuckDB's memory limit
 _OF_A_THREAD = 1 << 26  # bytes: the arena of a thread's allocations

@@ -21,8 +21,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-__all__ = ["filter_calls", "filter_server"]
-
 _TABLE = """
 # other programs
 execve 59 221

@@ -19,35 +19,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = [
-    "LOOK",
-    "AttachedTable",
-    "Column",
-    "Confined",
-    "CsvFile",
-    "Engine",
-    "Exact",
-    "ListedTable",
-    "PublicStatements",
-    "Registered",
-    "RemoteFiles",
-    "ResultEvaluator",
-    "SchemaReader",
-    "Statement",
-    "Unchanging",
-    "Watchable",
-    "engine_closed",
-    "engine_failed",
-    "find_data_version",
-    "find_descriptions",
-    "holding",
-    "open_exact",
-    "open_exact_table",
-    "read_confinement",
-    "statement_stopped",
-    "take_turn",
-]
-
 Stop = Callable[[], bool]  # returns True once the caller no longer waits; called from the waiting thread
 
 LOOK = 0.1  # seconds between two calls of a stop signal

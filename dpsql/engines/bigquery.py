@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.bigquery import BIGQUERY
 from dpsql.engines.base import ListedTable, Registered, Statement
-from dpsql.engines.remote import RemoteEngine, table_missing
+from dpsql.engines.remote import ONE_SELECT, RemoteEngine, table_missing
 from dpsql.engines.warehouse import (
     Sources,
     choose_table,
     import_driver,
     list_texts,
+    load_driver,
     name_decimal,
     parse_address,
-    refuse_files,
-    refuse_options,
-    require_select,
     unreachable,
 )
 from dpsql.errors import UsageError
@@ -27,10 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from google.cloud import bigquery
 
-__all__ = ["BigQueryEngine"]
-
-_DRIVER = "google.cloud.bigquery"
-_OPTIONS = frozenset(["api_endpoint", "maximum_bytes_billed"])
 _GRACE = 2.0  # seconds after its time limit until BigQuery itself stops a job, in case this process died
 _TYPES = {
     **dict.fromkeys(["INTEGER", "INT64"], "BIGINT"),
@@ -74,13 +68,18 @@ class BigQueryEngine(RemoteEngine):
         Raises `EngineError` where BigQuery cannot be used, or has not a table; `UsageError` without the driver, or
         with another option.
         """
-        refuse_files(sources)
-        bigquery = import_driver(_DRIVER, engine="BigQuery", extra="bigquery")
-        hint = f"The options are {', '.join(sorted(_OPTIONS))}."
-        refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
-        most = _read_bytes(options)
+        known = frozenset(["api_endpoint", "maximum_bytes_billed"])
+        bigquery = load_driver("google.cloud.bigquery", sources, options, of=("BigQuery", "bigquery"), known=known)
+        text, most = options.get("maximum_bytes_billed"), None
+        if text is not None:
+            if not text.isascii() or not text.isdecimal():
+                reason = "maximum_bytes_billed is a number of bytes."
+                hint, place = 'Such as maximum_bytes_billed = "10000000000".', "source.options.maximum_bytes_billed"
+                raise UsageError("source-option", reason, hint=hint, place=place)
+            most = int(text)
         address = parse_address(url, parts=("project", "dataset"), known=("location", "credentials"))
-        project, settings = _read_project(url), address.settings
+        settings = address.settings
+        project = url.partition("://")[2].partition("/")[0]  # unlike a host, it may have a colon and capital letters
         client = None
         with suppress(Exception):
             oauth = import_driver("google.oauth2.service_account", engine="BigQuery", extra="bigquery")
@@ -107,7 +106,9 @@ class BigQueryEngine(RemoteEngine):
             use_legacy_sql=False,
             **{name: value for name, value in self._limits.items() if value is not None},
         )
-        job = self._client.query(require_select(statement.sql), job_config=config, job_retry=None)
+        if ONE_SELECT.match(statement.sql) is None:
+            raise ValueError
+        job = self._client.query(statement.sql, job_config=config, job_retry=None)
         self._job = job
         try:
             return job.result(job_retry=None).to_arrow(create_bqstorage_client=False)
@@ -147,21 +148,6 @@ class BigQueryEngine(RemoteEngine):
         """Return the tables and views of the dataset of the address."""
         for table in self._client.list_tables(".".join(self._dataset)):
             yield ListedTable(table.table_id)
-
-
-def _read_project(url: str) -> str:
-    """Return the project of an address; unlike a host, it may have a colon and capital letters."""
-    return url.partition("://")[2].partition("/")[0]
-
-
-def _read_bytes(options: Mapping[str, str]) -> int | None:
-    text = options.get("maximum_bytes_billed")
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdecimal():
-        reason, hint = "maximum_bytes_billed is a number of bytes.", 'Such as maximum_bytes_billed = "10000000000".'
-        raise UsageError("source-option", reason, hint=hint, place="source.options.maximum_bytes_billed")
-    return int(text)
 
 
 def _name_type(field: bigquery.SchemaField, collation: str) -> str:

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.spark import DATABRICKS
-from dpsql.engines.base import Registered, Statement
+from dpsql.engines.base import Statement
 from dpsql.engines.warehouse import (
     CatalogWarehouse,
     Sources,
-    choose_table,
-    import_driver,
-    list_rows,
     list_texts,
+    load_driver,
     open_tables,
     parse_address,
-    refuse_files,
-    refuse_options,
 )
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DatabricksEngine"]
-
-_DRIVER = "databricks.sql"
 _SETTINGS = {  # of the session, as far as a SQL warehouse has them
     "ANSI_MODE": "false",
     "TIMEZONE": "UTC",
     "LEGACY_TIME_PARSER_POLICY": "CORRECTED",
     "USE_CACHED_RESULT": "false",  # the time of an answer would say whether rows have changed
 }
-_OPTIONS = frozenset(["auth_type", "oauth_client_id", "tls_trusted_ca_file"])
 _GRACE = 2.0  # seconds after its time limit until Databricks itself stops a statement, in case this process died
 _COLUMNS = (
     "SELECT table_schema, table_name, column_name, full_data_type FROM information_schema.columns "
@@ -61,6 +52,8 @@ class DatabricksEngine(CatalogWarehouse):
     """Engine on a catalog of Unity Catalog; the tables stay there."""
 
     of = DATABRICKS
+    engine = "Databricks"
+    columns_sql = _COLUMNS
 
     @classmethod
     def open(
@@ -73,10 +66,8 @@ class DatabricksEngine(CatalogWarehouse):
         Raises `EngineError` where the warehouse cannot be reached, or has not a table; `UsageError` without the
         connector, or with another option.
         """
-        refuse_files(sources)
-        sql = import_driver(_DRIVER, engine="Databricks", extra="databricks")
-        hint = f"The options are {', '.join(sorted(_OPTIONS))}."
-        refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
+        known = frozenset(["auth_type", "oauth_client_id", "tls_trusted_ca_file"])
+        sql = load_driver("databricks.sql", sources, options, of=("Databricks", "databricks"), known=known)
         needed = {"http_path": "/sql/1.0/warehouses/ID"}
         address = parse_address(url, parts=("host", "catalog", "schema"), known=(), needed=needed)
         limit = {} if time_limit is None else {"STATEMENT_TIMEOUT": f"{max(1, round(time_limit + _GRACE)):d}"}
@@ -111,17 +102,6 @@ class DatabricksEngine(CatalogWarehouse):
         """Return whether the session still answers: one that was idle for long may have ended."""
         return self.answers()
 
-    def found(self, name: str) -> Registered:
-        """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
-        schema, _, table = name.lower().rpartition(".")
-        wanted = (schema or self._place[1].lower(), table)
-        rows: list[tuple[Any, ...]] = []
-        with suppress(Exception):
-            rows = list_rows(self.fetch(Statement(_COLUMNS, wanted)))
-        found = (((self._place[0], str(row[0]), str(row[1])), str(row[2]), _name_type(str(row[3]))) for row in rows)
-        return choose_table(name, found, engine="Databricks", wanted=wanted)
-
-
-def _name_type(name: str) -> str:
-    """Return DuckDB's name of a type, or Databricks' for one that dpsql does not compute with."""
-    return name.upper() if name.startswith("decimal(") else _TYPES.get(name, name)
+    def name_type(self, name: str) -> str:
+        """Return DuckDB's name of a type, or Databricks' for one that dpsql does not compute with."""
+        return name.upper() if name.startswith("decimal(") else _TYPES.get(name, name)

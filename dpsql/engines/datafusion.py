@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import DataFrame, ScalarUDF, SessionContext
 
-__all__ = ["PINNED", "DataFusionEngine", "FolderLinks", "register"]
-
 _TYPES = {
     "bool": "BOOLEAN",
     "int8": "TINYINT",

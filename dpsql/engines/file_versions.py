@@ -10,8 +10,6 @@ from pathlib import Path
 
 from dpsql.engines.base import CsvFile
 
-__all__ = ["digest_versions", "file_versions"]
-
 
 def file_versions(files: tuple[Path, ...]) -> Mapping[Path, tuple[int, int, int]]:
     """Return inode, size and time of change of each file that is there; nothing in it is read."""

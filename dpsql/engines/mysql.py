@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
     from pymysql.cursors import Cursor
 
-__all__ = ["MySQLEngine", "build_table", "find_table", "read_address"]
-
 _PORT = 3_306
 _SECONDS = 10  # that a server has to answer at all
 _PARAMETERS = frozenset(["unix_socket", "ssl_ca", "ssl_cert", "ssl_key"])

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from dpsql.dialects import Dialect
     from dpsql.engines.base import Column, Engine, Exact, Statement, Stop
 
-__all__ = ["EnginePool", "PublicEngines", "time_limit_reached", "within"]
-
 
 class PublicEngines:
     """At most so many engines over the public tables, each opened when it is first needed; threads may share them.

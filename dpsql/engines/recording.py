@@ -13,8 +13,6 @@ from dpsql.errors import EngineError
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
 
-__all__ = ["RecordingEngine"]
-
 
 class RecordingEngine:
     """Wrapper of an engine that records every statement; if `fail_with` is set, it raises that instead."""

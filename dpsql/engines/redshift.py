@@ -14,27 +14,21 @@ from dpsql.engines.warehouse import (
     ConnectedWarehouse,
     Sources,
     choose_table,
-    import_driver,
     list_rows,
     list_texts,
+    load_driver,
     name_decimal,
     open_tables,
-    refuse_files,
-    refuse_options,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RedshiftEngine"]
-
-_DRIVER = "adbc_driver_postgresql.dbapi"
 _SETTINGS = {"timezone": "'UTC'", "datestyle": "'ISO, YMD'"}
 _OF_REDSHIFT = {
     "enable_result_cache_for_session": "off",  # the time of an answer would say whether rows have changed
     "enable_case_sensitive_identifier": "true",
 }
-_OPTIONS = frozenset(["query_group", "wlm_query_slot_count"])
 _GRACE = 2.0  # seconds after its time limit until Redshift itself stops a statement, in case this process died
 _COLUMNS = """
 SELECT CAST(table_schema AS VARCHAR) AS s, CAST(table_name AS VARCHAR) AS t, CAST(column_name AS VARCHAR) AS c,
@@ -74,10 +68,9 @@ class RedshiftEngine(ConnectedWarehouse):
         `options` are `query_group` and `wlm_query_slot_count`. Raises `EngineError` where the cluster cannot be
         reached, or has not a table; `UsageError` without the driver, or with another option.
         """
-        refuse_files(sources)
-        dbapi = import_driver(_DRIVER, engine="Redshift", extra="redshift")
-        hint = f"The options are {', '.join(sorted(_OPTIONS))}."
-        refuse_options(options, known=_OPTIONS.__contains__, hint=hint)
+        known = frozenset(["query_group", "wlm_query_slot_count"])
+        driver = "adbc_driver_postgresql.dbapi"
+        dbapi = load_driver(driver, sources, options, of=("Redshift", "redshift"), known=known)
         limit = 0 if time_limit is None else max(1, round((time_limit + _GRACE) * 1_000))
         address = "postgresql" + url.removeprefix("redshift")
 

@@ -19,7 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from dpsql.dialects import Dialect, find_family
-from dpsql.engines.adapter_errors import show_adapter_errors
 from dpsql.engines.arrow_types import conformed
 from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import (
@@ -34,14 +33,13 @@ from dpsql.engines.base import (
     holding,
     open_exact_table,
 )
+from dpsql.engines.libraries import show_adapter_errors
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.engines.base import Stop
-
-__all__ = ["RemoteEngine", "SingleConnectionEngine", "table_missing"]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
 _TOUCH = 5.0  # seconds in which a connection has to say that it lives
@@ -260,7 +258,7 @@ def table_missing(name: str, *, engine: str) -> EngineError:
     return EngineError("table-missing", reason, hint=hint, place=f"table {name}")
 
 
-_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
+ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 
 
 class _Closable(Protocol):
@@ -301,7 +299,7 @@ class SingleConnectionEngine(RemoteEngine, Generic[Connection]):
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Send one SELECT and return its answer."""
-        if _ONE_SELECT.match(statement.sql) is None:
+        if ONE_SELECT.match(statement.sql) is None:
             raise ValueError
         connection = self.open_connection()
         try:

@@ -24,8 +24,6 @@ if sys.platform != "win32":  # where this module must still be read
     import fcntl
     import pwd
 
-__all__ = ["ScratchFolder", "sweep"]
-
 _PREFIX = "dpsql-scratch-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 _UNPRIVILEGED = "nobody"  # the user to whom root hands a folder over, for programs that refuse to run as root

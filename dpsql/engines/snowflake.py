@@ -13,13 +13,11 @@ from dpsql.engines.warehouse import (
     ConnectedWarehouse,
     Sources,
     choose_table,
-    import_driver,
     list_rows,
     list_texts,
+    load_driver,
     name_decimal,
     parse_address,
-    refuse_files,
-    refuse_options,
     unreachable,
 )
 from dpsql.errors import EngineError
@@ -27,9 +25,6 @@ from dpsql.errors import EngineError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SnowflakeEngine"]
-
-_DRIVER = "adbc_driver_snowflake.dbapi"
 _OPTION = "adbc.snowflake.sql."
 _OURS = frozenset(
     f"{_OPTION}{name}"
@@ -96,12 +91,16 @@ class SnowflakeEngine(ConnectedWarehouse):
         the account cannot be reached, or has not a table; `UsageError` without the driver, or with an option that
         dpsql sets itself.
         """
-        refuse_files(sources)
-        dbapi = import_driver(_DRIVER, engine="Snowflake", extra="snowflake")
-        hint = (
-            f"Name an option of the driver, such as {_OPTION}auth_type; the address has account, database and schema."
+        hint = f"Name an option of the driver, such as {_OPTION}auth_type; "
+        hint += "the address has account, database and schema."
+        dbapi = load_driver(
+            "adbc_driver_snowflake.dbapi",
+            sources,
+            options,
+            of=("Snowflake", "snowflake"),
+            known=lambda name: name.startswith(_OPTION) and name not in _OURS,
+            hint=hint,
         )
-        refuse_options(options, known=lambda name: name.startswith(_OPTION) and name not in _OURS, hint=hint)
         address = parse_address(url, parts=("account", "database", "schema"), known=("warehouse", "role"))
         given = {"username": address.user, "password": address.password}
         given |= {f"{_OPTION}account": address.host, f"{_OPTION}db": address.path[0]}

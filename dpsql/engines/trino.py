@@ -1,39 +1,39 @@
-"""Trino through its own client: each statement is one query of the cluster, with settings of the session sent along.
+"""Trino through its own client, and Athena, which runs Trino's SQL, through PyAthena.
 
-The tables are those of a catalog that this user may read, their types by DuckDB's names.
+With Trino each statement is one query of the cluster, with settings of the session sent along; with Athena one query
+execution, billed by the bytes that it scans, and the tables stay in S3.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import partial
+from logging import CRITICAL, getLogger
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects.trino import TRINO
-from dpsql.engines.base import Registered, Statement
+from dpsql.dialects import quote_text
+from dpsql.dialects.trino import ATHENA, TRINO
+from dpsql.engines.base import Statement
 from dpsql.engines.warehouse import (
-    Address,
     CatalogWarehouse,
     Sources,
     build_table,
-    choose_table,
     import_driver,
     list_rows,
     list_texts,
+    load_driver,
     name_decimal,
+    open_tables,
     parse_address,
     put_in_order,
-    refuse_files,
-    refuse_options,
     unreachable,
 )
+from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["TrinoEngine", "find_table"]
 
 _COLUMNS = (
     "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns "
@@ -52,43 +52,16 @@ _TYPES = {
     "uuid": "UUID",
 }
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-
-
-def find_table(
-    name: str, *, engine: str, place: Sequence[str], fetch: Callable[[Statement], list[Sequence[Any]]]
-) -> Registered:
-    """Return the table "name" or "schema.name"; names are lower-case. `place` is the catalog and the schema.
-
-    `fetch` runs a statement and returns its rows. Raises `table_missing`.
-    """
-    schema, _, table = name.lower().rpartition(".")
-    wanted = (schema or place[1].lower(), table)
-    rows = fetch(Statement(_COLUMNS, wanted, ("VARCHAR",) * 4))
-    found = (((place[0], str(row[0]), str(row[1])), str(row[2]), _name_type(str(row[3]))) for row in rows)
-    return choose_table(name, found, engine=engine, wanted=wanted)
-
-
-def _name_type(name: str) -> str:
-    """Return DuckDB's name of a type, or Trino's for one that dpsql does not compute with."""
-    if found := _DECIMAL.fullmatch(name):
-        return name_decimal(int(found[1]), int(found[2]))
-    plain = name.partition("(")[0]
-    if plain == "varchar":
-        return "VARCHAR"
-    if plain == "timestamp" and not name.endswith("zone"):
-        return "TIMESTAMP"
-    return _TYPES.get(name, name)
-
-
-_DRIVER = "trino.dbapi"
-_OURS = frozenset(["query_max_run_time"])
 _GRACE = 2.0  # seconds after its time limit until Trino itself stops a query, in case this process died
+_ATHENA_VARIABLES = ("AWS_ATHENA_WORK_GROUP", "AWS_ATHENA_S3_STAGING_DIR")  # which PyAthena reads
 
 
 class TrinoEngine(CatalogWarehouse):
     """Engine on a catalog of Trino; the tables stay there."""
 
     of = TRINO
+    engine = "Trino"
+    columns_sql = _COLUMNS
 
     @classmethod
     def open(
@@ -100,13 +73,20 @@ class TrinoEngine(CatalogWarehouse):
         where the cluster cannot be reached, or has not a table; `UsageError` without the driver, or with a property
         that dpsql sets itself.
         """
-        refuse_files(sources)
-        dbapi = import_driver(_DRIVER, engine="Trino", extra="trino")
-        refuse_options(options, known=lambda name: name not in _OURS, hint="Name a property of the session.")
+        hint = "Name a property of the session."
+        dbapi = load_driver(
+            "trino.dbapi", sources, options, of=("Trino", "trino"), known="query_max_run_time".__ne__, hint=hint
+        )
         address = parse_address(url, parts=("host", "catalog", "schema"), known=("scheme", "token", "verify"))
         limit = {} if time_limit is None else {"query_max_run_time": f"{max(1, round(time_limit + _GRACE))}s"}
         is_secret = address.password is not None or "token" in address.settings
         scheme = address.settings.get("scheme", "https" if is_secret else "http")
+        auth = import_driver("trino.auth", engine="Trino", extra="trino")
+        login = None
+        if "token" in address.settings:
+            login = auth.JWTAuthentication(address.settings["token"])
+        elif address.password is not None:
+            login = auth.BasicAuthentication(address.user, address.password)
         connect = partial(
             dbapi.connect,
             host=address.host,
@@ -117,7 +97,7 @@ class TrinoEngine(CatalogWarehouse):
             source="dpsql",
             http_scheme=scheme,
             verify=address.settings.get("verify", True),
-            auth=_authenticate(address),
+            auth=login,
             session_properties={**options, **limit},
             timezone="UTC",
             legacy_primitive_types=True,  # texts, since Python's own types do not reach as far
@@ -139,18 +119,72 @@ class TrinoEngine(CatalogWarehouse):
         rows = cursor.fetchall()
         return build_table(rows, statement.types, width=len(cursor.description))
 
-    def found(self, name: str) -> Registered:
-        """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
-        return find_table(name, engine="Trino", place=self._place, fetch=self._list_rows)
+    def name_type(self, name: str) -> str:
+        """Return DuckDB's name of a type, or Trino's for one that dpsql does not compute with."""
+        if found := _DECIMAL.fullmatch(name):
+            return name_decimal(int(found[1]), int(found[2]))
+        plain = name.partition("(")[0]
+        if plain == "varchar":
+            return "VARCHAR"
+        if plain == "timestamp" and not name.endswith("zone"):
+            return "TIMESTAMP"
+        return _TYPES.get(name, name)
 
-    def _list_rows(self, statement: Statement) -> list[Any]:
-        with suppress(Exception):
+
+class AthenaEngine(TrinoEngine):
+    """Engine on a database of Athena; the tables stay in S3."""
+
+    of = ATHENA
+    engine = "Athena"
+
+    @classmethod
+    def open(
+        cls, url: str, sources: Sources, *, options: Mapping[str, str], time_limit: float | None = None
+    ) -> AthenaEngine:
+        """Open "athena://region/catalog/database?work_group=...&s3_staging_dir=s3://...&profile_name=...".
+
+        Credentials are those of boto3: its environment variables, profiles and roles. `options` are `endpoint_url` and
+        `poll_interval`, in seconds. Raises `EngineError` where Athena cannot be used, or has not a table; `UsageError`
+        without the driver, or with another option.
+        """
+        known = frozenset(["endpoint_url", "poll_interval"])
+        pyathena = load_driver("pyathena", sources, options, of=("Athena", "athena"), known=known)
+        getLogger("pyathena").setLevel(CRITICAL + 1)  # it logs the errors of Athena, which may hold values
+        places = ("work_group", "s3_staging_dir")
+        address = parse_address(url, parts=("region", "catalog", "database"), known=(*places, "profile_name"))
+        if not address.settings.keys() & {*places} and not any(map(os.environ.get, _ATHENA_VARIABLES)):
+            hint = "Add ?work_group=NAME or ?s3_staging_dir=s3://BUCKET/FOLDER/ to it."
+            reason = "The address of the data does not say where Athena puts its answers."
+            raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
+        endpoint = {name: options[name] for name in ("endpoint_url",) if name in options}
+        # Values stay texts as Athena writes them, since Python's types do not reach as far.
+        converter = import_driver("pyathena.converter", engine="Athena", extra="athena").DefaultTypeConverter()
+        for type_ in [*converter.mappings]:
+            converter.set(type_, lambda value: value)
+        connect = partial(
+            pyathena.connect,
+            region_name=address.host,
+            catalog_name=address.path[0],
+            schema_name=address.path[1],
+            converter=converter,
+            poll_interval=float(options.get("poll_interval", "0.5")),
+            **endpoint,
+            **address.settings,
+        )
+        warehouse = partial(cls, address.path, {}, connect=connect, time_limit=time_limit)
+        return open_tables(warehouse, sources, engine="Athena", client="aws athena")
+
+    def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
+        """Run one SELECT, and return its answer."""
+        sql, values = put_in_order(statement.sql, list_texts(statement.parameters, of_java=True))
+        literals = ["NULL" if value is None else quote_text(value) for value in values]
+        cursor.execute(sql, literals or None, paramstyle="qmark", result_reuse_enable=False)
+        rows = cursor.fetchall()
+        return build_table(rows, statement.types, width=len(cursor.description))
+
+    def read_catalog(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement of the catalog, the first one that shows whether the credentials are right."""
+        try:
             return list_rows(self.fetch(statement))
-        return []
-
-
-def _authenticate(address: Address) -> object:
-    auth = import_driver("trino.auth", engine="Trino", extra="trino")
-    if "token" in address.settings:
-        return auth.JWTAuthentication(address.settings["token"])
-    return None if address.password is None else auth.BasicAuthentication(address.user, address.password)
+        except Exception:  # noqa: BLE001 - its words may hold the address
+            raise unreachable("Athena", client="aws athena") from None

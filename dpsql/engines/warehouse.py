@@ -22,36 +22,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from dpsql.dialects import Dialect
 from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.engines.base import Column, ListedTable, Registered, Statement
-from dpsql.engines.remote import RemoteEngine, table_missing
+from dpsql.engines.remote import ONE_SELECT, RemoteEngine, table_missing
 from dpsql.errors import EngineError, PolicyError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Address",
-    "CatalogWarehouse",
-    "ConnectedWarehouse",
-    "choose_table",
-    "import_driver",
-    "list_texts",
-    "parse_address",
-]
-__all__ += [
-    "Sources",
-    "build_table",
-    "list_rows",
-    "name_decimal",
-    "open_tables",
-    "put_in_order",
-    "refuse_files",
-    "refuse_options",
-    "require_select",
-    "unreachable",
-]
-
 Sources = Mapping[str, object]
-_ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 _PLACE = re.compile(r"\?/\*(\d+)\*/")
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
 _EPOCH = date(1970, 1, 1)
@@ -113,20 +90,32 @@ def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN4
         raise UsageError("not-installed", reason, hint=hint) from None
 
 
-def refuse_files(sources: Sources) -> None:
-    """Raise `PolicyError` where a table of the policy is a file."""
+def load_driver(
+    module: str,
+    sources: Sources,
+    options: Mapping[str, str],
+    *,
+    of: tuple[str, str],
+    known: frozenset[str] | Callable[[str], bool],
+    hint: str = "",
+) -> Any:  # noqa: ANN401 - a module of another package
+    """Return the driver `of` an engine, with the extra that installs it, if the policy asks for what the engine has.
+
+    Raises `PolicyError` where a table of the policy is a file, and `UsageError` without the driver, and for an option
+    that is not among the `known`, or that dpsql sets itself.
+    """
     if any(file is not None for file in sources.values()):
         reason = "Warehouses read no files."
         hint = "Load the file into the warehouse, and leave source out of the table."
         raise PolicyError("policy-source", reason, hint=hint, place="source.url")
-
-
-def refuse_options(options: Mapping[str, str], *, known: Callable[[str], bool], hint: str) -> None:
-    """Raise `UsageError` for an option that the engine does not know, or that dpsql sets itself."""
+    driver = import_driver(module, engine=of[0], extra=of[1])
+    if isinstance(known, frozenset):
+        hint = f"The options are {', '.join(sorted(known))}."
     for name in options:
-        if not known(name):
+        if not (name in known if isinstance(known, frozenset) else known(name)):
             reason = f"The option {name} is not known here, or dpsql sets it itself."
             raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+    return driver
 
 
 def unreachable(engine: str, *, client: str) -> EngineError:
@@ -135,23 +124,17 @@ def unreachable(engine: str, *, client: str) -> EngineError:
     return EngineError("engine-unreachable", f"{engine} cannot be reached.", hint=hint, place="source.url")
 
 
-def require_select(sql: str) -> str:
-    """Return a statement that is one SELECT; raise `ValueError` for any other."""
-    if _ONE_SELECT.match(sql) is None:
-        raise ValueError
-    return sql
-
-
 def list_texts(values: Iterable[object], *, of_java: bool = False) -> list[str | None]:
     """Return values of parameters as texts that the warehouse casts; `of_java`, as a warehouse in Java reads them."""
-    return [None if value is None else _write(value, of_java=of_java) for value in values]
-
-
-def _write(value: object, *, of_java: bool) -> str:
-    text = str(value)
-    if isinstance(value, float) and of_java:
-        return _JAVA.get(text, text)
-    return text.lower() if isinstance(value, bool) else text
+    texts: list[str | None] = []
+    for value in values:
+        text = None if value is None else str(value)
+        if text is not None and isinstance(value, bool):
+            text = text.lower()
+        elif text is not None and isinstance(value, float) and of_java:
+            text = _JAVA.get(text, text)
+        texts.append(text)
+    return texts
 
 
 def put_in_order(sql: str, values: Sequence[object]) -> tuple[str, list[Any]]:
@@ -170,26 +153,19 @@ def build_table(rows: Sequence[Sequence[Any]], types: Sequence[str], *, width: i
     """
     import pyarrow as pa
 
-    columns = [*zip(*rows, strict=True)] or [()] * width
-    arrays = [_build_array(values, type_) for values, type_ in zip(columns, types or [""] * width, strict=True)]
+    columns, arrays = [*zip(*rows, strict=True)] or [()] * width, []
+    for values, type_ in zip(columns, types or [""] * width, strict=True):
+        wanted = find_arrow_type(type_)
+        if wanted is None:
+            arrays.append(pa.array(values))
+            continue
+        read = _READERS.get(type_.partition("(")[0], int)
+        found = [None if value is None else read(value) for value in values]
+        if pa.types.is_temporal(wanted):
+            arrays.append(pa.array(found, pa.int32() if type_ == "DATE" else pa.int64()).view(wanted))
+        else:
+            arrays.append(pa.array(found, wanted))
     return pa.table(arrays, names=[f"c{at}" for at in range(width)])
-
-
-def _build_array(values: Sequence[Any], type_: str) -> pa.Array:
-    import pyarrow as pa
-
-    wanted = find_arrow_type(type_)
-    if wanted is None:
-        return pa.array(values)
-    read = _READERS.get(type_.partition("(")[0], int)
-    found = [None if value is None else read(value) for value in values]
-    if pa.types.is_temporal(wanted):
-        return pa.array(found, pa.int32() if type_ == "DATE" else pa.int64()).view(wanted)
-    return pa.array(found, wanted)
-
-
-def _read_boolean(value: object) -> bool:
-    return str(value).lower() == "true"
 
 
 def _read_day(value: object) -> int:
@@ -212,7 +188,7 @@ def _read_moment(value: object) -> int:
 
 
 _READERS: Mapping[str, Callable[[Any], object]] = {
-    "BOOLEAN": _read_boolean,
+    "BOOLEAN": lambda value: str(value).lower() == "true",
     "DATE": _read_day,
     "DECIMAL": lambda value: Decimal(str(value)),
     "DOUBLE": float,
@@ -280,7 +256,8 @@ class ConnectedWarehouse(RemoteEngine):
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Send one SELECT and return its answer; over a new connection after a failure."""
-        require_select(statement.sql)
+        if ONE_SELECT.match(statement.sql) is None:
+            raise ValueError
         if self._connection is None:
             self._connection = self._connect()
         connection = self._connection
@@ -334,14 +311,37 @@ class ConnectedWarehouse(RemoteEngine):
 
 
 class CatalogWarehouse(ConnectedWarehouse):
-    """Warehouse whose address names a catalog and a schema, the `place`; names of tables are lower-case."""
+    """Warehouse whose address names a catalog and a schema, the `place`; names of tables are lower-case.
+
+    `columns_sql` reads schema, table, column and type of the columns of a table, by its schema and its name.
+    """
 
     of: ClassVar[Dialect]
+    engine: ClassVar[str]
+    columns_sql: ClassVar[str]
 
     def __init__(self, place: tuple[str, ...], names: Iterable[str], *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
         self._place = place
         self.default_schema = place[1].lower()
         super().__init__(self.of, names, connect=connect, time_limit=time_limit)
+
+    @abstractmethod
+    def name_type(self, name: str) -> str:
+        """Return DuckDB's name of a type, or the warehouse's for one that dpsql does not compute with."""
+
+    def found(self, name: str) -> Registered:
+        """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
+        schema, _, table = name.lower().rpartition(".")
+        wanted = (schema or self.default_schema, table)
+        rows = self.read_catalog(Statement(self.columns_sql, wanted, ("VARCHAR",) * 4))
+        found = (((self._place[0], str(row[0]), str(row[1])), str(row[2]), self.name_type(str(row[3]))) for row in rows)
+        return choose_table(name, found, engine=self.engine, wanted=wanted)
+
+    def read_catalog(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement of the catalog, none where it fails."""
+        with suppress(Exception):
+            return list_rows(self.fetch(statement))
+        return []
 
 
 Warehouse = TypeVar("Warehouse", bound=ConnectedWarehouse)

@@ -45,8 +45,6 @@ from dpsql.policy.validation import fold
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements
 
-__all__ = ["Data", "materialize", "seal_system_errors"]
-
 _APPENDED = "dpsql appended"
 _ROW_NUMBER = "rowid"
 _SALTS = f'"{MADE}"."main"."dpsql_salts"'

@@ -35,23 +35,6 @@ from dpsql.sql.ir.catalog import Catalog, MaterializedSet, StoredMeasures, Table
 from dpsql.sql.ir.measures import ContributionRange
 from dpsql.sql.ir.types import find_read_type, parse_type
 
-__all__ = [
-    "FileFingerprint",
-    "MaterializedSum",
-    "MaterializedTable",
-    "Source",
-    "convert_enum",
-    "describe_schema",
-    "find_attached",
-    "find_outdated",
-    "list_summed",
-    "name_counts",
-    "name_pairs",
-    "read_state",
-]
-__all__ += ["attach_materialized", "describe_table", "find_build", "find_place", "find_relation", "find_unmaterialized"]
-__all__ += ["list_tables", "open_materialized", "parse_descriptions", "read_fingerprints", "write_state"]
-
 Source = Path | CsvFile | Folder | RemoteFiles | None
 FileFingerprint = tuple[str, int, int]
 

@@ -37,8 +37,6 @@ from dpsql.policy.validation import fold
 from dpsql.sql.ir.types import Type, parse_type
 from dpsql.sql.rewrite.materialization import RemoteSet, SQLStatement
 
-__all__ = ["NamingWriter", "RemoteData", "ReplacingWriter", "SchemaWriter", "materialize_in_schema"]
-
 _PREFIX = "m_"
 
 

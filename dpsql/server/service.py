@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.connect import open_session
 from dpsql.curator import check_engine, read_spending
-from dpsql.engines.adapter_errors import refuse_adapter_debug
+from dpsql.engines.libraries import refuse_adapter_debug
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy

@@ -16,8 +16,6 @@ from dpsql.errors import Error
 from dpsql.testing.kit import find_kit
 from dpsql.testing.suite import Result, run_checks
 
-__all__ = ["compare_gaps", "list_refused", "main", "render_gaps"]
-
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _HEAD = "# Statements that the engine refuses, as python -m dpsql.testing --write-gaps writes them.\n"
 

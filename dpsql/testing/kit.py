@@ -16,21 +16,19 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import UsageError
 
-__all__ = ["DUCKDB", "GROUP", "Kit", "create_duckdb", "find_kit", "rename_tables"]
-
 Tables = Mapping[str, pa.Table]
 GROUP = "dpsql.testing"  # entry points of other packages: the name of an engine, and its kit
 _KITS = {
-    "bigquery": "dpsql.testing.kits.bigquery:create_kit",
-    "databricks": "dpsql.testing.kits.databricks:create_kit",
-    "datafusion": "dpsql.testing.kits.datafusion:KIT",
+    "bigquery": "dpsql.testing.kits.warehouses:create_bigquery",
+    "databricks": "dpsql.testing.kits.warehouses:create_databricks",
+    "datafusion": "dpsql.testing.kits.files:DATAFUSION",
     "mysql": "dpsql.testing.kits.mysql:create_kit",
     "portable": "dpsql.testing.kits.portable:KIT",
     "postgres": "dpsql.testing.kits.postgres:create_kit",
-    "redshift": "dpsql.testing.kits.redshift:create_kit",
-    "snowflake": "dpsql.testing.kits.snowflake:create_kit",
-    "spark": "dpsql.testing.kits.spark:KIT",
-    "trino": "dpsql.testing.kits.trino:create_kit",
+    "redshift": "dpsql.testing.kits.warehouses:create_redshift",
+    "snowflake": "dpsql.testing.kits.warehouses:create_snowflake",
+    "spark": "dpsql.testing.kits.files:SPARK",
+    "trino": "dpsql.testing.kits.warehouses:create_trino",
 }
 
 

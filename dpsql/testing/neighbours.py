@@ -30,8 +30,6 @@ from dpsql.testing.queries import (
 )
 from dpsql.testing.tables import TABLES
 
-__all__ = ["Neighbours", "find_excess", "generate_queries", "open_neighbours"]
-
 _UNITS = {"reads": "user_id", "likes": "user_id", "visits": "member", "friends": "member"}
 HEAVY, LIGHT = (1, "a "), (5, "\u00e9")  # a unit of whole numbers and one of text, which are removed together
 _KEYS = [

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["pytest_addoption", "pytest_generate_tests"]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that choose the engine, its address and a sample."""

@@ -8,8 +8,15 @@ from functools import partial
 from itertools import chain
 
 from dpsql.errors import Error, UsageError
-from dpsql.testing.draw_hash import check_draws, draw_by_digest, draw_by_sha256, has_keyed_hash
-from dpsql.testing.draws import can_draw, draws_by_sha256, find_draw_faults
+from dpsql.testing.draws import (
+    can_draw,
+    check_draws,
+    draw_by_digest,
+    draw_by_sha256,
+    draws_by_sha256,
+    find_draw_faults,
+    has_keyed_hash,
+)
 from dpsql.testing.kit import DUCKDB, Kit
 from dpsql.testing.kits.portable import KIT as PORTABLE
 from dpsql.testing.neighbours import find_excess, generate_queries, open_neighbours
@@ -28,16 +35,6 @@ from dpsql.testing.queries import (
     write_expressions,
 )
 from dpsql.testing.tables import SHAPES
-
-__all__ = [
-    "Result",
-    "compare_forms",
-    "compare_neighbours",
-    "compare_statements",
-    "draw_groups",
-    "list_parts",
-    "run_checks",
-]
 
 _GENERATED = 25  # random queries beside those of the suite
 _NOT_EXPRESSIONS = frozenset(

@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 from support.bigquery_kit import start_zetasql, write_credentials
 
 from dpsql.engines.bigquery import BigQueryEngine
-from dpsql.testing.kits.bigquery import Fields, Rows, create_kit
+from dpsql.testing.kits.warehouses import Fields, Rows, create_bigquery
 
 __all__ = ["KIT"]
 
@@ -22,4 +22,4 @@ def _load(engine: BigQueryEngine, name: str, *, fields: Fields, rows: Rows) -> N
 
 
 _OPTIONS = {"api_endpoint": f"http://127.0.0.1:{_PORT}"}
-KIT = create_kit(f"bigquery://shop/web?credentials={_CREDENTIALS}", options=_OPTIONS, load=_load).sample(24)
+KIT = create_bigquery(f"bigquery://shop/web?credentials={_CREDENTIALS}", options=_OPTIONS, load=_load).sample(24)

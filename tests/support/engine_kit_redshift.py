@@ -3,9 +3,9 @@
 from support.postgres_kit import server
 from support.redshift_kit import RedshiftOnPostgres
 
-from dpsql.testing.kits.redshift import create_kit
+from dpsql.testing.kits.warehouses import create_redshift
 
 __all__ = ["KIT"]
 
 _URL = server().url("public").partition("&")[0].replace("postgresql:", "redshift:", 1)
-KIT = create_kit(_URL, engine=RedshiftOnPostgres).sample(24)
+KIT = create_redshift(_URL, engine=RedshiftOnPostgres).sample(24)

@@ -2,9 +2,9 @@
 
 from support.snowflake_kit import fakesnow_address
 
-from dpsql.testing.kits.snowflake import create_kit
+from dpsql.testing.kits.warehouses import create_snowflake
 
 __all__ = ["KIT"]
 
 _URL, _OPTIONS = fakesnow_address()
-KIT = create_kit(_URL, options=_OPTIONS).sample(24)
+KIT = create_snowflake(_URL, options=_OPTIONS).sample(24)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Engine
-from dpsql.testing.kits import spark
-from dpsql.testing.kits.spark import OPTIONS, URL
-from dpsql.testing.kits.spark import open_sources as opened
-from dpsql.testing.kits.spark import write_tables as laid
+from dpsql.testing.kits import files
+from dpsql.testing.kits.files import OPTIONS, URL
+from dpsql.testing.kits.files import open_spark as opened
+from dpsql.testing.kits.files import write_folders as laid
 
 __all__ = ["KIT", "OPTIONS", "URL", "folder", "laid", "opened", "require"]
 
@@ -30,12 +30,12 @@ def require() -> None:
 
 def folder() -> Path:
     require()
-    return spark.folder()
+    return files.make_folder("spark")
 
 
 def _open(tables: Mapping[str, pa.Table]) -> Engine:
     require()
-    return spark.KIT.open(tables)
+    return files.SPARK.open(tables)
 
 
-KIT = replace(spark.KIT, open=_open, every=12)
+KIT = replace(files.SPARK, open=_open, every=12)

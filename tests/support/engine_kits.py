@@ -15,7 +15,7 @@ __all__ = ["KITS", "kit_of"]
 
 _PLACES = {
     "clickhouse": "support.engine_kit_clickhouse:KIT",
-    "datafusion": "dpsql.testing.kits.datafusion:KIT",
+    "datafusion": "dpsql.testing.kits.files:DATAFUSION",
     "mariadb": "support.engine_kit_mysql:MARIADB",
     "mysql": "support.engine_kit_mysql:MYSQL",
     "portable": "dpsql.testing.kits.portable:KIT",

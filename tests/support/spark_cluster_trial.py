@@ -27,7 +27,7 @@ from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
-from dpsql.testing.draw_hash import draw_by_digest
+from dpsql.testing.draws import draw_by_digest
 from dpsql.testing.queries import OpenEngine
 
 MASTER = "spark:local-cluster[2,1,1024]"

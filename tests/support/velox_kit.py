@@ -24,7 +24,7 @@ from dpsql.dialects.trino import TRINO
 from dpsql.engines import Column, Engine, Registered, RemoteEngine, Statement
 from dpsql.engines.warehouse import list_texts
 from dpsql.testing import Kit
-from dpsql.testing.kits.warehouse import fit_calendar, reach_calendar
+from dpsql.testing.kits.warehouses import fit_calendar, reach_calendar
 from dpsql.testing.tables import fit_table
 
 __all__ = ["KIT"]

@@ -25,23 +25,6 @@ from dpsql.engines.duckdb.folder_scan import scan_folder, scan_remote_folder
 from dpsql.engines.lakes.folder import Folder, RemoteFolder
 from dpsql.errors import EngineError, PolicyError, UsageError
 
-__all__ = [
-    "attach",
-    "check_cursor",
-    "collations",
-    "compiles",
-    "connect_bare",
-    "connect_sealed",
-    "describe",
-    "is_stored",
-    "lock",
-    "make_quiet",
-    "place",
-    "refuse_macros",
-    "repeated",
-    "resident_database",
-]
-
 # The first two tell whether a column has any collation at all; the others are the commonest. For DuckDB nocase and
 # NOCASE are two.
 _NAMES = ("C", "NOCASE", "NOACCENT", "NOCASE.NOACCENT", "NOACCENT.NOCASE", "NFC", "POSIX")
@@ -328,7 +311,7 @@ def _list_remote(
     given = {name: each for name, each in sources.items() if isinstance(each, RemoteFiles)}
     if not given:
         return {}
-    from dpsql.engines.duckdb.remote_files import check_url, list_remote_files, load_network
+    from dpsql.engines.duckdb.folder_scan import check_url, list_remote_files, load_network
 
     for name, each in given.items():
         check_url(each.url, name=name)
@@ -346,7 +329,7 @@ def _list_remote(
 
 
 def _make_remote_view(connection: duckdb.DuckDBPyConnection, name: str, *, folder: RemoteFolder, kind: str) -> None:
-    from dpsql.engines.duckdb.remote_files import unreadable
+    from dpsql.engines.duckdb.folder_scan import unreadable
 
     rows = scan_remote_folder(connection, folder, place=f"table {name}")
     if rows is None or _trouble(connection, f"CREATE {kind} {quote_name(name)} AS {rows}"):

@@ -17,8 +17,6 @@ from typing import BinaryIO
 import pyarrow as pa
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
-__all__ = ["TROUBLE", "header", "positions", "tables"]
-
 TROUBLE = (OSError, ValueError, csv.Error, pa.ArrowException)
 
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'

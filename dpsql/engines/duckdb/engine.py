@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,9 +15,8 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from dpsql.dialects import DUCKDB
-from dpsql.engines.background import BackgroundTask
+from dpsql.engines.background import run_beside
 from dpsql.engines.base import (
-    LOOK,
     AttachedTable,
     Column,
     CsvFile,
@@ -44,13 +40,8 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["DuckDBEngine"]
-
 Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | AttachedTable | None]
 Tables = Mapping[str, Registered]
-
-_PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
-_HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 
 
 class DuckDBEngine:
@@ -187,13 +178,7 @@ class DuckDBEngine:
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether all values but NULL are distinct in a column; no value leaves DuckDB."""
-        sql = catalog.repeated(open_exact_table(self._tables, name), column)
-        with self._lock:
-            self._require_open()
-            table = self._run(Statement(sql))
-        if table is None:
-            raise engine_failed()
-        return len(table) == 0
+        return len(self._run(Statement(catalog.repeated(open_exact_table(self._tables, name), column)))) == 0
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB compiles `pattern`, tried as a bound value in an instance that has nothing in it."""
@@ -207,9 +192,12 @@ class DuckDBEngine:
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body; raise `engine-closed` if it is closed, or DuckDB has given the instance up."""
         with holding(self._lock, stop):
-            is_open = self._release.alive
-            if not (is_open and not self._sealed and settings.has_pinned(self._connection)):
-                if not is_open or not self._lives():
+            is_ready = self._release.alive and not self._sealed and settings.has_pinned(self._connection)
+            if not is_ready:
+                lives = False  # after an internal error DuckDB refuses all statements of an instance
+                with suppress(duckdb.Error, RuntimeError):
+                    lives = self._release.alive and self._connection.execute("SELECT 1").fetchall() == [(1,)]
+                if not lives:
                     raise engine_closed()
                 if not self._sealed:
                     raise settings.changed()
@@ -217,12 +205,7 @@ class DuckDBEngine:
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT once, to its end; DuckDB's words carry cell values, so not one of them is passed on."""
-        with self._lock:
-            self._require_open()
-            table = self._run(statement, stop)
-        if table is None:  # raised here and not where it was caught: no context hangs on it
-            raise engine_failed()
-        return Exact(table)
+        return Exact(self._run(statement, stop))
 
     def progress(self) -> float | None:
         """Return the share of the statement that is done, as DuckDB guesses it from rows; None where it does not."""
@@ -237,34 +220,24 @@ class DuckDBEngine:
         with self._lock, self._watch, self._patterns:
             self._release()
 
-    def _lives(self) -> bool:
-        """Return whether DuckDB runs statements: after an internal error it refuses all of an instance."""
-        with suppress(duckdb.Error, RuntimeError):
-            return self._connection.execute("SELECT 1").fetchall() == [(1,)]
-        return False
+    def _run(self, statement: Statement, stop: Stop | None = None) -> pa.Table:
+        """Return the result; every failure is one error, whose context has nothing of DuckDB's."""
+        connection = self._connection
 
-    def _run(self, statement: Statement, stop: Stop | None = None) -> pa.Table | None:
-        """Return the result, or None after any failure.
+        def fetch() -> pa.Table:
+            (only,) = connection.extract_statements(statement.sql)
+            if only.type != duckdb.StatementType.SELECT:
+                raise ValueError
+            return connection.sql(only, params=list(statement.parameters)).to_arrow_table()
 
-        DuckDB's own handling of Ctrl-C comes late and as an ordinary error, so the statement runs in a thread while
-        this one waits where Python can be interrupted.
-        """
-        outcome: list[pa.Table] = []
-        task = BackgroundTask(partial(_fetch, self._connection, statement, outcome=outcome), name="dpsql-statement")
-        deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
-        step = _PATIENCE if stop is None else LOOK
-        try:
-            task.start()
-            while not task.done.wait(min(step, max(0.0, deadline - time.monotonic()))):
-                if time.monotonic() >= deadline or (stop is not None and stop()):
-                    raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
-        except BaseException as reason:
-            while not task.revoke() and not task.done.wait(_HEARTBEAT):
-                self._connection.interrupt()
-            if not isinstance(reason, Exception):
-                raise
-            outcome.clear()
-        return outcome[0] if outcome else None
+        with self._lock:
+            self._require_open()
+            table = run_beside(
+                fetch, name="dpsql-statement", seconds=self._time_limit, stop=stop, interrupt=connection.interrupt
+            )
+        if table is None:
+            raise engine_failed()
+        return table
 
     def _require_open(self) -> None:
         if not self._release.alive:
@@ -280,10 +253,3 @@ def _close(holds: ExitStack, process: int) -> None:
         holds.close()
     else:
         _OF_PARENT.append(holds)
-
-
-def _fetch(connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table]) -> None:
-    """Put the result into `outcome`."""
-    (only,) = connection.extract_statements(statement.sql)
-    if only.type == duckdb.StatementType.SELECT:
-        outcome.append(connection.sql(only, params=list(statement.parameters)).to_arrow_table())

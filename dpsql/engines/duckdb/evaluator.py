@@ -6,15 +6,16 @@ it goes with the statement.
 
 from __future__ import annotations
 
+import os
 import threading
-import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
-from dpsql.engines.background import BackgroundTask
-from dpsql.engines.base import LOOK, Statement
+from dpsql.engines.background import run_beside
+from dpsql.engines.base import Statement
 from dpsql.engines.libraries import load_libraries
 from dpsql.errors import EngineError
 
@@ -26,15 +27,12 @@ if TYPE_CHECKING:
 
     Path = tuple[str, str, str]
 
-__all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBEvaluator", "SuccessiveInstances", "build_failure"]
-
 MEMORY_LIMIT, SECONDS = "1GB", 60.0  # of a statement, where the policy allows as much
 _ROWS = "dpsql_rows"
 _STATE = (  # parts of the names of what reads or changes the state of an instance, which others would notice
     "connection_id", "query_id", "transaction_id", "txid", "random", "uuid", "seed", "sample", "reservoir", "nextval",
     "currval", "setval", "write_log",
 )  # fmt: skip
-_HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 
 
 class DuckDBEvaluator:
@@ -56,7 +54,32 @@ class DuckDBEvaluator:
 
         After the time limit, and soon after `stop` returns True, DuckDB is interrupted.
         """
-        answer = self._compute(tables, statement, stop=stop)
+        load_libraries("duckdb", "pyarrow")
+        from dpsql.engines.duckdb.catalog import connect_bare  # start-up: most statements have no outer SELECT
+
+        is_reused, answer = not _uses_state(statement), None
+        instance: duckdb.DuckDBPyConnection | None = None
+        if is_reused:
+            with self._lock:
+                instance, self._empty = self._empty, None
+        try:
+            with suppress(Exception):
+                if instance is None:
+                    instance = connect_bare(self._memory_limit)
+                answer = run_beside(
+                    partial(_select, instance, tables, statement=statement),
+                    name="dpsql-evaluation",
+                    seconds=self._seconds,
+                    stop=stop,
+                    interrupt=instance.interrupt,
+                )
+            if is_reused and not tables and answer is not None:
+                with self._lock:
+                    if self._empty is None and not self._closed:
+                        self._empty, instance = instance, None
+        finally:
+            if instance is not None:
+                instance.close()
         if answer is None:  # raised here and not where it was caught: no context hangs on it
             raise build_failure()
         return answer
@@ -68,58 +91,6 @@ class DuckDBEvaluator:
             empty, self._empty = self._empty, None
         if empty is not None:
             empty.close()
-
-    def _instance(self, statement: Statement) -> duckdb.DuckDBPyConnection:
-        """Return an instance with nothing in it."""
-        from dpsql.engines.duckdb.catalog import connect_bare  # start-up: most statements have no outer SELECT
-
-        if _uses_state(statement):
-            return connect_bare(self._memory_limit)
-        with self._lock:
-            empty, self._empty = self._empty, None
-        return connect_bare(self._memory_limit) if empty is None else empty
-
-    def _put_back(self, instance: duckdb.DuckDBPyConnection) -> None:
-        with self._lock:
-            if self._empty is None and not self._closed:
-                self._empty = instance
-                return
-        instance.close()
-
-    def _compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
-        """Return the result, or None after any failure; an interrupt passes.
-
-        The statement runs in a thread while this one waits where Python can be interrupted.
-        """
-        load_libraries("duckdb", "pyarrow")
-        outcome: list[pa.Table] = []
-        deadline = time.monotonic() + self._seconds
-        instance: duckdb.DuckDBPyConnection | None = None
-        with suppress(Exception):
-            instance = self._instance(statement)
-        if instance is None:
-            return None
-
-        def run() -> None:
-            outcome.append(_selected(instance, tables, statement=statement))
-
-        task = BackgroundTask(run, name="dpsql-evaluation")
-        is_late, is_empty = False, False
-        try:
-            try:
-                task.start()
-                while not is_late and not task.done.wait(min(LOOK, max(0.0, deadline - time.monotonic()))):
-                    is_late = time.monotonic() >= deadline or (stop is not None and stop())
-            finally:
-                while not task.revoke() and not task.done.wait(_HEARTBEAT):
-                    instance.interrupt()
-            is_empty = bool(outcome) and not tables and not _uses_state(statement)
-        finally:
-            if is_empty:
-                self._put_back(instance)
-            else:
-                instance.close()
-        return outcome[0] if outcome and not is_late else None
 
 
 class SuccessiveInstances:
@@ -138,17 +109,17 @@ class SuccessiveInstances:
         """Return the result of one SELECT; raise some `Exception` where there is none."""
         from dpsql.engines.duckdb.catalog import connect_bare
 
+        own = None
         if _uses_state(statement):
-            with closing(connect_bare(self._memory_limit)) as own:
-                return _selected(own, tables, statement=statement)
-        self.open_next()
-        instance = self._instance
+            own = connect_bare(self._memory_limit)
+        else:
+            self.open_next()
+            if tables:
+                own, self._instance = self._instance, None
+        instance = self._instance if own is None else own
         assert instance is not None  # noqa: S101 - it was opened
-        if not tables:
-            return _selected(instance, tables, statement=statement)
-        self._instance = None
-        with closing(instance):
-            return _selected(instance, tables, statement=statement)
+        with nullcontext() if own is None else closing(own):
+            return _select(instance, tables, statement=statement)
 
     def open_next(self) -> None:
         """Open the next instance if there is none."""
@@ -172,34 +143,42 @@ def build_failure() -> EngineError:
     )
 
 
-def _selected(
-    instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement
-) -> pa.Table:
+def _select(instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement) -> pa.Table:
     import duckdb
+    import pyarrow as pa
 
     for path, table in tables.items():
-        _lay(instance, table, path=path)
+        # The rows are copied: DuckDB would filter an Arrow table by other rules than its own.
+        home, schema, name = map(quote_name, path)
+        instance.execute(f"CREATE SCHEMA IF NOT EXISTS {home}.{schema}")
+        instance.register(_ROWS, table)
+        instance.execute(f"CREATE TABLE {home}.{schema}.{name} AS FROM temp.main.{_ROWS}")
+        instance.unregister(_ROWS)
+        if pa.decimal128(38, 0) in table.schema.types:  # a HUGEINT in Arrow, as sums of whole numbers are
+            copied = instance.table(f"{home}.{schema}.{name}")
+            for column, type_ in zip(copied.columns, copied.types, strict=True):
+                if type_ == "DECIMAL(38,0)":
+                    instance.execute(f"ALTER TABLE {home}.{schema}.{name} ALTER {quote_name(column)} TYPE HUGEINT")
     (only,) = instance.extract_statements(statement.sql)
     if only.type != duckdb.StatementType.SELECT:
         raise ValueError
     return instance.sql(statement.sql, params=list(statement.parameters)).to_arrow_table()
 
 
-def _lay(instance: duckdb.DuckDBPyConnection, table: pa.Table, *, path: Path) -> None:
-    """Copy the rows into a table at `path`: DuckDB would filter an Arrow table by other rules than its own.
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_SHARE = 0.8  # of the machine's memory, which DuckDB takes where it is given no limit
 
-    A HUGEINT, as sums of whole numbers are, is one there, too: Arrow has a DECIMAL(38, 0) for it.
-    """
-    import pyarrow as pa
 
-    home, schema, name = map(quote_name, path)
-    instance.execute(f"CREATE SCHEMA IF NOT EXISTS {home}.{schema}")
-    instance.register(_ROWS, table)
-    instance.execute(f"CREATE TABLE {home}.{schema}.{name} AS FROM temp.main.{_ROWS}")
-    instance.unregister(_ROWS)
-    if pa.decimal128(38, 0) in table.schema.types:
-        found = instance.table(f"{home}.{schema}.{name}")
-        for column in (
-            each for each, type_ in zip(found.columns, found.types, strict=True) if type_ == "DECIMAL(38,0)"
-        ):
-            instance.execute(f"ALTER TABLE {home}.{schema}.{name} ALTER {quote_name(column)} TYPE HUGEINT")
+def parse_bytes(memory_limit: str | None) -> int:
+    """Return a memory limit in bytes; a share of the machine's for None, and for a text that DuckDB will refuse."""
+    with suppress(ValueError, KeyError):
+        text = (memory_limit or "").replace(" ", "").upper()
+        number = text.rstrip("KMGTIB")
+        return int(float(number) * _UNITS[text[len(number) :]])
+    return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def choose_smaller(memory_limit: str | None, other: str) -> str:
+    """Return the smaller of two limits, where the first may be None."""
+    return memory_limit if memory_limit is not None and parse_bytes(memory_limit) < parse_bytes(other) else other

@@ -10,8 +10,6 @@ import pyarrow as pa
 from dpsql.dialects import write_name
 from dpsql.errors import UsageError
 
-__all__ = ["load_frames"]
-
 
 def load_frames(frames: Mapping[str, object]) -> duckdb.DuckDBPyConnection:
     """Return a connection to a copy of the tables, by name; later changes of a frame do not reach it.

@@ -19,8 +19,6 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
 
-__all__ = ["MADE", "MaterializationWriter", "open_writer"]
-
 MADE = "dpsql_made"  # DuckDB's name for the file that is written
 
 

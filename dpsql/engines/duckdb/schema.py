@@ -21,8 +21,6 @@ from dpsql.engines.duckdb import catalog
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
 
-__all__ = ["Schema", "StoredTable", "describe_file", "describe_schema"]
-
 
 def describe_file(path: Path) -> tuple[Column, ...]:
     """Return the columns of a Parquet or CSV file; raise `EngineError` for a file that cannot be read."""

@@ -14,8 +14,6 @@ import duckdb
 from dpsql.dialects import release
 from dpsql.errors import EngineError
 
-__all__ = ["DEPTH", "PINNED", "changed", "has_pinned", "pin", "pin_depth", "pin_globally", "pin_search_path"]
-
 # Each with the value that is set, and with other words for the same. Every setting of a supported DuckDB by which a
 # statement could mean something else, or fail because of one row, is here: a test tries them all.
 PINNED: Mapping[str, tuple[str, ...]] = {

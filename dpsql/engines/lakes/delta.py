@@ -21,8 +21,6 @@ from deltalake import DeltaTable
 from dpsql.engines.lakes.folder import DataFile, Field, Folder, read_text, within
 from dpsql.errors import EngineError
 
-__all__ = ["open_delta"]
-
 _TYPES = {
     "boolean": "BOOLEAN",
     "byte": "TINYINT",

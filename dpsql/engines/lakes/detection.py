@@ -16,8 +16,6 @@ from urllib.parse import unquote
 from dpsql.engines.lakes.folder import DataFile, Folder, within
 from dpsql.errors import EngineError, UsageError
 
-__all__ = ["MOST_FILES", "find_folder", "is_hidden", "read_partitions"]
-
 MOST_FILES = 10_000
 METADATA = ".metadata.json"
 _LOG = "_delta_log"

@@ -1,7 +1,7 @@
 """A folder that is one table: which Parquet files it consists of, fixed when it was looked at, and what is beside them.
 
-These are values alone. `folders` finds them, in the process that has the policy; `duckdb_folder` reads them, in the one
-that has the data.
+These are values alone. `detection.py` finds them, in the process that has the policy; `duckdb/folder_scan.py` reads
+them, in the one that has the data.
 """
 
 from __future__ import annotations
@@ -13,18 +13,6 @@ from pathlib import Path
 from uuid import UUID
 
 from dpsql.errors import EngineError
-
-__all__ = [
-    "DataAddress",
-    "DataFile",
-    "Field",
-    "Folder",
-    "RemoteFolder",
-    "decode_folder",
-    "encode_folder",
-    "read_text",
-    "within",
-]
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
 

@@ -42,8 +42,6 @@ from pyiceberg.types import (
 from dpsql.engines.lakes.folder import DataFile, Field, Folder, read_text, within
 from dpsql.errors import EngineError
 
-__all__ = ["open_iceberg"]
-
 _FORMATS = (1, 2)
 _TYPES: Mapping[type[IcebergType], str] = {
     BooleanType: "BOOLEAN",

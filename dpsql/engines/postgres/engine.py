@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from adbc_driver_manager.dbapi import Connection
 
-__all__ = ["PostgresEngine", "connect_writer", "list_tables", "registered"]
-
 _TYPES = {
     "bool": "BOOLEAN",
     "int2": "SMALLINT",

@@ -19,8 +19,6 @@ from dpsql.errors import EngineError
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
 
-__all__ = ["PostgresWriter", "open_writer"]
-
 _PATIENCE = 300.0  # seconds in which statements over the last build have to end
 _WAIT = "200ms"  # that statements of sessions wait at most behind one attempt to replace a table
 _PAUSE = 1.0  # seconds between two attempts

@@ -21,8 +21,6 @@ from dpsql.errors import EngineError, PolicyError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["describe_view", "list_tables", "tables"]
-
 Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 _TYPES = {
     "boolean": "BOOLEAN",

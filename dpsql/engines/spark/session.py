@@ -25,8 +25,6 @@ from dpsql.errors import EngineError, Error, PolicyError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PINNED", "beside", "quiet", "started", "stopped"]
-
 PINNED: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",

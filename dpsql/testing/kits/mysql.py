@@ -19,8 +19,6 @@ from dpsql.errors import UsageError
 from dpsql.testing.kit import Kit, rename_tables
 from dpsql.testing.tables import fit_table
 
-__all__ = ["create_kit"]
-
 _TYPES = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",

@@ -16,8 +16,6 @@ from dpsql.engines import Column, Engine, Registered, Statement
 from dpsql.engines.remote import RemoteEngine
 from dpsql.testing.kit import Kit, create_duckdb
 
-__all__ = ["KIT", "PORTABLE", "PortableEngine"]
-
 _UNITS = "microsecond millisecond second minute hour day week month quarter year".split()
 _PARTS = "year month day dow isodow doy quarter week isoyear yearweek decade century millennium era".split()
 _PARTS += "hour minute second millisecond microsecond epoch".split()

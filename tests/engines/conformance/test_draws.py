@@ -12,7 +12,7 @@ from support.fuzzing import WHOLE
 
 from dpsql.engines import Engine
 from dpsql.testing import Kit
-from dpsql.testing.draw_hash import check_draws, has_keyed_hash
+from dpsql.testing.draws import check_draws, has_keyed_hash
 from dpsql.testing.kits.portable import PORTABLE, PortableEngine
 from dpsql.testing.queries import open_kit
 

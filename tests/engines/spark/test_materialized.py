@@ -18,7 +18,7 @@ import dpsql
 from dpsql.connect import open_session
 from dpsql.curator import check_policy, materialize
 from dpsql.engines import Engine
-from dpsql.engines.spark import schema_writer
+from dpsql.engines.spark import engine as spark_engine
 from dpsql.materialized import remote_build
 from dpsql.open_engine import open_engine
 
@@ -92,7 +92,7 @@ def test_builds_follow_each_other_and_old_ones_are_emptied(tmp_path: Path, monke
     with opened(known) as after:
         second = counted(after, TOTAL)[0]
         assert second.column(0)[0].as_py() < first.column(0)[0].as_py()
-    monkeypatch.setattr(schema_writer, "_KEPT", -1)
+    monkeypatch.setattr(spark_engine, "_KEPT", -1)
     materialize(known)
     sizes = [
         sum(duckdb.sql(f"SELECT 1 FROM '{file}'").fetchall() != [] for file in place.glob("*.parquet"))

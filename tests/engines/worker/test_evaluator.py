@@ -240,12 +240,12 @@ HOSTILE = """
 import os, sys, time
 sys.path[:] = sys.argv[1:]
 from dpsql.engines.duckdb import evaluator as duckdb_desk
-from dpsql.engines.duckdb.worker import evaluator_main, protocol, received
+from dpsql.engines.duckdb.worker import main, protocol
 import pyarrow as pa
 def hostile(table):
     {act}
-received.sent = hostile
-evaluator_main.main()
+protocol.encode_table = hostile
+main.evaluate()
 """
 ACTS = {
     "is killed": "os.kill(os.getpid(), 9)",

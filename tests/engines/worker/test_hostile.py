@@ -33,7 +33,7 @@ import os, sys, time
 sys.path[:] = sys.argv[1:]
 from dpsql.engines.duckdb.worker import main as worker_main, protocol
 import pyarrow as pa
-from dpsql.engines.duckdb.worker.received import sent
+from dpsql.engines.duckdb.worker.protocol import encode_table
 def hostile(engine, asked, *, answers):
     {act}
 {where}

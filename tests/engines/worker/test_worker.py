@@ -21,8 +21,8 @@ from support.child_kit import Child
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Column, CsvFile, Statement, open_exact
 from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.engine import WorkerEngine, _bytes_of
-from dpsql.engines.duckdb.worker.received import read_table, sent
+from dpsql.engines.duckdb.worker.engine import WorkerEngine, parse_bytes
+from dpsql.engines.duckdb.worker.protocol import encode_table, read_table
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -167,7 +167,7 @@ from pathlib import Path
 from dpsql.confinement import measures as confine; from dpsql.engines.duckdb.worker import main as worker_main
 allowed, denied, folder = map(Path, sys.argv[1:])
 confine.leave_network()
-confine.forbid_files([*worker_main._own_files(), allowed], writable=folder)
+confine.forbid_files([*worker_main.find_own_files(), allowed], writable=folder)
 assert allowed.read_bytes()
 (folder / "spilled").write_bytes(b"x")
 def refused(act):
@@ -413,13 +413,13 @@ def test_a_value_that_no_statement_has_reaches_no_worker(engine: WorkerEngine) -
     [("512MB", 512 * 10**6), ("4 GiB", 4 << 30), ("1.5GB", 15 * 10**8), ("2TiB", 2 << 40), ("10kib", 10 << 10)],
 )
 def test_a_memory_limit_in_bytes(text: str, expected: int) -> None:
-    assert _bytes_of(text) == expected
+    assert parse_bytes(text) == expected
 
 
 def test_without_a_memory_limit_it_is_a_share_of_the_machines() -> None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for text in (None, "", "much", "4 parsecs"):
-        assert _bytes_of(text) == int(0.8 * total)
+        assert parse_bytes(text) == int(0.8 * total)
 
 
 @pytest.fixture
@@ -474,7 +474,7 @@ def compressed_dictionary() -> bytes:
 
 
 def bytes_of(table: pa.Table) -> bytes:
-    return bytes(sent(table))
+    return bytes(encode_table(table))
 
 
 def wrong_offsets() -> bytes:

@@ -1,9 +1,9 @@
 """DuckDB in a process of its own: the process that serves analysts never opens the data, and survives every failure.
 
-The worker (`worker_main`) has the data, read-only, and neither the ledger nor the network; this side has the ledger and
-not the data. A statement that takes too long is killed with its process. So is one that fails in any way: the cause may
-depend on one unit's rows, and may have damaged the instance. Every failure is the same error here, and the next query
-gets a fresh worker.
+The worker (`worker/main.py`) has the data, read-only, and neither the ledger nor the network; this side has the ledger
+and not the data. A statement that takes too long is killed with its process. So is one that fails in any way: the
+cause may depend on one unit's rows, and may have damaged the instance. Every failure is the same error here, and the
+next query gets a fresh worker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dpsql.engines.base import (
     holding,
     open_exact_table,
 )
-from dpsql.engines.duckdb.memory_limit import parse_bytes as _bytes_of
+from dpsql.engines.duckdb.evaluator import parse_bytes
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
 from dpsql.engines.file_versions import digest_versions, file_versions
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.engines.base import Stop
-
-__all__ = ["WorkerEngine", "open_pattern_worker"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | AttachedTable | None]
 Tables = Mapping[str, Registered]
@@ -113,7 +111,7 @@ class WorkerEngine:
         opening = protocol.message(
             database=None if database is None else str(database),
             sources={name: _encode_source(source) for name, source in sources.items()},
-            memory=_bytes_of(memory_limit),
+            memory=parse_bytes(memory_limit),
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -172,7 +170,7 @@ class WorkerEngine:
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body, with a worker that lives; raise `engine-closed` where there can be none."""
-        load_libraries("dpsql.engines.duckdb.worker.received")
+        load_libraries("pyarrow")
         with holding(self._lock, stop):
             ready = False
             with suppress(Exception):
@@ -239,10 +237,8 @@ class WorkerEngine:
 
     def _table(self, reply: bytearray) -> pa.Table | None:
         """Return the table of a reply; a worker that sends something else is discarded."""
-        from dpsql.engines.duckdb.worker import received
-
         with suppress(Exception):
-            return received.read_table(reply)
+            return protocol.read_table(reply)
         with self._lock:
             self._drop()
         return None

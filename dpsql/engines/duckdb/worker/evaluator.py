@@ -1,9 +1,9 @@
 """Evaluator of released rows in processes of its own, so that the one that holds the ledger computes on none of them.
 
-A worker (`evaluator_main`) has neither data nor ledger, and no network and no files where the system can deny them. It
-is started by the first statement that needs it and serves further ones; it is killed at the time limit, at a stop and
-after any failure, and the next statement finds another. A few workers serve several sessions at once, so that one long
-statement does not hold up all others.
+A worker (`evaluate` of `worker/main.py`) has neither data nor ledger, and no network and no files where the system can
+deny them. It is started by the first statement that needs it and serves further ones; it is killed at the time limit,
+at a stop and after any failure, and the next statement finds another. A few workers serve several sessions at once, so
+that one long statement does not hold up all others.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.confinement.measures import select_measures
 from dpsql.engines.base import Statement
-from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, build_failure
-from dpsql.engines.duckdb.memory_limit import parse_bytes
+from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, build_failure, parse_bytes
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.process import WorkerProcess
 from dpsql.engines.libraries import load_libraries
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 
     Path = tuple[str, str, str]
 
-__all__ = ["SharedEvaluator", "WorkerEvaluator", "try_confinement"]
-
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.duckdb.worker.evaluator_main import main; main()"
+_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.duckdb.worker.main import evaluate; evaluate()"
 _WORKERS = 2
 _LONGEST_START = 60.0  # seconds; it takes less than one
 
@@ -71,9 +68,7 @@ class WorkerEvaluator:
 
     def _compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
         """Return the result, or None after any failure; an interrupt passes, and costs the worker."""
-        load_libraries("dpsql.engines.duckdb.worker.received")  # start-up: Arrow
-        from dpsql.engines.duckdb.worker import received
-
+        load_libraries("pyarrow")  # start-up: Arrow
         with self._place(stop) as is_wanted:
             if not is_wanted:
                 return None
@@ -85,10 +80,10 @@ class WorkerEvaluator:
                     parameters=protocol.encoded(statement.parameters),
                     tables=list(map(list, tables)),
                 )
-                frames: list[bytes | memoryview] = [question, *map(received.sent, tables.values())]
+                frames: list[bytes | memoryview] = [question, *map(protocol.encode_table, tables.values())]
                 worker = worker or _started(self._memory_limit, stop)[0]
                 deadline = time.monotonic() + self._seconds
-                answer = received.read_table(
+                answer = protocol.read_table(
                     worker.exchange(*frames, most=protocol.MOST_COMPUTED, deadline=deadline, stop=stop)
                 )
             except Exception:  # noqa: BLE001 - words of a worker are not believed; the error is raised elsewhere

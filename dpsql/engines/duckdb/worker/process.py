@@ -17,8 +17,6 @@ from dpsql.engines.scratch import ScratchFolder
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
 
-__all__ = ["WorkerProcess"]
-
 _ELSEWHERE = "/nonexistent"  # the temporary folder of a worker that may write nowhere
 
 

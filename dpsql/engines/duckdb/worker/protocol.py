@@ -1,7 +1,8 @@
 """Protocol between an engine and its worker: frames of JSON or Arrow over two pipes.
 
 Nothing is pickled: a compromised side can send wrong answers, but no code. Every frame begins with its length, which is
-checked against a limit before the frame is read.
+checked against a limit before the frame is read. A worker may be compromised: Arrow can check every offset of a table,
+but it would still expand a compressed body or a run to any size; our workers send neither, so both are refused.
 """
 
 from __future__ import annotations
@@ -17,26 +18,19 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dpsql.engines.base import Stop
+    import pyarrow as pa
 
-__all__ = [
-    "MOST_COMPUTED",
-    "MOST_JSON",
-    "MOST_TABLE",
-    "STEP",
-    "decoded",
-    "encoded",
-    "heard",
-    "message",
-    "receive",
-    "send",
-    "widen",
-]
+    from dpsql.engines.base import Stop
 
 MOST_JSON = 16 << 20  # bytes: a statement of 128 KiB with its values, or the columns of all tables
 MOST_TABLE = 256 << 20  # bytes of a result
 MOST_COMPUTED = 64 << 20  # bytes of what is computed from released and public rows
 STEP = 0.25  # seconds between two checks whether the client still waits
+_DICTIONARY, _RECORDS = 2, 3  # the kinds of a message that have a body (Arrow's Message.fbs)
+_HEADER_TYPE, _HEADER = 1, 2  # fields of a Message
+_BATCH = 1  # of a DictionaryBatch: its RecordBatch
+_COMPRESSION = 3  # of a RecordBatch
+_MOST_ROWS = 1 << 27
 _LENGTH = 8
 _CHUNK = 1 << 20
 _PLAIN = (bool, int, float, str, type(None))
@@ -146,3 +140,66 @@ def _wait(pipe: int, event: int, *, deadline: float | None, stop: Stop | None) -
             return
         if (deadline is not None and time.monotonic() >= deadline) or (stop is not None and stop()):
             raise TimeoutError
+
+
+def encode_table(table: pa.Table) -> memoryview:
+    """Return a table as a stream of Arrow, uncompressed."""
+    import pyarrow as pa  # at start it would begin threads, before a worker is confined
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def read_table(stream: bytes | bytearray) -> pa.Table:
+    """Return the table in a stream; raise some `Exception` where it is not one that `encode_table` writes."""
+    import pyarrow as pa
+
+    whole = pa.py_buffer(stream)
+    for message in pa.ipc.MessageReader.open_stream(whole):
+        if _is_compressed(bytes(message.metadata)):
+            raise ValueError
+    table = pa.ipc.open_stream(whole).read_all()
+    if table.num_rows > _MOST_ROWS:
+        raise ValueError
+    for kind in table.schema.types:  # whose values take room in proportion to the bytes that were sent
+        if pa.types.is_dictionary(kind):
+            is_plain = pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type)
+        else:
+            is_odd = pa.types.is_run_end_encoded(kind) or pa.types.is_union(kind)
+            is_plain = not (is_odd or isinstance(kind, pa.BaseExtensionType) or kind.num_fields)
+        if not is_plain:
+            raise ValueError
+    table.validate(full=True)
+    return table
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Return whether a message's body is compressed, by its metadata, a flat buffer."""
+
+    def follow(place: int) -> int:  # the unsigned offset at a place
+        return place + int.from_bytes(metadata[place : place + 4], "little")
+
+    def find_field(table: int, number: int) -> int:  # of a table; 0 if it is absent
+        fields = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
+        slot = 4 + 2 * number
+        if slot >= int.from_bytes(metadata[fields : fields + 2], "little"):
+            return 0
+        offset = int.from_bytes(metadata[fields + slot : fields + slot + 2], "little")
+        return table + offset if offset else 0
+
+    def find_table(table: int, number: int) -> int:
+        place = find_field(table, number)
+        if not place:
+            raise ValueError
+        return follow(place)
+
+    root = follow(0)
+    kind = find_field(root, _HEADER_TYPE)
+    if not kind or metadata[kind] not in {_DICTIONARY, _RECORDS}:
+        return False
+    batch = find_table(root, _HEADER)
+    if metadata[kind] == _DICTIONARY:
+        batch = find_table(batch, _BATCH)
+    return find_field(batch, _COMPRESSION) != 0
