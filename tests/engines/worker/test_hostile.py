@@ -314,7 +314,7 @@ def test_what_a_worker_started_ends_with_it(limited: WorkerEngine, monkeypatch: 
     act = (
         "import subprocess; child = subprocess.Popen(['sleep', '600']); protocol.send(answers, str(child.pid).encode())"
     )
-    in_other_hands(monkeypatch, act, f"{ANSWERING}; worker_main.confine.filter_calls = lambda: False")
+    in_other_hands(monkeypatch, act, f"{ANSWERING}; worker_main.measures.filter_calls = lambda: False")
     started: list[int] = []
     monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: started.append(int(bytes(reply))))
     failed(limited)
