@@ -29,7 +29,7 @@ from dpsql.sql.analysis.domains import MOST_GROUPS
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.measures import cast_sum, read_argument
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.select_block import make_sort_term, read_output
+from dpsql.sql.analysis.select_block import read_output
 from dpsql.sql.functions.signatures import MAX_POSITION
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
@@ -39,7 +39,7 @@ from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, Family,
 from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import only, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -352,7 +352,7 @@ def _term(reader: Reader, term: Node) -> Sorted:
     if isinstance(expression, Literal):
         reason, hint = "A constant puts nothing in order.", "Order by a column."
         raise Refusal("order", reason, hint=hint, place=reader.place(term))
-    return make_sort_term(term, expression)
+    return Sorted(expression, *read_direction(term))
 
 
 def _counted(reader: Reader, node: Node) -> tuple[str, tuple[Expression, ...]]:

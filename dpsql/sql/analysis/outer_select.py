@@ -12,6 +12,7 @@ from functools import partial
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
+from dpsql.sql.analysis.private_select import read_private
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     ImpliedReading,
@@ -19,12 +20,10 @@ from dpsql.sql.analysis.private_statement import (
     check_header,
     check_implied,
     find_implied,
-    note_released,
     read_implied,
-    read_private,
     set_terms,
 )
-from dpsql.sql.analysis.ranked_statements import RankedSelect
+from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, describe_released, has_all_groups
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
@@ -76,8 +75,10 @@ def read_outer_select(
         for at, each in enumerate(found):
             check_explicit(asked, each.query, computed=each.computed)
             _check_windows(asked, each)
-            if not each.span.is_main:
-                found[at] = replace(each, query=note_released(asked, each.query))
+            if not (each.span.is_main or has_all_groups(each.query)) and computes_around(
+                statement, tokens, query=each.query
+            ):
+                found[at] = replace(each, query=replace(each.query, list_note=describe_released(each.query)))
     else:
         implied = find_implied(asked, standard)
         marks = [clause.head[-1].start for clause in implied]
@@ -224,10 +225,10 @@ def _read_implied_span(
             raise refused from None
         return read_spans[0].query
 
-    def check(found: PrivateQuery) -> object:
+    def check(found: PrivateQuery) -> None:
         _check_windows(asked, read_spans[0], clause=clause)
         try:
-            return check_implied(found, read_spans[0].computed)
+            check_implied(found, read_spans[0].computed)
         except (Refusal, Unsupported) as error:
             raise (_find_unknown(asked, read_spans[0]) or error) from None
 

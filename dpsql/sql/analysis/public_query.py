@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.measures import EXACT
-from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import read_row_count
+from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
 from dpsql.sql.analysis.select_block import Block, Selected, read_output
-from dpsql.sql.analysis.subqueries import read_alias
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,
