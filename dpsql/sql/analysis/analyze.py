@@ -255,13 +255,14 @@ def _read_command(statement: Statement, catalog: Catalog) -> _Show | Describe | 
     tokens = list(statement.tokens)
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
-    words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
-    if words[:1] == ["show"]:
+    first = ascii_lower(tokens[0].text) if tokens and tokens[0].token_type.name != "IDENTIFIER" else ""
+    if first == "show":
+        words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
         if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
             return show
         hint = "Write SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
         raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
-    if words[:1] not in (["describe"], ["desc"]):
+    if first not in {"describe", "desc"}:
         return None
     kinds = [token.token_type.name for token in tokens[1:]]
     names = [token.text for token in tokens[1::2]]

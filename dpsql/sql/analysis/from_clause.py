@@ -192,7 +192,7 @@ class Sources:
         units, outer_units = scope.units, scope.outer_units
         condition, pairs = extract_unit_equalities(condition, units, right=units)
         condition, outside = extract_unit_equalities(condition, units, right=outer_units)
-        around = [(inner, outer_units[0].column) for inner, _ in outside]  # which are all of one unit
+        around = [(inner, outer_units[0].column) for inner, _ in outside] if outside else []  # all of one unit
         if not is_connected(scope, (*pairs, *around)):
             linked = (*scope.linked, *find_linked_units(condition, scope.tables, right=scope.tables))
             condition, pairs = add_ties(condition, linked), (*pairs, *((one.column, two.column) for one, two in linked))
@@ -235,10 +235,11 @@ class Sources:
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
         only(self.reader.statement, node, "this", "db", "catalog", "alias")
         name = node.name
-        before = [part.name for part in (node.args.get("catalog"), node.args.get("db")) if part]
-        found = None if before else self.ctes.get(ascii_lower(name))
+        schema, database = node.args.get("db"), node.args.get("catalog")
+        found = None if schema or database else self.ctes.get(ascii_lower(name))
         if found is None:
-            return self._scan(node, (*before, name))
+            before = (schema.name,) if schema else ()
+            return self._scan(node, (*((database.name, *before) if database else before), name))
         outside, self.ctes = self.ctes, dict(found[1])  # type: ignore[arg-type]
         try:
             return self._derived(found[0], self._alias(node) or name, node=node)
@@ -274,10 +275,9 @@ class Sources:
         return _LINKED + self.linked
 
     def _scan(self, node: Node, path: Sequence[str]) -> tuple[Relation, Scope]:
-        name = path[-1]
         table = self.catalog.find_path(path)
         if table is None:
-            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=name)
+            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
@@ -288,15 +288,11 @@ class Sources:
         if self.catalog.row_keys and table.link is not None:
             column, row = ascii_lower(table.link.column), (table.link.path, ascii_lower(table.link.key))
             keys[column] = keys.get(column, frozenset()) | {row}
-        columns = tuple(
-            ScopeColumn(
-                column,
-                stored_column(number, column, type_=type_),
-                is_unit=ascii_lower(column) == unit,
-                row_keys=keys.get(ascii_lower(column), frozenset()),
-            )
-            for column, type_ in table.columns
-        )
+        columns: tuple[ScopeColumn, ...] = ()
+        for name, type_ in table.columns:
+            stored, lower = stored_column(number, name, type_=type_), ascii_lower(name)
+            row_keys = keys.get(lower, frozenset())
+            columns = (*columns, ScopeColumn(name, stored, is_unit=lower == unit, row_keys=row_keys))
         relation: Relation = Scan(number, table.path)
         if table.link is not None:
             relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
@@ -306,7 +302,7 @@ class Sources:
             self.protected[table.name] = table.privacy_unit
         alias = self._alias(node)
         home = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
-        return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
+        return relation, Scope((ScopeTable(alias or path[-1], columns, private, table.privacy_unit, home),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""

@@ -6,10 +6,11 @@ intervals in the select list: value_low, value_high, and WITH (intervals = true)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
@@ -99,11 +100,11 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         hint = f"Write privacy_unit_column = {write_name(private.unit_name or '')}, or leave it out."
         raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=named.place)
     with reader.correlating():
-        pairs = pair_items_with_text(statement, select, tokens=lifted.tokens)
-        items = [_read_item(reader, item, scope=scope, spelled=spelled) for item, spelled in pairs]
+        items = _read_items(reader, pair_items_with_text(statement, select, tokens=lifted.tokens), scope=scope)
         keys = _read_keys(reader, select, items=items, clause=clause)
-        items = _complete_ends(reader, items, options=clause.options)
-    if len({ascii_lower(item.name) for item in items}) < len(items):
+        if len(items) > len(keys) or "intervals" in clause.options:
+            items = _complete_ends(reader, items, options=clause.options)
+    if len(set(map(ascii_lower, map(attrgetter("name"), items)))) < len(items):
         hint, where = "Give each output its own alias.", reader.place(select)
         raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
     order = () if select.args.get("order") is None else _read_order(reader, select.args["order"], items=items)
@@ -111,17 +112,18 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     condition: Expression | None = None
     domain: Domain | None = None
     cut = ""
-    measured = [item for item in items if item.measure is not None]
+    measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
     if measured:
         ordered = [items[term.output] for term in order]
         measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
     if clause.shape == "all" or "domain" in clause.options:
         domain, cut = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
-    units = [(item.measure.unit, item.node) for item in measured if item.measure is not None and item.measure.unit]
-    if units and any(counted != units[0][0] for counted, _ in units):
-        hint = "Count one of them: where both are there they are the same unit."
-        raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
-    unit = units[0][0] if units else scope.unit
+    if measured:
+        units = [(item.measure.unit, item.node) for item in measured if item.measure and item.measure.unit]
+        if any(counted != units[0][0] for counted, _ in units):
+            hint = "Count one of them: where both are there they are the same unit."
+            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
+        unit = units[0][0] if units else unit
     outputs = list[Output]()
     for item in items:
         if item.expression is not None:
@@ -167,40 +169,50 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     return read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
 
 
-def _read_item(reader: Reader, item: Node, *, scope: Scope, spelled: str) -> _Item:
-    """Return an item of the select list: a measure, an end of an interval, or what may be a key."""
-    alias, node = read_alias(reader, item)
-    kind = type(node).__name__
-    if is_measure(node):
-        return _Item(alias or spelled, None, node, read_measure(reader, node))
-    if find_function(node) in INTERVAL_ENDS:
-        return _Item(alias or spelled, None, node)  # of a measure that may follow: `_complete_ends` finds it
-    if kind != "Column" and any(
-        is_measure(cast("Node", part)) or find_function(cast("Node", part)) in INTERVAL_ENDS for part in node.walk()
-    ):
-        hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
-        reason = "Counts and sums are released as they are, and computed with outside of the private query."
-        raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
-    if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
-        hint = "Name the columns to group by."
-        raise Refusal("star", "* would release raw columns.", hint=hint, place=reader.place(node))
-    check_alias(reader, alias, node=node, scope=scope)
-    is_column = kind == "Column" and not reader.means_clock(node)
-    name = reader.column(node).name if is_column and not alias else alias or spelled
-    return _Item(name, reader.read(node), node)
+def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Scope) -> list[_Item]:
+    """Return the items of the select list, each with its text: measures, ends of intervals, and what may be a key."""
+    found = list[_Item]()
+    for item, text in pairs:
+        alias, node = read_alias(reader, item)
+        kind = type(node).__name__
+        if is_measure(node):
+            found.append(_Item(alias or text, None, node, read_measure(reader, node)))
+            continue
+        if find_function(node) in INTERVAL_ENDS:  # of a measure that may follow: `_complete_ends` finds it
+            found.append(_Item(alias or text, None, node))
+            continue
+        below = [] if kind == "Column" else [cast("Node", part) for part in node.walk()]
+        if below and any(is_measure(part) or find_function(part) in INTERVAL_ENDS for part in below):
+            hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
+            reason = "Counts and sums are released as they are, and computed with outside of the private query."
+            raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
+        if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
+            hint = "Name the columns to group by."
+            raise Refusal("star", "* would release raw columns.", hint=hint, place=reader.place(node))
+        if alias:
+            check_alias(reader, alias, node=node, scope=scope)
+        is_column = kind == "Column" and not reader.means_clock(node)
+        name = reader.column(node).name if is_column and not alias else alias or text
+        found.append(_Item(name, reader.read(node), node))
+    return found
 
 
 def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clause) -> tuple[Expression, ...]:  # noqa: C901, PLR0912 - one rule after another
     """Return the group keys, in the order of GROUP BY; each must be selected, and nothing else may be."""
     group, distinct = select.args.get("group"), select.args.get("distinct")
-    released = [(item.node, item.expression) for item in items if item.expression is not None]
+    released: dict[Expression, Node] = {}
+    for item in items:
+        if item.expression is not None:
+            released.setdefault(item.expression, item.node)
     if clause.shape == "total":
         if group is not None or distinct is not None:
             hint = "Write TOP 10 PRIVATE, or ALL PRIVATE where the groups are known."
             raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=clause.place)
         if released:
             hint = "End the query with GROUP BY ALL TOP 10 PRIVATE, or leave the column out."
-            raise Refusal("not-a-key", "A total has no keys.", hint=hint, place=reader.place(released[0][0]))
+            raise Refusal(
+                "not-a-key", "A total has no keys.", hint=hint, place=reader.place(next(iter(released.values())))
+            )
         return ()
     if distinct is not None:
         only(reader.statement, distinct)
@@ -209,21 +221,21 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
         raise Refusal("no-group", "There is no GROUP BY.", hint=hint, place=reader.place(select))
     if group is not None:
         only(reader.statement, group, "all" if group.args.get("all") else "expressions")
-    if group is None or group.args.get("all"):
-        found = [expression for _, expression in released]
-    else:
-        found = [_read_group_key(reader, node, items=items) for node in group.expressions]
-    keys, where = tuple(dict.fromkeys(found)), group if group is not None and group.expressions else select
+    keys, where = tuple(released), select
+    if group is not None and not group.args.get("all"):
+        keys = tuple(dict.fromkeys(map(partial(_read_group_key, reader, items=items), group.expressions)))
+    if group is not None and group.expressions:
+        where = group
     if not keys:
         hint = "Select a column beside the count, or write PRIVATE alone for a total."
         raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=reader.place(where))
     if len(keys) > MAX_KEYS:
         reason = f"A private query groups by 1 to {MAX_KEYS} keys."
         raise Refusal("keys", reason, hint="Group by fewer expressions.", place=reader.place(where))
-    if not set(keys) <= {expression for _, expression in released}:
+    if not released.keys() >= set(keys):
         hint = "Select every key, in the same words."
         raise Refusal("key-not-selected", "A group key is not selected.", hint=hint, place=reader.place(where))
-    for node, expression in released:
+    for expression, node in released.items():
         if expression not in keys:
             hint = "Group by it: GROUP BY ALL groups by all that is selected."
             raise Refusal("not-a-key", "This is selected but not a group key.", hint=hint, place=reader.place(node))
@@ -256,10 +268,7 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
 
     Raises `Refusal` for an end of nothing, for a name that is there twice, and for ends of counts that are adjusted.
     """
-    option = options.get("intervals")
-    if option is None and all(item.expression is not None for item in items):
-        return items
-    named = _list_named(items)
+    option, named = options.get("intervals"), _list_named(items)
     adds, level = False, _LEVEL
     if option is not None and option.word and option.value in {"true", "false"}:
         adds = option.value == "true"

@@ -87,7 +87,7 @@ def find_implied(
 def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
     check_implied(query, computed)
-    if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
+    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(query, catalog=asked.catalog)
 
 

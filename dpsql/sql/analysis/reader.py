@@ -43,7 +43,7 @@ Read = Callable[["Reader", "Node"], Expression]
 
 def _read_qualifiers(node: Node) -> tuple[str, str, str]:
     """Return the database, the schema and the table that are written before a column; empty where they are not."""
-    database, schema, table = (node.args.get(part) for part in ("catalog", "db", "table"))
+    database, schema, table = node.args.get("catalog"), node.args.get("db"), node.args.get("table")
     return (database.name if database else "", schema.name if schema else "", table.name if table else "")
 
 
@@ -84,7 +84,7 @@ class Reader:
     negated: bool = False
     depth: int = 0
     correlates: bool = False
-    scope: Scope = field(default_factory=lambda: Scope(()))
+    scope: Scope = field(default_factory=partial(Scope, ()))
     moment: datetime | None = None
 
     def within(self, scope: Scope) -> Reader:
