@@ -73,6 +73,7 @@ def add_interval_ends(
             call for part, value in select.items() if part not in {"from_table", "cte_map"} for call in _calls(value)
         ]
         if calls:
+            _name_subqueries(cast("Tree", select["from_table"]))
             inners, used = _replace_calls(select, calls, columns=columns, ctes=enter_ctes(select, ctes), place=place)
             columns = replace(columns, inners=inners)
             read += [(select, source) for source in used]
@@ -80,6 +81,18 @@ def add_interval_ends(
         hidden = [each.name for each in inners[source.inner].outputs if each.name.endswith(_HIDDEN)]
         _read_with_ends(select, source, hidden=hidden, path=path(source.inner))
     return inners
+
+
+def _name_subqueries(relation: Tree) -> None:
+    """Name the subqueries of FROM that have no alias, as DuckDB does: it would count them again without the named."""
+    pending, number = [relation], 0
+    while pending:
+        each = pending.pop()
+        if read_kind(each) == "JOIN":
+            pending += [cast("Tree", each["right"]), cast("Tree", each["left"])]
+        elif read_kind(each) == "SUBQUERY" and not each["alias"]:
+            number += 1
+            each["alias"] = _UNNAMED if number == 1 else f"{_UNNAMED}{number}"
 
 
 def _replace_calls(
