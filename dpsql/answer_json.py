@@ -13,7 +13,7 @@ from dpsql.answer import Answer
 from dpsql.engines.arrow_types import read_values
 from dpsql.intervals import LEVEL
 from dpsql.receipt import Receipt, Total
-from dpsql.report.tables import describe_outcome
+from dpsql.report.balance import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry

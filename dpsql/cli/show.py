@@ -17,7 +17,8 @@ from dpsql.answer_json import encode_spending
 from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.errors import UsageError
 from dpsql.receipt import format_share
-from dpsql.report.tables import describe_outcome, describe_plans
+from dpsql.report.balance import describe_outcome
+from dpsql.report.forecast import describe_plans
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from dpsql.answer_json import encode_value
 from dpsql.errors import UsageError
-from dpsql.report.tables import columns_table, tables_table
+from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.server.users import Scope
 
 if TYPE_CHECKING:
