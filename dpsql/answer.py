@@ -443,7 +443,7 @@ class Answer:
         _require("matplotlib", extra="plot")
         import pyarrow as pa
 
-        from dpsql.display.chart import Chart, draw
+        from dpsql.display.released_table import Chart, draw_chart
 
         counts = self._counts.columns[0] if self._counts else 0
         present = self._table.column(counts).is_valid()  # an average, or an outer SELECT, may have no value
@@ -475,7 +475,7 @@ class Answer:
             notes=[note for note in (self.note, str(self.receipt)) if note],
             times=times,
         )
-        return draw(chart, axes)
+        return draw_chart(chart, axes)
 
     def _find_threshold(self) -> int | None:
         """Return the noisy value that a group needed, where the mechanism makes it public; a sum is rounded down."""
