@@ -134,13 +134,8 @@ def meter_html(meter: Meter) -> Html:
             start += width
         if part.amount > 0:
             used = text(f"{part.words} {math.ceil(1000 * part.amount / meter.granted) / 10:g} %")
-            swatch = {
-                "class": "dpsql-swatch",
-                "viewBox": "0 0 10 10",
-                "width": "9",
-                "height": "9",
-                "aria-hidden": "true",
-            }
+            size = {"viewBox": "0 0 10 10", "width": "9", "height": "9"}
+            swatch = {"class": "dpsql-swatch", **size, "aria-hidden": "true"}
             legend.append(Html(f"{element('svg', swatch, _draw_rect(0, 10, fill=fill))}{used}, "))
             spoken.append(used)
     left = text(f"{math.floor(1000 * max(Fraction(0), meter.remaining / meter.granted)) / 10:g} % of it left")

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
-from dpsql.display.html import Bar, Meter, Part, Sheet, SheetColumn, sheet_html
+from dpsql.display.html import BAR, Bar, Meter, Part, Sheet, SheetColumn, sheet_html
 from dpsql.display.text import Ends, cut, format_number, format_released, replace_unprintable
 
 if TYPE_CHECKING:
