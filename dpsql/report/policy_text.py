@@ -58,14 +58,18 @@ def describe_policy(check: Check) -> list[str]:
     }
     if check.isolation == "process":
         parts["THE WORKER"] = [
-            "Data is opened, and released rows are computed with, in processes that have neither the ledger nor its "
-            "place. Their memory, open files and time are bounded.",
+            (
+                "Data is opened, and released rows are computed with, in processes that have neither the ledger nor "
+                "its place. Their memory, open files and time are bounded."
+            ),
             *_list_measures(check.confinement, _TAKEN, lacking=_LACKING),
         ]
     if check.catalog_confinement is not None:
         parts["THE CATALOG"] = [
-            "A PostgreSQL that has the tables' columns and no rows answers tools that explore the tables. One was "
-            "started to try what confines it. Its memory, open files and the size of its files are bounded.",
+            (
+                "A PostgreSQL that has the tables' columns and no rows answers tools that explore the tables. One was "
+                "started to try what confines it. Its memory, open files and the size of its files are bounded."
+            ),
             *_list_measures(check.catalog_confinement, _CATALOG_TAKEN, lacking=_CATALOG_LACKING),
         ]
     parts["LOOK AGAIN"] = warnings or ["No warnings. You must judge what a schema cannot say: see dpsql init."]
@@ -101,9 +105,7 @@ def _list_protected(check: Check) -> Iterator[str]:
         )
     if check.private and check.period is not None:
         again = f"The budget is granted again every {check.period}"
-        totals = ", ".join(
-            f"({each.epsilon:g}, {each.delta:g}) after {_periods(each.periods)}" for each in check.totals
-        )
+        totals = ", ".join(f"({each.epsilon:g}, {each.delta:g}) after {_count(each.periods)}" for each in check.totals)
         if check.periods is None:
             yield (
                 f"{again}, so the total over all of them grows WITHOUT END: {totals}. Set periods to end it. Nothing "
@@ -111,14 +113,14 @@ def _list_protected(check: Check) -> Iterator[str]:
             )
         else:
             yield (
-                f"{again}, {_periods(check.periods)} at most, and then no more. Over all of them the total is "
+                f"{again}, {_count(check.periods)} at most, and then no more. Over all of them the total is "
                 f"{totals}. Nothing is carried over."
             )
     for table in check.public:
         yield f"{spell(table.name)}: public, so UNPROTECTED: nothing in it is private by your word."
 
 
-def _periods(count: int) -> str:
+def _count(count: int) -> str:
     return f"{count} period{'' if count == 1 else 's'}"
 
 
@@ -247,12 +249,10 @@ def _describe_account(check: Check) -> str:
     return f"{counted}: {certificate.words} (certificate {certificate.value})."
 
 
-def _list_measures(
-    confinement: Collection[str], taken: Mapping[str, str], *, lacking: Mapping[str, str]
-) -> Iterator[str]:
+def _list_measures(held: Collection[str], taken: Mapping[str, str], *, lacking: Mapping[str, str]) -> Iterator[str]:
     """Yield which measures are in force against a process, and which are missing."""
-    yield from (f"* {sentence}" for name, sentence in taken.items() if name in confinement)
+    yield from (f"* {sentence}" for name, sentence in taken.items() if name in held)
     if sys.platform != "linux":
         yield "* Files, network, processes and system calls are not confined: only Linux can do that."
     else:
-        yield from (f"* MISSING. {sentence}" for name, sentence in lacking.items() if name not in confinement)
+        yield from (f"* MISSING. {sentence}" for name, sentence in lacking.items() if name not in held)
