@@ -9,7 +9,7 @@ from importlib import import_module
 
 from pages import code, head
 
-from dpsql.dbapi.types import TypeObject
+from dpsql.dbapi.connection import TypeObject
 from dpsql.pate import Method
 
 MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
