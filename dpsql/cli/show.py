@@ -151,7 +151,7 @@ def write_spending(spending: Spending, layout: str, *, last: int, details: bool 
 
 
 def _format_accounts(spending: Spending, *, in_currencies: bool) -> list[str]:
-    """Return a line for the total and for each account, with a bar for each currency, or for that which is used most."""
+    """Return a line for the total and for each account: a bar for each currency, or for that which is used most."""
     first, second = spending.balance.certificate.currencies
     rows = list[tuple[str, list[tuple[Fraction, Fraction, Fraction]], str]]()  # amounts spent, held and granted
     if spending.balance.analyst is None:
