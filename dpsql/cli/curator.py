@@ -52,8 +52,8 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
 
     The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
     """
-    from dpsql.answer import replace_unprintable
     from dpsql.curator import write_starter
+    from dpsql.display import replace_unprintable
 
     pairs = [option.partition("=") for option in options]
     if not all(name and sign for name, sign, _ in pairs):
@@ -109,7 +109,7 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
     stored beside the data, and queries read them instead of the rows.
     """
     from dpsql import curator
-    from dpsql.answer import replace_unprintable
+    from dpsql.display import replace_unprintable
 
     outcomes = {
         "current": "is already materialized",
