@@ -25,10 +25,10 @@ from dpsql.mechanisms import VOTE_STEPS, Histogram, Noise, NoisyVotes, StableTop
 from dpsql.plan import ExternalRelease, ReleaseResult, Terms
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session, release_external
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.tree import Column
+from dpsql.sql.ir.tree import ColumnRef
 from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.render.duckdb import Writer
 
@@ -226,9 +226,9 @@ class VotesTable:
 
     name: str
     path: tuple[str, ...]
-    teacher: Column
-    example: Column
-    label: Column
+    teacher: ColumnRef
+    example: ColumnRef
+    label: ColumnRef
 
 
 def _find_votes_table(catalog: Catalog, name: str) -> VotesTable:
@@ -249,7 +249,7 @@ def _find_votes_table(catalog: Catalog, name: str) -> VotesTable:
     if table.link is not None:
         hint = "Add a column with the teacher to the table, and make it the privacy unit."
         raise Unsupported("pate-link", "A table of votes linked to its teachers is not supported.", hint=hint)
-    columns = {ascii_lower(column): Column(1, column, type_) for column, type_ in table.columns}
+    columns = {ascii_lower(column): ColumnRef(1, column, type_) for column, type_ in table.columns}
     for needed in ("example", "label"):
         if needed not in columns:
             hint = "A table of votes has the columns example and label besides the privacy unit."
@@ -329,7 +329,7 @@ def _select_votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value
     )
 
 
-def _unnest(writer: Writer, column: Column, *, values: Sequence[Value]) -> str:
+def _unnest(writer: Writer, column: ColumnRef, *, values: Sequence[Value]) -> str:
     kind = "BIGINT" if column.type.family is Family.INTEGER else "VARCHAR"
     return f"SELECT system.main.unnest(CAST({writer.bind(list(values))} AS {kind}[]))"
 

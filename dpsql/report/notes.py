@@ -23,10 +23,10 @@ from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, Column, Derived, Expression, In, Literal, strip_casts
+from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Derived, Expression, In, Literal, strip_casts
 from dpsql.sql.ir.types import Family
-from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.syntax.computed import is_measure_name
 
 _TRIED_BOUND = 3
@@ -102,7 +102,7 @@ def _describe_key(query: PrivateQuery) -> tuple[str, str]:
     if len(query.keys) == 1 and names:
         name = next(iter(names))
         # the name of an expression may be any word, and so may that of a cast without AS
-        is_noun = isinstance(strip_casts(query.keys[0]), Column) and "::" not in name and "(" not in name
+        is_noun = isinstance(strip_casts(query.keys[0]), ColumnRef) and "::" not in name and "(" not in name
         is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
         if is_noun and not is_word:  # "10 ns" says nothing
             return f'value of "{name}"', f'values of "{name}"'
@@ -202,7 +202,7 @@ def _count_listed(query: PrivateQuery) -> int | None:
                     is_listed = all(isinstance(strip_casts(choice), Literal) for choice in choices)
                     counts += [len(choices)] if is_listed else []
         source = body.source
-        if not (isinstance(source, Derived) and isinstance(unit, Column) and unit.relation == source.number):
+        if not (isinstance(source, Derived) and isinstance(unit, ColumnRef) and unit.relation == source.number):
             return min(counts, default=None)
         # the unit is output "c2" of the subquery: go on with the second output, and its WHERE
         body, unit = source.body, strip_casts(source.outputs[int(unit.name[1:]) - 1])
