@@ -26,9 +26,8 @@ from IPython.display import display, publish_display_data
 
 from dpsql.connect import connect
 from dpsql.display import Facts, Message, Sheet, SheetColumn, box_html, facts_html, replace_unprintable, sheet_html
-from dpsql.errors import Error, UsageError
+from dpsql.errors import Error, UsageError, WastedChargeWarning
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from dpsql.errors import (
     Refusal,
     Unsupported,
     UsageError,
+    WastedChargeWarning,
 )
-from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     from dpsql.session import Session
