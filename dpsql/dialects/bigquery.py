@@ -10,8 +10,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import DAYS, Dialect, begin, fit, fold_case, list_dates
 
-__all__ = ["BIGQUERY"]
-
 _WIDE = "CAST({} AS BIGNUMERIC)"
 _ONE, _TWO = _WIDE.format("{0}"), _WIDE.format("{1}")
 _DIVISOR = f"NULLIF({_TWO}, 0)"

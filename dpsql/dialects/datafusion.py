@@ -17,8 +17,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import STANDARD, Dialect, list_lower_cases, list_upper_cases
 
-__all__ = ["DATAFUSION", "EVEN_NAN", "NAN", "NUMBERS", "TEXTS", "TIMES"]
-
 NAN, _INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
 EVEN_NAN = f"nanvl(CAST({{0}} AS DOUBLE) + 0e0, {NAN})"  # one zero and one NaN, the greatest of all
 _WIDE = "CAST({0} AS DECIMAL(20, 0))"

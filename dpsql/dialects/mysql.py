@@ -21,8 +21,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import STANDARD, Dialect
 
-__all__ = ["MARIADB", "MAX_KEY_LENGTH", "MYSQL", "NUMBERS", "TIMES", "list_texts"]
-
 _WIDE = "CAST({0} AS DECIMAL(65, 0))"
 
 

@@ -14,8 +14,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import DAYS, FIRST_DAY, LAST_DAY, Dialect, begin, fit, list_dates
 
-__all__ = ["REDSHIFT"]
-
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DATE", "TIMESTAMP")
 _WIDE = "CAST({} AS DECIMAL(19, 0))"  # of a BIGINT; the product of two has 38 digits, the most that there are

@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import DAYS, FIRST_DAY, LAST_DAY, Dialect, begin, fit, list_dates
 
-__all__ = ["SNOWFLAKE"]
-
 _BIG = "NULLIF(NULLIF(LEAST(GREATEST({0}, -9223372036854775809), 9223372036854775808), -9223372036854775809), "
 _BIG += "9223372036854775808)"
 _NUMBER = "CAST({} AS NUMBER(38, 0))"

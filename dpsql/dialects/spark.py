@@ -21,8 +21,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import STANDARD, Dialect, list_lower_cases, list_upper_cases
 
-__all__ = ["DATABRICKS", "NUMBERS", "SPARK", "TEXTS", "TIMES"]
-
 _WHOLE = "(abs({0}) >= 4503599627370496D)"  # a double of this size has no fraction; NaN is the greatest of all
 _DIVIDED = "(CASE WHEN {1} = 0 OR ({1} = -1 AND {0} = {least}) THEN NULL ELSE TRY_CAST(({0} DIV {1}) AS {type}) END)"
 _ZERO = "({0} * 0.0D)"  # of the sign of {0}

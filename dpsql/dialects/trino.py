@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 from dpsql.dialects.base import DAYS, FIRST_DAY, LAST_DAY, Dialect, begin, list_dates
 
-__all__ = ["ATHENA", "TRINO"]
-
 _MOMENT = "CAST({} AS TIMESTAMP(6))"
 _STORED = _MOMENT.format("{0}")
 _WIDE = "CAST({} AS DECIMAL(38, 0))"

@@ -12,18 +12,6 @@ from dpsql.errors import Place
 from dpsql.sql.ir.tree import Call, Cast, Expression
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, Type, sum_type
 
-__all__ = [
-    "DISTINCT_UNITS",
-    "MOST_STEPS",
-    "Aggregate",
-    "ContributionRange",
-    "Measure",
-    "StatedBounds",
-    "Weight",
-    "is_presence",
-    "is_present",
-]
-
 MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 
 

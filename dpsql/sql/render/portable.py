@@ -50,7 +50,6 @@ from dpsql.sql.render.duckdb import Writer
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["MARK", "PortableWriter", "translate", "translate_type", "writer_for"]
 
 MARK = "dpsql_form_"
 _MAX_EXPRESSION_LENGTH = 100_000  # characters of one expression in the engine's SQL

@@ -23,29 +23,6 @@ from dpsql.sql.ir.statements import Partitions
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 
-__all__ = [
-    "DRAW",
-    "FIRST",
-    "GROUPS",
-    "MIN_GROUPS_SORTED_APART",
-    "RANK",
-    "TOTAL",
-    "UNIT",
-    "WEIGHT",
-    "Bound",
-    "BoundedRows",
-    "UnitRows",
-    "bound_contributions",
-    "count_groups_of_units",
-    "count_units",
-    "filter_partitions",
-    "rank_pairs",
-    "select_pairs",
-    "spread_first",
-    "sum_first",
-    "weigh_contributions",
-]
-
 UNIT = "dpsql_unit"
 WEIGHT = "dpsql_weight"
 RANK = "dpsql_rank"

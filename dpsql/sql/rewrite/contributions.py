@@ -35,19 +35,6 @@ from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, Bound, r
 from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
 
-__all__ = [
-    "UnitWeights",
-    "bound_pairs",
-    "build_contributions",
-    "build_row_steps",
-    "build_stored_sums",
-    "clamp",
-    "name_parts",
-    "name_sums",
-    "sum_contributions",
-    "weigh_pairs",
-]
-
 _ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
 
 

@@ -16,8 +16,6 @@ from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 
-__all__ = ["cut_groups", "select_leading_groups", "sort_groups"]
-
 
 def sort_groups(groups: str, order: str, *, key: str) -> str:
     """Return the SELECT of all groups by `order`; with a `key` of partitions, with the position of their partition."""

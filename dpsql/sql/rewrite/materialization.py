@@ -45,8 +45,6 @@ from dpsql.sql.rewrite.contributions import build_row_steps, clamp
 from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
 
-__all__ = ["AppendCheck", "MaterializationStatements", "RemoteSet", "SQLStatement"]
-
 SQLStatement = tuple[str, list[object]]  # text and the values of its parameters
 
 

@@ -20,8 +20,6 @@ from dpsql.sql.ir.tree import Call, Case, Cast, Exists, Expression, InQuery, Lit
 from dpsql.sql.ir.types import DATE, DOUBLE, Family, Type
 from dpsql.sql.ir.visitor import rebuild
 
-__all__ = ["confine_to_values", "make_total", "widen", "widen_presence"]
-
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _ALWAYS_RAISES = frozenset(
     "date_diff date_sub last_day dayname monthname strftime time_bucket epoch_ms epoch_us epoch_ns "

@@ -15,8 +15,6 @@ from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import CountingQuery
 from dpsql.sql.rewrite.passes import make_total
 
-__all__ = ["rewrite_public"]
-
 Form = Callable[[Expression], Expression]
 _GROUPED = 0  # tables of the query itself are numbered from 1
 

@@ -52,18 +52,6 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, find_read_type
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
 
-__all__ = [
-    "ROWS",
-    "UNITS",
-    "Form",
-    "QuerySource",
-    "find_stored_steps",
-    "name_sum",
-    "name_values",
-    "read_number",
-    "use_materialized",
-]
-
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"
 Named = defaultdict[int, set[str]]
