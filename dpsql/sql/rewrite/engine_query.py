@@ -75,6 +75,7 @@ __all__ = [
 ]
 
 COUNT = "dpsql_count"
+_EQUALS_NULL = "IS NOT DISTINCT FROM"  # of a key whose NULL is a group
 _ROWS_OF = "(SELECT system.main.count() FROM {units})"  # nothing where no CTE has the units
 
 
@@ -245,7 +246,7 @@ class _Draft:
         has_first = self.query.reads_total and not units
         if self.domain is not None:
             factors = zip(list_factors(self.domain), self.names, strict=True)
-            same = {name: "IS NOT DISTINCT FROM" if _has_null(factor) else "=" for factor, name in factors}
+            same = {name: _EQUALS_NULL if _has_null(factor) else "=" for factor, name in factors}
             groups = compose(
                 "SELECT {columns} FROM dpsql_domain LEFT JOIN ({groups}) AS dpsql_counted ON {same}",
                 columns=[
