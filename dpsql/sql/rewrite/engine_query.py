@@ -509,27 +509,28 @@ def _list_candidates(draft: _Draft) -> str:
     """
     if draft.query.domain is None:
         return ""
-    writer, factors, tables = draft.writer, list_factors(draft.query.domain), list[str]()
-    for at, (domain, name) in enumerate(zip(factors, draft.names, strict=True)):
-        if isinstance(domain, TableDomain):
-            values = writer.select([f"{writer.expression(domain.value)} AS {name}"], domain.body)
-        elif (times := writer.list_times(domain.values, name)) is not None:
-            values = times
-        else:
-            rows = (f"({writer.expression(value)})" for value in domain.values)
-            values = compose("SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})", name=name, rows=rows)
-        distinct = compose(
-            "SELECT DISTINCT {name} FROM ({values})\nWHERE {present}",
-            name=name,
-            values=values,
-            present="" if _has_null(domain) else f"{name} IS NOT NULL",
-        )
+    factors, tables = list_factors(draft.query.domain), list[str]()
+    for at, (factor, name) in enumerate(zip(factors, draft.names, strict=True)):
         tables.append(_name_factor(at, factors))
-        draft.ctes.append(f"{tables[-1]} AS MATERIALIZED ({distinct})")
+        draft.ctes.append(f"{tables[-1]} AS MATERIALIZED ({_build_values(draft.writer, factor, name=name)})")
     if len(tables) > 1:
         product = "dpsql_domain AS MATERIALIZED (SELECT {keys} FROM {tables})"
         draft.ctes.append(compose(product, keys=draft.names, tables=" CROSS JOIN ".join(tables)))
     return _is_candidate(draft.query.domain, draft.names)
+
+
+def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
+    """Return the SQL for the distinct values of a key; NULL is among them only where the query says so."""
+    if isinstance(domain, TableDomain):
+        values = writer.select([f"{writer.expression(domain.value)} AS {name}"], domain.body)
+    elif (times := writer.list_times(domain.values, name)) is not None:
+        values = times
+    else:
+        rows = (f"({writer.expression(value)})" for value in domain.values)
+        values = compose("SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})", name=name, rows=rows)
+    present = "" if _has_null(domain) else f"{name} IS NOT NULL"
+    template = "SELECT DISTINCT {name} FROM ({values})\nWHERE {present}"
+    return compose(template, name=name, values=values, present=present)
 
 
 def _name_factor(at: int, factors: Sequence[object]) -> str:

@@ -27,7 +27,7 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import Call, Case, Cast, Exists, Expression, InQuery, Literal, Scalar, Try, walk
 from dpsql.sql.ir.types import DATE, DOUBLE, Family, Type
-from dpsql.sql.ir.visitor import canonicalize, rebuild, rebuild_body
+from dpsql.sql.ir.visitor import canonicalize, rebuild
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _ALWAYS_RAISES = frozenset(
@@ -129,7 +129,7 @@ def widen_presence(condition: Expression | None) -> Expression | None:
 def make_query_total(query: PrivateQuery) -> PrivateQuery:
     """Apply `make_total` to every expression of the query."""
     query = _change_keys(query, make_total)
-    return replace(query, body=rebuild_body(query.body, make_total))
+    return replace(query, body=rebuild(query.body, make_total))
 
 
 def canonicalize_query(query: PrivateQuery) -> PrivateQuery:

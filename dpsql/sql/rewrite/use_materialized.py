@@ -50,7 +50,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BIGINT, find_read_type
-from dpsql.sql.ir.visitor import rebuild, rebuild_body
+from dpsql.sql.ir.visitor import rebuild
 
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"
@@ -227,7 +227,7 @@ def _collect_columns(expressions: Iterable[Expression], body: FromWhere | None =
     for expression in expressions:
         note(expression)
     if body is not None:
-        rebuild_body(body, note)
+        rebuild(body, note)
     return found
 
 
