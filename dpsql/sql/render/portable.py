@@ -423,12 +423,7 @@ class PortableWriter(Writer):
         return Writer._window(self, window)  # noqa: SLF001 - as above
 
     def _form(
-        self,
-        name: str,
-        arguments: tuple[Expression, ...],
-        *,
-        type_: Type,
-        families: tuple[str, ...] | None = None,
+        self, name: str, arguments: tuple[Expression, ...], *, type_: Type, families: tuple[str, ...] | None = None
     ) -> str:
         if type_.name in self.dialect.lacks:
             raise self._lacking(f"{name} to {type_}")

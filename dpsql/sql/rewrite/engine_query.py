@@ -22,15 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
-from dpsql.sql.ir.statements import (
-    Domain,
-    GroupCut,
-    KeyDomain,
-    LiteralDomain,
-    PrivateQuery,
-    TableDomain,
-    list_factors,
-)
+from dpsql.sql.ir.statements import Domain, GroupCut, KeyDomain, LiteralDomain, PrivateQuery, TableDomain, list_factors
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import canonicalize
