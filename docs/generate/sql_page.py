@@ -25,7 +25,7 @@ from dpsql.sql.functions.allow_list import (
     WINDOWS,
 )
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
-from dpsql.sql.syntax import grammar, options
+from dpsql.sql.syntax import clause, grammar
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
@@ -40,7 +40,7 @@ _LIMITS = [
     ("tables of a statement", from_clause.MAX_TABLES),
     ("tables and subqueries of a statement", from_clause.MAX_RELATIONS),
     ("keys of a private query", private_select.MAX_KEYS),
-    ("values in a list of candidates or partitions", options.MAX_LISTED),
+    ("values in a list of candidates or partitions", clause.MAX_LISTED),
     ("items of a list in `unnest`", subqueries.MAX_ITEMS),
     ("rows that all lists in `unnest` make of one row", reader.MAX_UNNESTED),
     ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),

@@ -28,7 +28,7 @@ from dpsql.server import http_requests
 from dpsql.server.wire import sqlstates
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.ir.literals import system_clock
-from dpsql.sql.syntax.options import OPTIONS
+from dpsql.sql.syntax.clause import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "dpsql").rglob("*.py"))

@@ -43,7 +43,7 @@ from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, S
 from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.options import MAX_LISTED
+from dpsql.sql.syntax.clause import MAX_LISTED
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."

@@ -39,9 +39,8 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
-from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal
+from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal, parse_text_array
 from dpsql.sql.syntax.sqlglot_nodes import only
-from dpsql.sql.syntax.text_values import parse_text_array
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

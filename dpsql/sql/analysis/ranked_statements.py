@@ -43,11 +43,11 @@ from dpsql.sql.syntax.block import (
     name_of,
     nest,
 )
+from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
-from dpsql.sql.syntax.options import MAX_LISTED
 from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
-from dpsql.sql.syntax.windows import OpenBounds, RankedWindow, Total, read_limit_of_rank
+from dpsql.sql.syntax.terms import OpenBounds, RankedWindow, Total, read_limit_of_rank
 
 if TYPE_CHECKING:
     from sqlglot import Token
