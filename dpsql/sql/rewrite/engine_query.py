@@ -290,7 +290,7 @@ def _rewrite(request: _Request) -> CountingQuery:
         groups, cut_at = _cut_groups(
             draft.writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked
         )
-    sql = compose("WITH {ctes}\n{sql}", ctes=draft.ctes, sql=_sort_groups(draft, groups, measures))
+    sql = compose("WITH {ctes}\n{sql}", ctes=draft.ctes, sql=_sort_groups(draft, groups, measures=measures))
     if request.unordered:
         sql = compose("SELECT * FROM ({sql})\nORDER BY {keys}", sql=sql, keys=sort_nulls_last(names))
     measured = len(measures)
@@ -544,7 +544,7 @@ def _is_candidate(domain: Domain, names: list[str]) -> str:
     return " AND ".join(parts)
 
 
-def _sort_groups(draft: _Draft, groups: str, measures: Sequence[str]) -> str:
+def _sort_groups(draft: _Draft, groups: str, *, measures: Sequence[str]) -> str:
     """Return the SELECT of the groups in the order of the request: all, or the first `rows` of them.
 
     With partitions these are the first ones of each, partition by partition, with its position as the last column.
