@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
@@ -25,12 +24,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
 from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.gateway import Gateway, fault
-from dpsql.server.memory_quota import Holding, MemoryQuota
+from dpsql.server.memory import Holding, MemoryQuota
 from dpsql.server.messages import decode_message
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User
 
 if TYPE_CHECKING:
+    from dpsql.answer import Answer
+    from dpsql.engines.base import Stop
     from dpsql.session import Session
 
 LONGEST_BODY = 1 << 20  # bytes; a statement has 16 KiB at most, and its parameters are many
@@ -194,10 +195,23 @@ class StatementDispatch:
     statements: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_STATEMENTS))
     others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
 
-    async def answer(self, user: User, act: Callable[[], T]) -> T:
-        """Return the answer of a blocking act for a user; raise `Refusal` for too many at once."""
-        with self._counted(user):
-            return await anyio.to_thread.run_sync(act, limiter=self.statements)
+    async def answer(self, user: User, act: Callable[[Session, Stop], Answer], *, stop: Stop) -> Answer:
+        """Return the answer of an act on the session; raise as `Gateway.ask`, and `Refusal` for too many at once.
+
+        What is free is interrupted soon after `stop` returns True.
+        """
+        if self.asking[user.name] >= _AT_ONCE:
+            hint = "Wait for the answers to those that are running."
+            raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
+        self.asking[user.name] += 1
+        try:
+            return await anyio.to_thread.run_sync(
+                lambda: self.gateway.ask(self.surface, user, act=act, stop=stop), limiter=self.statements
+            )
+        finally:
+            self.asking[user.name] -= 1
+            if not self.asking[user.name]:
+                del self.asking[user.name]
 
     async def look(self, user: User, act: Callable[[Session], T]) -> T:
         """Return the result of `read`, counted against statements_per_minute."""
@@ -214,19 +228,6 @@ class StatementDispatch:
     async def run(self, act: Callable[[], T]) -> T:
         """Return the result of a blocking act."""
         return await anyio.to_thread.run_sync(act, limiter=self.others)
-
-    @contextmanager
-    def _counted(self, user: User) -> Iterator[None]:
-        if self.asking[user.name] >= _AT_ONCE:
-            hint = "Wait for the answers to those that are running."
-            raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
-        self.asking[user.name] += 1
-        try:
-            yield
-        finally:
-            self.asking[user.name] -= 1
-            if not self.asking[user.name]:
-                del self.asking[user.name]
 
 
 POLICY = (

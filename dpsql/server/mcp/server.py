@@ -264,17 +264,12 @@ class _TokenCaller:
     cancelled: threading.Event
 
     async def ask(self, statement: Statement) -> Answer:
-        gateway = self.dispatch.gateway.with_implicit(statement.implicit)
-        user = self.access.user
         return await self.dispatch.answer(
-            user,
-            lambda: gateway.ask(
-                SURFACE,
-                user,
-                text=statement.sql,
-                parameters=statement.parameters,
-                stop=lambda: self.gone.is_set() or self.cancelled.is_set(),
+            self.access.user,
+            lambda session, stop: session.sql(
+                statement.sql, statement.parameters, stop=stop, implicit=statement.implicit
             ),
+            stop=lambda: self.gone.is_set() or self.cancelled.is_set(),
         )
 
     async def look(self, act: Callable[[Session], T]) -> T:

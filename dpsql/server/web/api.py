@@ -185,13 +185,14 @@ async def _token(call: ApiCall) -> Response:
     scopes = frozenset(call.read(TokenTerms).scopes)
     if "curate" in scopes:
         require_curator(call.user)
-    token = call.dispatch.gateway.create_token(call.user, scopes)
+    gateway = call.dispatch.gateway
+    token = gateway.tokens.create(call.user, scopes, users=gateway.users)
     return json_answer({"token": token, "type": "Bearer", "scopes": sorted(scopes)}, status=201)
 
 
 async def _end(call: ApiCall) -> Response:
     if call.token is not None:
-        call.dispatch.gateway.end_token(call.token)
+        call.dispatch.gateway.tokens.end(call.token, call.dispatch.gateway.users)
     return Response(status_code=204)
 
 

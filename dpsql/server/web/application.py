@@ -118,7 +118,7 @@ def _api(dispatch: RequestDispatch) -> list[Route]:
 
 def _operated(dispatch: RequestDispatch) -> list[Route]:
     async def health(_: Request) -> Response:
-        state = dispatch.gateway.health()
+        state = "stopping" if dispatch.gateway.service.is_closed else "ok"
         return PlainTextResponse(state, status_code=200 if state == "ok" else 503)
 
     async def metrics(request: Request) -> Response:

@@ -27,6 +27,7 @@ from dpsql.server.visits import Visits, resume
 if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
+    from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -119,33 +120,29 @@ class RequestDispatch(StatementDispatch):
 
         The body of the `request` was read; what is free is stopped when its client goes away.
         """
-        gateway = self.gateway.with_implicit(implicit)
         return await self._answer(
             user,
-            lambda stop: gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
+            lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit),
             request=request,
         )
 
     async def replay(self, user: User, text: str, *, request: Request) -> Answer:
-        """Return the answer to a statement that is stored or free; raise as `Gateway.replay` and as `ask`."""
-        return await self._answer(
-            user, lambda stop: self.gateway.replay(SURFACE, user, text=text, stop=stop), request=request
-        )
+        """Return the answer to a statement that is stored or free; raise as `Session.replay` and as `ask`."""
+        return await self._answer(user, lambda session, stop: session.replay(text, stop=stop), request=request)
 
-    async def _answer(self, user: User, act: Callable[[Stop], Answer], *, request: Request) -> Answer:
+    async def _answer(self, user: User, act: Callable[[Session, Stop], Answer], *, request: Request) -> Answer:
         gone = threading.Event()
-        watching = asyncio.create_task(_watch_disconnect(request, gone))
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":  # the body was read
+                pass
+            gone.set()
+
+        watching = asyncio.create_task(watch())
         try:
-            return await self.answer(user, lambda: act(gone.is_set))
+            return await self.answer(user, act, stop=gone.is_set)
         finally:
             watching.cancel()
-
-
-async def _watch_disconnect(request: Request, gone: threading.Event) -> None:
-    """Set `gone` when the client of a request, whose body was read, has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    gone.set()
 
 
 def require_curator(user: User) -> None:
