@@ -33,15 +33,16 @@ from dpsql.server.gateway import Gateway, fault
 from dpsql.server.http import Http, serve_http
 from dpsql.server.http_requests import (
     Guard,
+    StatementBody,
     StatementDispatch,
     choose_status,
+    convert_message,
     name_user,
     problem_response,
     read_body,
     without_paths,
 )
 from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller, Tool, ToolAnswer, encode_values
-from dpsql.server.messages import Statement, convert_message
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import digest_token
 from dpsql.server.visits import Access
@@ -180,7 +181,7 @@ class _SessionCaller:
     limiter: CapacityLimiter
     cancelled: threading.Event
 
-    async def ask(self, statement: Statement) -> Answer:
+    async def ask(self, statement: StatementBody) -> Answer:
         return await self.look(
             lambda session: session.sql(
                 statement.sql, statement.parameters, stop=self.cancelled.is_set, implicit=statement.implicit
@@ -263,7 +264,7 @@ class _TokenCaller:
     gone: threading.Event
     cancelled: threading.Event
 
-    async def ask(self, statement: Statement) -> Answer:
+    async def ask(self, statement: StatementBody) -> Answer:
         return await self.dispatch.answer(
             self.access.user,
             lambda session, stop: session.sql(
