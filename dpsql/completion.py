@@ -11,7 +11,7 @@ from dpsql.plan.mechanisms.records import list_names
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.options import OPTIONS
+from dpsql.sql.syntax.clause import OPTIONS
 
 WORDS = frozenset(["help", "quit", "exit"])  # commands that need no dot
 _PARTS = re.compile(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect
-from dpsql.dialects.shared_forms import DAYS, begin, fit, fold_case, list_dates
+from dpsql.dialects.base import DAYS, Dialect, begin, fit, fold_case, list_dates
 
 __all__ = ["BIGQUERY"]
 

@@ -19,8 +19,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect
-from dpsql.dialects.shared_forms import STANDARD
+from dpsql.dialects.base import STANDARD, Dialect
 
 __all__ = ["MARIADB", "MAX_KEY_LENGTH", "MYSQL", "NUMBERS", "TIMES", "list_texts"]
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect
-from dpsql.dialects.shared_forms import DAYS, FIRST_DAY, LAST_DAY, begin, fit, list_dates
+from dpsql.dialects.base import DAYS, FIRST_DAY, LAST_DAY, Dialect, begin, fit, list_dates
 
 __all__ = ["SNOWFLAKE"]
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect
-from dpsql.dialects.shared_forms import STANDARD, list_lower_cases, list_upper_cases
+from dpsql.dialects.base import STANDARD, Dialect, list_lower_cases, list_upper_cases
 
 __all__ = ["DATABRICKS", "NUMBERS", "SPARK", "TEXTS", "TIMES"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect
-from dpsql.dialects.shared_forms import DAYS, FIRST_DAY, LAST_DAY, begin, list_dates
+from dpsql.dialects.base import DAYS, FIRST_DAY, LAST_DAY, Dialect, begin, list_dates
 
 __all__ = ["ATHENA", "TRINO"]
 

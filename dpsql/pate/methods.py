@@ -12,10 +12,10 @@ from dpsql.engines import Statement
 from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.mechanisms import VOTE_STEPS, Histogram, Noise, NoisyVotes, StableTopK, vote_weight
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.tree import Column
+from dpsql.sql.ir.tree import ColumnRef
 from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.render.duckdb import Writer
 
@@ -29,9 +29,9 @@ class VotesTable:
 
     name: str
     path: tuple[str, ...]
-    teacher: Column
-    example: Column
-    label: Column
+    teacher: ColumnRef
+    example: ColumnRef
+    label: ColumnRef
 
 
 def find_votes_table(catalog: Catalog, name: str) -> VotesTable:
@@ -55,7 +55,7 @@ def find_votes_table(catalog: Catalog, name: str) -> VotesTable:
     if table.link is not None:
         hint = "Add a column with the teacher to the table, and make it the privacy unit."
         raise Unsupported("pate-link", "A table of votes linked to its teachers is not supported.", hint=hint)
-    columns = {ascii_lower(column): Column(1, column, type_) for column, type_ in table.columns}
+    columns = {ascii_lower(column): ColumnRef(1, column, type_) for column, type_ in table.columns}
     for needed in ("example", "label"):
         if needed not in columns:
             hint = "A table of votes has the columns example and label besides the privacy unit."
@@ -138,7 +138,7 @@ def _select_votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value
     )
 
 
-def _unnest(writer: Writer, column: Column, *, values: Sequence[Value]) -> str:
+def _unnest(writer: Writer, column: ColumnRef, *, values: Sequence[Value]) -> str:
     kind = "BIGINT" if column.type.family is Family.INTEGER else "VARCHAR"
     return f"SELECT system.main.unnest(CAST({writer.bind(list(values))} AS {kind}[]))"
 

@@ -20,9 +20,9 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.plan.terms import Terms
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
-from dpsql.sql.ir.tree import Call, Column, Derived, Expression, FromWhere, In, Literal, strip_casts
-from dpsql.sql.ir.unit_equality import split_conjuncts
+from dpsql.sql.ir.tree import Call, ColumnRef, Derived, Expression, FromWhere, In, Literal, strip_casts
 
 _TRIED_BOUND = 3
 _ROUNDED_DOWN = Context(prec=3, rounding=ROUND_DOWN)
@@ -105,7 +105,7 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
     names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
     if len(query.keys) == 1 and names:
         name = next(iter(names))
-        is_column = isinstance(strip_casts(query.keys[0]), Column)  # the name of an expression may be any word
+        is_column = isinstance(strip_casts(query.keys[0]), ColumnRef)  # the name of an expression may be any word
         is_noun = is_column and "::" not in name and "(" not in name  # nor that of a cast without AS
         if is_noun and not _is_word(name):  # "10 ns" says nothing
             return f'value of "{name}"', f'values of "{name}"'
@@ -221,7 +221,7 @@ def _count_listed(body: FromWhere, unit: Expression) -> int | None:
     """Return how many units a condition of the block, or of its subquery, leaves at most; None if none lists them."""
     found = [_count_choices(part, unit) for part in split_conjuncts(body.where)]
     source = body.source
-    if isinstance(source, Derived) and isinstance(unit, Column) and unit.relation == source.number:
+    if isinstance(source, Derived) and isinstance(unit, ColumnRef) and unit.relation == source.number:
         found.append(_count_listed(source.body, strip_casts(source.outputs[int(unit.name[1:]) - 1])))
     return min((count for count in found if count is not None), default=None)
 

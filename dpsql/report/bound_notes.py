@@ -18,10 +18,10 @@ from math import ceil, floor, log10
 
 from dpsql.display import shorten, unit_noun
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Output, PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal, strip_casts
 from dpsql.sql.ir.types import Family
-from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.syntax.computed import is_measure_name
 
 _BOTH = "higher or lower"

@@ -21,7 +21,6 @@ from itertools import count
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.charged_values import find_sole_column
 from dpsql.sql.functions.coercion import convert, unify_for_comparison
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (
@@ -40,10 +39,11 @@ from dpsql.sql.ir.statements import (
     count_groups,
     list_factors,
 )
-from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan, Sorted
+from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan, Sorted
 from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.options import MAX_LISTED
+from dpsql.sql.syntax.clause import MAX_LISTED
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
@@ -109,7 +109,7 @@ def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
     )
 
 
-def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
+def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, ColumnRef]:
     """Return the public table and the column that an option names; `hint` says what else may be written."""
     place, (*path, column) = option.place, _parts(str(option.value))
     table = catalog.find_path(path) if path else None
@@ -144,12 +144,12 @@ def _parts(name: str) -> list[str]:
     return [""]
 
 
-def _column(table: Table, name: str) -> Column | None:
+def _column(table: Table, name: str) -> ColumnRef | None:
     matches = (each for each in table.columns if ascii_lower(each[0]) == ascii_lower(name))
-    return next((Column(_NUMBER, column, type_) for column, type_ in matches), None)
+    return next((ColumnRef(_NUMBER, column, type_) for column, type_ in matches), None)
 
 
-def _as_key(name: str, column: Column, *, wanted: Type, place: Place) -> Expression:
+def _as_key(name: str, column: ColumnRef, *, wanted: Type, place: Place) -> Expression:
     """Return the column in the key's type; what the key cannot take becomes NULL, and no candidate."""
     type_ = find_read_type(column.type)
     value = column if type_ == column.type else Cast(column, type_)

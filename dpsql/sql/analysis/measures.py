@@ -31,16 +31,17 @@ from dpsql.sql.analysis.charged_values import find_private_columns
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
+from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Call,
     Case,
     Cast,
     Collate,
-    Column,
+    ColumnRef,
     Expression,
     Literal,
     Scalar,
@@ -59,9 +60,7 @@ from dpsql.sql.ir.types import (
     find_read_type,
     sum_type,
 )
-from dpsql.sql.ir.unbound_parameters import fill_unbound
-from dpsql.sql.ir.unit_equality import join_conjuncts
-from dpsql.sql.ir.visitor import rebuild
+from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.forms import STATED, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import only
@@ -396,10 +395,10 @@ def cast_sum(total: Expression, argument: Expression) -> Expression:
     return Cast(total, decimal(WIDEST_DECIMAL, scale))
 
 
-def _find_stored_column(argument: Expression) -> Column | None:
+def _find_stored_column(argument: Expression) -> ColumnRef | None:
     """Return the column that is only read as another type, in whose order it is also stored: all but an ENUM."""
     inner = argument.argument if isinstance(argument, Cast) else None
-    if not isinstance(inner, Column) or inner.type.name == ENUM:
+    if not isinstance(inner, ColumnRef) or inner.type.name == ENUM:
         return None
     return inner if find_read_type(inner.type) == argument.type else None
 

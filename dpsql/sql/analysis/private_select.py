@@ -24,8 +24,9 @@ from dpsql.sql.analysis.outer_measures import couple_measures
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.released_clauses import Item, Released, complete_ends, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias, read_alias
+from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
-from dpsql.sql.ir.scope import Scope, ScopeTable
+from dpsql.sql.ir.scope import Scope, ScopeTable, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import (
     Clause,
     Domain,
@@ -35,8 +36,6 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, find_read_type
-from dpsql.sql.ir.unbound_parameters import UnboundParameter
-from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.clause import (
     SplitStatement,

@@ -31,11 +31,10 @@ from dpsql.sql.analysis.ranked_statements import (
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.statements import (
     PrivateQuery,
 )
-from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower
 from dpsql.sql.syntax.clause import (
     SplitStatement,

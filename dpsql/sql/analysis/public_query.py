@@ -26,7 +26,7 @@ from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -178,7 +178,9 @@ def _is_empty(relation: Relation) -> bool:
 def _has_row_for_row(derived: Derived) -> bool:
     """Say whether a subquery has no row where its source has none; one that aggregates without a key has one."""
     aggregated = any(is_aggregate(node) for output in derived.outputs for node in walk(output))
-    return not aggregated or (derived.grouping != "" and any(isinstance(output, Column) for output in derived.outputs))
+    return not aggregated or (
+        derived.grouping != "" and any(isinstance(output, ColumnRef) for output in derived.outputs)
+    )
 
 
 def is_false(condition: Expression) -> bool:

@@ -21,10 +21,10 @@ from dpsql.sql.analysis.measures import (
     read_measure,
 )
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.statements import HavingTerm, IntervalEnd, Option, Order
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
-from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.parameters import read_whole_number
 from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_direction

@@ -2,12 +2,15 @@
 
 DuckDB casts implicitly and may raise on a row while it does. A literal is therefore converted here, once, before any
 row is read; other mixtures are written with a cast that gives NULL where it fails, or refused.
+
+Arithmetic: operators typed as DuckDB types them, on numbers and on dates with days and intervals.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -15,11 +18,13 @@ from math import inf, isfinite, isnan, nan
 from struct import pack, unpack
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.ir.tree import Cast, Column, Expression, Literal
+from dpsql.sql.ir.literals import Open, add_interval, fill_unbound
+from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, Literal
 from dpsql.sql.ir.types import (
     BIGINT,
     DATE,
     DOUBLE,
+    INTEGER,
     MOST_DIGITS,
     NULL,
     TEXT,
@@ -32,9 +37,6 @@ from dpsql.sql.ir.types import (
     find_read_type,
     widen_integers,
 )
-from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
-
-__all__ = ["convert", "convert_to_text", "number", "to_type", "unify_for_comparison", "unify_types"]
 
 _MAX_DIGITS = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
@@ -191,10 +193,10 @@ def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expr
     ]
 
 
-def _read_column(expression: Expression) -> Column | None:
+def _read_column(expression: Expression) -> ColumnRef | None:
     """Return the column that is read as another type by a cast of `types.find_read_type`."""
     inner = expression.argument if isinstance(expression, Cast) else None
-    return inner if isinstance(inner, Column) and inner.type.family is Family.OPAQUE else None
+    return inner if isinstance(inner, ColumnRef) and inner.type.family is Family.OPAQUE else None
 
 
 def _match_stored_type(literal: Literal, stored: set[str], *, place: Place) -> Literal:
@@ -268,3 +270,101 @@ def _meet_literal(wanted: Type, literal: Literal, *, place: Place, digits: Calla
 def _mismatch(first: Type, second: Type, *, place: Place) -> Refusal:
     hint = "Cast one of them with CAST(x AS type)."
     return Refusal("type", f"{first} and {second} do not go together here.", hint=hint, place=place)
+
+
+_DAYS = Literal(1, BIGINT)
+
+
+def arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
+    """Return left operator right, of numbers or of a date and days."""
+    exact = operator != "/"
+    left, right = _filled(left, right.type if exact else DOUBLE), _filled(right, left.type if exact else DOUBLE)
+    families = {left.type.family, right.type.family}
+    if left.type == DATE:
+        return _date_arithmetic(left, operator, right=right, where=where)
+    if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
+        raise Refusal(
+            "type",
+            "Arithmetic takes numbers.",
+            hint="Cast text with CAST(x AS DOUBLE), and take times apart with epoch(x).",
+            place=where,
+        )
+    if operator == "/" or Family.DOUBLE in families:
+        return Call(operator, (convert(left, DOUBLE, place=where), convert(right, DOUBLE, place=where)), DOUBLE)
+    if Family.DECIMAL in families:
+        return _decimal_arithmetic(left, operator, right=right, where=where)
+    return combine_integers(left, operator, right=right, where=where)
+
+
+def _filled(side: Expression, other: Type) -> Expression:
+    """Return a side of unknown type with a type that fits the other: whole numbers, days or DOUBLE."""
+    if other == DATE:
+        return fill_unbound(side, BIGINT, such_as=_DAYS)
+    return fill_unbound(side, BIGINT if other.family is Family.INTEGER else DOUBLE)
+
+
+def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
+    """Type decimals as DuckDB: a digit more for + and -, those of both for *, at most 18 if both have at most 18.
+
+    Sums of public and of released rows are wider, and have at most 38.
+    """
+    (width, scale), (other_width, other_scale) = left.type.precision, right.type.precision
+    digits, whole = max(scale, other_scale), max(width - scale, other_width - other_scale)
+    wanted = {
+        "+": (whole + digits + 1, digits),
+        "-": (whole + digits + 1, digits),
+        "%": (whole + digits, digits),
+        "*": (width + other_width, scale + other_scale),
+    }.get(operator)
+    if wanted and operator == "*" and max(width, other_width) <= WIDEST_DECIMAL and wanted[1] < WIDEST_DECIMAL:
+        wanted = min(wanted[0], WIDEST_DECIMAL), wanted[1]
+    if wanted and max(width, other_width) == MOST_DIGITS and wanted[1] <= MOST_DIGITS:
+        return Call(operator, (left, right), decimal(min(wanted[0], MOST_DIGITS), wanted[1]))
+    if wanted is None or wanted[0] > WIDEST_DECIMAL or NULL in {left.type, right.type}:
+        hint = "Cast to DOUBLE or to a narrower DECIMAL, or write the literal with an exponent, such as 1.5e0."
+        raise Unsupported("decimal", "This arithmetic on DECIMAL is not read.", hint=hint, place=where)
+    return Call(operator, (left, right), decimal(*wanted))
+
+
+def combine_integers(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
+    """Type integers as DuckDB does: the wider of two, BIGINT when neither type holds both."""
+    alike_left, alike_right = unify_types((left, right), where)
+    wanted = alike_left.type
+    literals = isinstance(left, Literal) or isinstance(right, Literal)
+    if wanted not in {left.type, right.type} and not literals:
+        alike_left, alike_right, wanted = (
+            convert(left, BIGINT, place=where),
+            convert(right, BIGINT, place=where),
+            BIGINT,
+        )
+    return Call(operator, (alike_left, alike_right), wanted)
+
+
+def _date_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
+    if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
+        return Call(operator, (left, convert(right, INTEGER, place=where)), DATE)
+    if operator == "-" and right.type == DATE:
+        return Call("-", (left, right), BIGINT)
+    raise Refusal(
+        "type",
+        "A date takes + or - a whole number of days.",
+        hint="Or an INTERVAL, such as INTERVAL '7 days'.",
+        place=where,
+    )
+
+
+def shift_date(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
+    """Return a date or time stamp plus or minus an INTERVAL."""
+    left = fill_unbound(left, TIMESTAMP)
+    if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
+        raise Refusal(
+            "type",
+            "An INTERVAL is added to or taken from a date or time stamp.",
+            hint="Write ts + INTERVAL '7 days'.",
+            place=where,
+        )
+    if isinstance(left, Literal):
+        amount, unit = str(interval.value).split()
+        with suppress(ValueError, OverflowError):
+            return add_interval(left, int(amount) if operator == "+" else -int(amount), unit=unit)
+    return Call(operator, (left, interval), TIMESTAMP)

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
     Collate,
-    Column,
+    ColumnRef,
     Combined,
     Derived,
     Exists,
@@ -45,6 +44,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class PortableWriter(Writer):
                 return self._form("cast", (argument,), type_=type_, families=(*_words([argument]), _word(type_)))
             case Collate():
                 return self._collate(expression)
-            case Column():
+            case ColumnRef():
                 return self._column(expression)
             case Literal(value=float() as value) if (word := _not_finite(value)) in self.dialect.lacks:
                 raise self._lacking(word)
@@ -294,16 +294,16 @@ class PortableWriter(Writer):
     def _collate(self, expression: Collate) -> str:
         """Return text as the engine compares it by its bytes."""
         argument = expression.argument
-        if isinstance(argument, Column) and self._compares_by_bytes(argument):
+        if isinstance(argument, ColumnRef) and self._compares_by_bytes(argument):
             return self.expression(argument)
         return self._form("canonical", (argument,), type_=expression.type)
 
-    def _column(self, column: Column) -> str:
+    def _column(self, column: ColumnRef) -> str:
         self.read.add(column.relation)
         text = self._in_form("column", Writer.expression(self, column), type_=column.type)
         return text if self._compares_by_bytes(column) else self._in_form("collated", text, type_=column.type)
 
-    def _compares_by_bytes(self, column: Column) -> bool:
+    def _compares_by_bytes(self, column: ColumnRef) -> bool:
         """Say whether the engine compares a column by its bytes: one that is stored without a collation.
 
         What a subquery computes, c1 and so on, has a collation that the engine chose.
@@ -565,7 +565,7 @@ def _has_no_equality(joined: Joined) -> bool:
     for part in parts:
         if isinstance(part, Call) and part.function == "=":
             first, second = (
-                {each.relation for each in walk(side) if isinstance(each, Column)} for side in part.arguments
+                {each.relation for each in walk(side) if isinstance(each, ColumnRef)} for side in part.arguments
             )
             if first and second and any(first <= one and second <= two for one, two in (sides, sides[::-1])):
                 return False

@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import Partitions
-from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.render.template import compose, sort_nulls_last
+from dpsql.sql.ir.visitor import canonicalize
+from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 
 __all__ = [
     "DRAW",

@@ -25,13 +25,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
-from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.render.template import compose
+from dpsql.sql.ir.visitor import canonicalize
+from dpsql.sql.render.duckdb import Writer, compose
 from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, Bound, rank_pairs
 from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import (
     Domain,
     KeyDomain,
@@ -34,10 +33,9 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT
-from dpsql.sql.ir.visitor import rebuild_body
-from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.ir.visitor import canonicalize, rebuild_body
+from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.render.template import compose, sort_nulls_last
 from dpsql.sql.rewrite.contribution_bounding import (
     FIRST,
     GROUPS,

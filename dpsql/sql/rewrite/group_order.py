@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import GroupCut
 from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.render.template import compose, sort_nulls_last
+from dpsql.sql.ir.visitor import canonicalize
+from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 
 __all__ = ["cut_groups", "select_leading_groups", "sort_groups"]
 

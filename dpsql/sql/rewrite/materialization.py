@@ -34,14 +34,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.dialects import DUCKDB, ENUM, Dialect, quote_name, quote_path
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.tree import Cast, Column, Expression
+from dpsql.sql.ir.tree import Cast, ColumnRef, Expression
 from dpsql.sql.ir.types import TEXT, Type
-from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.ir.visitor import canonicalize
+from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.render.template import compose, sort_nulls_last
 from dpsql.sql.rewrite.contributions import build_row_steps, clamp
 from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
@@ -131,7 +130,7 @@ class SetStatements:
     def _list_steps(self, measures: StoredMeasures) -> Iterator[Expression]:
         """Yield the steps of one row in each sum."""
         for (name, bounds), type_ in zip(measures.sums, self.types, strict=True):
-            steps = build_row_steps(Measure(Aggregate.SUM, read_number(Column(1, name, type_)), bounds=bounds))
+            steps = build_row_steps(Measure(Aggregate.SUM, read_number(ColumnRef(1, name, type_)), bounds=bounds))
             if steps is not None:
                 yield make_total(steps)
 
@@ -359,14 +358,14 @@ class RemoteSet(SetStatements):
 
     def read_column(self, writer: Writer, name: str) -> str:
         """Return the expression that reads a column as a key; an ENUM as its text."""
-        column: Expression = Column(1, name, self.kinds[name])
+        column: Expression = ColumnRef(1, name, self.kinds[name])
         if column.type.name == ENUM:
             column = Cast(column, TEXT)
         return writer.expression(canonicalize(column))
 
     def read_values(self, writer: Writer, name: str, *, type_: Type) -> str:
         """Return the expression that reads a summed column."""
-        return writer.expression(Column(1, name, type_))
+        return writer.expression(ColumnRef(1, name, type_))
 
     def make_pairs(self) -> SQLStatement:
         """Return the SELECT of the ranked pairs of all rows."""

@@ -14,10 +14,10 @@ from decimal import Decimal
 
 from dpsql.dialects import release
 from dpsql.errors import Unsupported
+from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Exists, Expression, InQuery, Literal, Scalar, Try, walk
 from dpsql.sql.ir.types import DATE, DOUBLE, Family, Type
-from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.visitor import rebuild
 
 __all__ = ["confine_to_values", "make_total", "widen", "widen_presence"]
@@ -124,7 +124,7 @@ def _widen_presence(condition: Expression) -> Expression:
 def confine_to_values(query: PrivateQuery) -> PrivateQuery:
     """Return the query over the rows of units that have one of its charged values; as it is without these.
 
-    In every row of a private query all units are equal, and a row belongs to its unit (`unit_equality.py`). Rows of
+    In every row of a private query all units are equal, and a row belongs to its unit (`ir/scope.py`). Rows of
     units with other values are dropped where the rows are counted. So such a unit changes no answer: its own rows are
     not counted, and neither the rows of other units nor their values depend on it. Which value a unit has is decided
     over all its rows of the stored table, before WHERE, without the salts of a session and without materialized tables.

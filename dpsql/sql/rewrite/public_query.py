@@ -6,15 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
-from dpsql.sql.ir.canonical_keys import canonicalize
-from dpsql.sql.ir.stages import group_in_subquery
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.tree import Call, Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import find_answer_type
-from dpsql.sql.ir.visitor import rebuild, rebuild_body
-from dpsql.sql.render.duckdb import Writer, format_direction
+from dpsql.sql.ir.visitor import canonicalize, group_in_subquery, rebuild, rebuild_body
+from dpsql.sql.render.duckdb import Writer, compose, format_direction
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.render.template import compose
 from dpsql.sql.rewrite.engine_query import CountingQuery
 from dpsql.sql.rewrite.passes import make_total
 

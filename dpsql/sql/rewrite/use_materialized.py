@@ -28,12 +28,13 @@ from enum import Enum, auto
 from dpsql.dialects import DUCKDB
 from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Call,
     Case,
     Cast,
-    Column,
+    ColumnRef,
     Derived,
     Expression,
     FromWhere,
@@ -49,7 +50,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BIGINT, find_read_type
-from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
 
 __all__ = [
@@ -239,7 +239,7 @@ def _find_fixed_column(condition: Expression) -> str:
 def _find_column_name(expression: Expression) -> str:
     """Return the name of an expression that is a column or the text of an ENUM column; "" for all else."""
     column = expression.argument if isinstance(expression, Cast) else expression
-    return column.name if isinstance(column, Column) and is_column(expression) else ""
+    return column.name if isinstance(column, ColumnRef) and is_column(expression) else ""
 
 
 def _collect_columns(expressions: Iterable[Expression], body: FromWhere | None = None) -> Named:
@@ -247,7 +247,7 @@ def _collect_columns(expressions: Iterable[Expression], body: FromWhere | None =
     found: Named = defaultdict(set)
 
     def note(expression: Expression) -> Expression:
-        if isinstance(expression, Column):
+        if isinstance(expression, ColumnRef):
             found[expression.relation].add(expression.name)
         return rebuild(expression, note)
 
@@ -268,7 +268,7 @@ def name_sum(at: int) -> str:
     return f"dpsql_sum_{at + 1}"
 
 
-def read_number(column: Column) -> Expression:
+def read_number(column: ColumnRef) -> Expression:
     """Return a column of numbers as every query reads it."""
     read = find_read_type(column.type)
     return column if read == column.type else Cast(column, read)
@@ -304,7 +304,7 @@ def find_stored_steps(
     if not name or (counted and conditions):
         return None
     one_unit = name == UNITS and not counted
-    steps: Expression = Literal(1, BIGINT) if one_unit else Column(relation, name, BIGINT)
+    steps: Expression = Literal(1, BIGINT) if one_unit else ColumnRef(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
 
@@ -335,6 +335,6 @@ def _is_present(condition: Expression, column: str, *, relation: int) -> bool:
 def _is_stored_column(expression: Expression | None, column: str, *, relation: int) -> bool:
     """Say whether an expression is the stored column, read as every query reads it."""
     inner = expression.argument if isinstance(expression, Cast) else expression
-    if not isinstance(inner, Column) or (inner.relation, inner.name) != (relation, column):
+    if not isinstance(inner, ColumnRef) or (inner.relation, inner.name) != (relation, column):
         return False
     return expression in {inner, read_number(inner)}

@@ -10,7 +10,7 @@ from support.sql_golden import Case, check, load
 from support.sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, private, reference_counts, same
 
 from dpsql.dialects import quote_name
-from dpsql.dialects.duckdb_releases import Release
+from dpsql.dialects.duckdb_releases import DuckDBRelease
 from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Link, Table
@@ -127,7 +127,7 @@ ACTS = {
 @pytest.mark.parametrize("case", ids(ACCEPTED))
 def test_a_pass_makes_the_golden_text(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (passes, write):  # the text for the newest DuckDB, whichever is installed
-        monkeypatch.setattr(module, "release", Release)
+        monkeypatch.setattr(module, "release", DuckDBRelease)
     check(case, ACTS[case.file])
 
 
