@@ -21,7 +21,7 @@ from dpsql.policy import Budget
 from dpsql.report.balance import describe_outcome
 from dpsql.report.policy_text import describe_policy
 from dpsql.server.gateway import Gateway
-from dpsql.server.messages import MAX_NOTE
+from dpsql.server.http_requests import MAX_NOTE
 from dpsql.server.users import User
 from dpsql.server.web.requests import VisitorRequest, answered_html
 
