@@ -161,7 +161,7 @@ class Answer:
 
     __slots__ = ("__weakref__", "_advice", "_counts", "_granted", "_promise", "_ratio_ends", "_table", "receipt")
 
-    def __init__(  # noqa: PLR0913 - the parts of an answer
+    def __init__(
         self,
         table: pa.Table,
         receipt: Receipt,
@@ -170,16 +170,14 @@ class Answer:
         promise: Promise | None = None,
         granted: BudgetVector | None = None,
         advice: Advice | None = None,
-        ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] | None = None,
     ) -> None:
-        """Take over a released table; `ratio_ends` are the 95 % intervals of computed columns, by their numbers."""
         self._table = table
         self.receipt = receipt
         self._counts = counts
         self._promise = promise
         self._granted = granted
         self._advice = Advice() if advice is None else advice
-        self._ratio_ends = {} if ratio_ends is None else ratio_ends
+        self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
 
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
@@ -576,6 +574,12 @@ class Answer:
             ends=ends,
             barred=None if self.counts is None else self.counts.columns[0],
         )
+
+
+def show_ratio_ends(answer: Answer, ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Answer:
+    """Let tables show the 95 % intervals of computed columns, by their numbers; return the answer."""
+    answer._ratio_ends = ends  # noqa: SLF001 - of this module
+    return answer
 
 
 def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql import engines, report
 from dpsql import plan as planning
-from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
+from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
 from dpsql.receipt import Receipt, Total
 from dpsql.session_dependencies import SessionDependencies
 
@@ -50,15 +50,15 @@ def build_answer(
     query, balance = replace(plans[0].query, protected=protected), balances[-1]
     periods = None if balance.calendar is None else balance.calendar.periods
     table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
-    return Answer(
+    answer = Answer(
         table,
         receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
         counts=_describe_measures(view, plans, releases=releases, table=table),
         promise=Promise(query.unit_name, query.holders, balance.granted, periods),
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
-        ratio_ends=ratio_ends,
     )
+    return show_ratio_ends(answer, ratio_ends) if ratio_ends else answer
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
