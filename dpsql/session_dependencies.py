@@ -9,7 +9,7 @@ from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import base as ledgers
 from dpsql.mechanisms import Noise
-from dpsql.sql.ir import clock as clocks
+from dpsql.sql.ir import literals as clocks
 from dpsql.sql.ir.catalog import Catalog
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import product
 
 from dpsql.errors import Error, Place
-from dpsql.sql.functions.signatures import Rule, Site
-from dpsql.sql.ir.tree import Column, Expression, Literal
+from dpsql.sql.functions.allow_list import Rule, Site
+from dpsql.sql.ir.tree import ColumnRef, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, Type, decimal
 
 _DECIMAL = decimal(9, 2)
@@ -22,7 +22,7 @@ _COLUMNS = {
     "TIMESTAMP": TIMESTAMP,
 }
 _KINDS: dict[str, Expression] = {
-    **{name: Column(1, name, type_) for name, type_ in _COLUMNS.items()},
+    **{name: ColumnRef(1, name, type_) for name, type_ in _COLUMNS.items()},
     "'day'": Literal("day", TEXT, 3),
     "'s'": Literal("s", TEXT, 1),
     "n": Literal(1, BIGINT),

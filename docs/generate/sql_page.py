@@ -13,13 +13,19 @@ from dpsql.plan.mechanisms.records import list_records
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
 from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
-from dpsql.sql.functions import signatures as calls
-from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, INTERVAL_ENDS, REFUSED, WINDOWS
-from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
-from dpsql.sql.functions.temporal import TIME_FUNCTIONS
-from dpsql.sql.functions.text import TEXT_FUNCTIONS
+from dpsql.sql.functions import allow_list as calls
+from dpsql.sql.functions.allow_list import (
+    AGGREGATES,
+    INSIDE,
+    INTERVAL_ENDS,
+    NUMBER_FUNCTIONS,
+    REFUSED,
+    TEXT_FUNCTIONS,
+    TIME_FUNCTIONS,
+    WINDOWS,
+)
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
-from dpsql.sql.syntax import grammar, options
+from dpsql.sql.syntax import clause, grammar
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
@@ -34,7 +40,7 @@ _LIMITS = [
     ("tables of a statement", from_clause.MAX_TABLES),
     ("tables and subqueries of a statement", from_clause.MAX_RELATIONS),
     ("keys of a private query", private_select.MAX_KEYS),
-    ("values in a list of candidates or partitions", options.MAX_LISTED),
+    ("values in a list of candidates or partitions", clause.MAX_LISTED),
     ("items of a list in `unnest`", subqueries.MAX_ITEMS),
     ("rows that all lists in `unnest` make of one row", reader.MAX_UNNESTED),
     ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),

@@ -17,14 +17,12 @@ from types import MappingProxyType
 
 from dpsql.errors import EngineError
 
-__all__ = ["RELEASES", "Release", "release"]
-
 Number = tuple[int, int]
 _OUTSIDE_THEIR_DOMAIN = frozenset("sqrt ln log log2 log10 sin cos tan cot asin acos".split())
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class DuckDBRelease:
     """Differences of a release from the newest.
 
     `lacks` are settings that it does not have; `raises` functions that fail on some row where the newest gives a value;
@@ -38,21 +36,21 @@ class Release:
     footers: str = "ORDER BY file_name, column_id"
 
 
-RELEASES: Mapping[Number, Release] = MappingProxyType(
+RELEASES: Mapping[Number, DuckDBRelease] = MappingProxyType(
     {
-        (1, 4): Release(
+        (1, 4): DuckDBRelease(
             lacks=frozenset(["allow_extension_repositories"]),
             raises=_OUTSIDE_THEIR_DOMAIN | {"date_trunc"},  # which casts, and a DATE may be no TIMESTAMP
             casts=MappingProxyType({"date_trunc": "TIMESTAMP"}),  # where it gives days, it gives a DATE
             footers="",  # one thread reads them, and so in order
         ),
-        (2, 0): Release(),
+        (2, 0): DuckDBRelease(),
     }
 )
 
 
 @cache
-def release() -> Release:
+def release() -> DuckDBRelease:
     """Return what is so of the DuckDB that is installed. Raises `EngineError` for one that was never tried."""
     installed = version("duckdb")
     found = re.match(r"(\d+)\.(\d+)", installed)

@@ -1,4 +1,6 @@
-"""PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot.
+"""Dates and time stamps in PostgreSQL, whose calendar ends before DuckDB's: what is beyond is looked for first.
+
+PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot.
 
 A CASE of PostgreSQL computes only the branch that it takes, except for constant branches, which the planner may compute
 earlier. In every form here the condition and the branch name the same operands, so that both are constant or neither
@@ -14,14 +16,241 @@ these cases are found before, by products and quotients that are scaled into the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect
-from dpsql.dialects.postgres_times import TIMES
-from dpsql.dialects.shared_forms import list_lower_cases, list_upper_cases
+from dpsql.dialects.base import (
+    ALIKE,
+    BLANKS,
+    FORMATS,
+    MICROSECONDS,
+    SIGNS,
+    Dialect,
+    fit_type,
+    list_lower_cases,
+    list_upper_cases,
+    list_windows,
+)
 
-__all__ = ["BY_BYTES", "NUMBERS", "POSTGRES", "TEXTS"]
+_FINITE = "isfinite({0})"
+_FIRST, _LAST = "TIMESTAMP '4700-01-01 BC'", "TIMESTAMP '294200-01-01'"  # between which all is computed
+_MICROS = {**MICROSECONDS, "week": 604_800_000_000}
+_UNITS = (*_MICROS, "month", "quarter", "year")
+_PARTS = ("day", "dow", "isodow", "doy", "quarter", "week", "month", "hour", "minute")
+
+
+def _when(condition: str, value: str) -> str:
+    return f"(CASE WHEN {condition} THEN {value} END)"
+
+
+def _fit_bigint(value: str) -> str:
+    """Return a difference as a whole number, NULL where it does not fit."""
+    return fit_type(value, "bigint")
+
+
+def _count(value: str) -> str:
+    return _when(_FINITE, f"CAST({value} AS bigint)")
+
+
+def _year(of: str = "year") -> str:
+    """Return a year as DuckDB counts: the year before 1 is 0."""
+    part = f"EXTRACT({of} FROM {{0}})"
+    return f"({part} + CASE WHEN {part} < 0 THEN 1 ELSE 0 END)"
+
+
+def _month(operand: str) -> str:
+    """Return the number of a month since the year 0."""
+    year = f"EXTRACT(year FROM {operand})"
+    return f"({year} * 12 + CASE WHEN {year} < 0 THEN 12 ELSE 0 END + EXTRACT(month FROM {operand}))"
+
+
+def _micros(operand: str) -> str:
+    """Return the microseconds since 1970, exactly, of a time stamp that DuckDB has."""
+    days = f"CAST(CAST({operand} AS date) - DATE '1970-01-01' AS bigint) * 86400000000"
+    clock = f"CAST({operand} AS time)"
+    seconds = f"CAST(EXTRACT(hour FROM {clock}) * 3600 + EXTRACT(minute FROM {clock}) * 60 AS bigint) * 1000000"
+    return f"({days} + {seconds} + CAST(EXTRACT(microseconds FROM {clock}) AS bigint))"
+
+
+_END = "TIMESTAMP '294247-01-10 04:00:54.775807'"  # the first that DuckDB has not
+_IN_REACH = f"{{0}} < {_END} AND isfinite({{0}})"
+_EPOCH = f"CAST({_micros('{0}')} AS double precision) / 1000000"
+_DAY_31_LATER = "({0} + (32 - CAST(EXTRACT(day FROM {0}) AS integer)))"  # than the first of the month: in the next one
+_ALIKE = (
+    "(DATE '2000-01-01' + ({0} - DATE '2000-01-01') % 146097)"  # near 2000, in a like year: to_char takes no far date
+)
+
+
+def _stamp(operand: str) -> str:
+    """Return a date as a time stamp; NULL for one that DuckDB has no time stamp for."""
+    early = f"{operand} <= DATE '294247-01-10' OR NOT isfinite({operand})"
+    return f"CAST(CASE WHEN {early} THEN {operand} END AS timestamp)"
+
+
+def _trunc(unit: str, operand: str) -> str:
+    guard = f"{operand} >= {_FIRST} OR NOT isfinite({operand})"
+    return f"(CASE WHEN {guard} THEN date_trunc('{unit}', {operand}) END)"
+
+
+def _parts(family: str) -> dict[str, str]:
+    forms = {
+        part: _count(f"EXTRACT({part} FROM {{0}})")
+        for part in _PARTS
+        if family == "TIMESTAMP" or part not in {"hour", "minute"}
+    }
+    forms["year"] = _count(_year())
+    forms["isoyear"] = _count(_year("isoyear"))
+    week = "EXTRACT(week FROM {0})"
+    forms["yearweek"] = _count(
+        f"{_year('isoyear')} * 100 + CASE WHEN {_year('isoyear')} > 0 THEN {week} ELSE -{week} END"
+    )
+    forms["century"] = _count("EXTRACT(century FROM {0})")
+    forms["millennium"] = _count("EXTRACT(millennium FROM {0})")
+    forms["era"] = _count("CASE WHEN EXTRACT(year FROM {0}) > 0 THEN 1 ELSE 0 END")
+    forms["decade"] = _count(f"trunc({_year()} / 10)")
+    if family == "TIMESTAMP":
+        forms["second"] = _count("floor(EXTRACT(second FROM {0}))")
+        forms["millisecond"] = _count("floor(CAST(EXTRACT(microseconds FROM {0}) AS bigint) / 1000)")
+        forms["microsecond"] = _count("EXTRACT(microseconds FROM {0})")
+        forms["epoch"] = _when(_IN_REACH, _EPOCH)
+    return {f"date_part.{part} {family}": form for part, form in forms.items()}
+
+
+def _day(operand: str) -> str:
+    """Return the number of a date since 1970, the infinite ones as DuckDB has them."""
+    ends = f"WHEN 'infinity' THEN {2**31 - 1} WHEN '-infinity' THEN -{2**31 - 1}"
+    return f"CAST(CASE {operand} {ends} ELSE {operand} - DATE '1970-01-01' END AS bigint)"
+
+
+def _differences() -> dict[str, str]:
+    both = "isfinite({0}) AND isfinite({1})"
+    forms = {}
+    for family in ("DATE", "TIMESTAMP"):
+        days = [f"CAST(CAST({each} AS date) - DATE '1970-01-01' AS numeric)" for each in ("{0}", "{1}")]
+        months = [f"CAST({_month(each)} - 1 AS numeric)" for each in ("{0}", "{1}")]
+        counted = {
+            "day": days,
+            "month": months,
+            "quarter": [f"trunc({each} / 3)" for each in months],
+            "year": [f"floor({each} / 12)" for each in months],
+        }
+        weeks = f"CAST(trunc(({days[1]} - {days[0]}) / 7) AS bigint)"
+        forms[f"date_diff.week {family} {family}"] = _when(both, weeks)
+        for unit, (first, last) in counted.items():
+            forms[f"date_diff.{unit} {family} {family}"] = _when(both, f"CAST({last} - {first} AS bigint)")
+    near = " AND ".join(_IN_REACH.replace("{0}", operand) for operand in ("{0}", "{1}"))
+    micros = [f"CAST({_micros(each)} AS numeric)" for each in ("{0}", "{1}")]
+    for unit, width in _MICROS.items():
+        if unit not in {"day", "week"}:
+            first, last = (f"floor({each} / {width})" for each in micros)
+            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, _fit_bigint(f"{last} - {first}"))
+        forms[f"date_sub.{unit} TIMESTAMP TIMESTAMP"] = _when(
+            near, _fit_bigint(f"trunc(({micros[1]} - {micros[0]}) / {width})")
+        )
+    return forms
+
+
+def _moved(sign: str) -> dict[str, str]:
+    """Return the forms of a date or time stamp plus an INTERVAL or days: NULL beyond the calendar, tested before.
+
+    The test in seconds is accurate to days, or to some years for an INTERVAL of hundreds of thousands of years.
+    """
+    shift = f"{sign} CAST(EXTRACT(epoch FROM {{1}}) AS double precision)"
+    forms = {}
+    for family, operand in (("DATE", _stamp("{0}")), ("TIMESTAMP", "{0}")):
+        at = f"CAST(EXTRACT(epoch FROM {operand}) AS double precision) {shift}"
+        within = f"{at} BETWEEN -210666803200 AND 9223622036855"
+        moved = f"NULLIF(LEAST({operand} {sign} {{1}}, {_END}), {_END})"
+        forms[f"{sign} {family} INTERVAL"] = (
+            f"(CASE WHEN NOT isfinite({{0}}) THEN {operand} WHEN {within} THEN {moved} END)"
+        )
+    days = f"CAST({{0}} - DATE '2000-01-01' AS bigint) {sign} {{1}}"
+    forms[f"{sign} DATE INTEGER"] = (
+        "(CASE WHEN NOT isfinite({0}) THEN {0} "
+        f"WHEN {days} BETWEEN -2451545 AND 2145031948 THEN {{0}} {sign} {{1}} END)"
+    )
+    return forms
+
+
+_SIGNS_OF_TO_CHAR = {
+    "Y": "YYYY",
+    "m": "MM",
+    "d": "DD",
+    "j": "DDD",
+    "b": "Mon",
+    "B": "FMMonth",
+    "a": "Dy",
+    "A": "FMDay",
+    "H": "HH24",
+    "M": "MI",
+    "S": "SS",
+}
+
+
+def _formats() -> dict[str, str]:
+    """Return the forms of STRFTIME; before the year 1, to_char has another year, and DuckDB writes it without zeros."""
+    year = f"CAST({_year()} AS integer)"
+    early = f"CASE {year} WHEN 0 THEN '0000' ELSE CAST({year} AS text) END"
+    forms = {}
+    for ours in FORMATS:
+        parts = re.split(r"%(\w)", ours.replace("T", '"T"'))
+        theirs = "".join(_SIGNS_OF_TO_CHAR[part] if at % 2 else part for at, part in enumerate(parts))
+        of_clock = ours in {"%M", "%S"} or "%H" in ours
+        for family in ("DATE", "TIMESTAMP"):
+            moment = "{0}" if family == "TIMESTAMP" else _stamp("{0}") if of_clock else _ALIKE
+            before, written = "", f"to_char({moment}, '{theirs}')"
+            if "YYYY" in theirs:
+                marked = theirs.replace("YYYY", '"@"')
+                odd = "{0} < DATE '0001-01-01' OR {0} >= DATE '10000-01-01'"
+                before = f"WHEN {odd} THEN replace(to_char({moment}, '{marked}'), '@', {early}) "
+                written = written.replace(_ALIKE, "{0}")
+            forms[f"strftime.{ours} {family}"] = (
+                f'(CASE WHEN NOT isfinite({{0}}) THEN CAST({{0}} AS text) {before}ELSE {written} END COLLATE "C")'
+            )
+    return forms
+
+
+TIMES: Mapping[str, str] = {
+    **_parts("DATE"),
+    **_parts("TIMESTAMP"),
+    **_differences(),
+    **_moved("+"),
+    **_moved("-"),
+    **{f"date_trunc.{unit} TIMESTAMP": _trunc(unit, "{0}") for unit in _UNITS},
+    **{f"date_trunc.{unit} DATE": _trunc(unit, _stamp("{0}")) for unit in _UNITS},
+    "- DATE DATE": f"({_day('{0}')} - {_day('{1}')})",
+    "literal INTERVAL": (  # PostgreSQL does not read quarters
+        "(CASE WHEN CAST({0} AS text) LIKE '%quarter' "
+        "THEN 3 * CAST(replace(CAST({0} AS text), 'quarter', 'month') AS interval) "
+        "ELSE CAST(CAST({0} AS text) AS interval) END)"
+    ),
+    **_formats(),
+    "isfinite DATE": "isfinite({0})",
+    "isfinite TIMESTAMP": "isfinite({0})",
+    "isinf DATE": "(NOT isfinite({0}))",
+    "isinf TIMESTAMP": "(NOT isfinite({0}))",
+    "dayname DATE": _when(_FINITE, f"to_char({_ALIKE}, 'FMDay')"),
+    "dayname TIMESTAMP": _when(_FINITE, "to_char({0}, 'FMDay')"),
+    "monthname DATE": _when(_FINITE, f"to_char({_ALIKE}, 'FMMonth')"),
+    "monthname TIMESTAMP": _when(_FINITE, "to_char({0}, 'FMMonth')"),
+    "last_day DATE": _when(
+        "isfinite({0}) AND {0} < DATE '5874897-11-01'",
+        f"{_DAY_31_LATER} - CAST(EXTRACT(day FROM {_DAY_31_LATER}) AS integer)",
+    ),
+    "last_day TIMESTAMP": _when(
+        f"{_FINITE} AND {{0}} BETWEEN {_FIRST} AND {_LAST}",
+        "CAST(date_trunc('month', {0}) + INTERVAL '1 month -1 day' AS date)",
+    ),
+    "epoch_ms TIMESTAMP": _when(_IN_REACH, f"CAST(round(CAST({_micros('{0}')} AS numeric) / 1000) AS bigint)"),
+    "epoch_us TIMESTAMP": _when(_IN_REACH, _micros("{0}")),
+    "column TIMESTAMP": "CAST({0} AS timestamp)",  # one with a zone is that of UTC, which the session is in
+    "cast DATE TIMESTAMP": _stamp("{0}"),
+    "cast TIMESTAMP DATE": "CAST({0} AS date)",
+    "cast DATE TEXT": "(replace(CAST({0} AS text), ' BC', ' (BC)') COLLATE \"C\")",
+    "cast TIMESTAMP TEXT": "(regexp_replace(CAST({0} AS text), '^(\\S+) (\\S+) BC$', '\\1 (BC) \\2') COLLATE \"C\")",
+}
+
 
 _DOUBLE = "double precision"
 _NAN, _INFINITY = f"'NaN'::{_DOUBLE}", f"'Infinity'::{_DOUBLE}"
@@ -34,11 +263,6 @@ _DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are 
 def _power(exponent: int) -> str:
     """Return a power of two as a DOUBLE, exactly."""
     return f"{math.ldexp(1.0, exponent)!r}::{_DOUBLE}"
-
-
-def _fitting(value: str) -> str:
-    """Return the form of a number that is exact, and NULL where it does not fit the type of the result."""
-    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS {{type}})"
 
 
 def _numeric(operand: str) -> str:
@@ -161,20 +385,19 @@ _FROM_DOUBLE = (
 
 NUMBERS: Mapping[str, str] = {
     **{
-        f"{sign} {family} {other}": _fitting(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
+        f"{sign} {family} {other}": fit_type(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
         for sign in "+-*"
         for family in ("INTEGER", "DECIMAL")
         for other in ("INTEGER", "DECIMAL")
     },
-    "// INTEGER INTEGER": _fitting("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
+    "// INTEGER INTEGER": fit_type("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
     "% INTEGER INTEGER": (  # the quotient of the least number by -1 does not fit, so that DuckDB has no rest either
         "(CASE WHEN {0} <> {least} OR {1} <> -1 "
         "THEN CAST(CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0) AS {type}) END)"
     ),
-    "% DECIMAL DECIMAL": _fitting("{0} % NULLIF({1}, 0)"),
-    "neg INTEGER": _fitting("-CAST({0} AS numeric)"),
-    "neg DECIMAL": "(-{0})",
-    "abs INTEGER": _fitting("abs(CAST({0} AS numeric))"),
+    "% DECIMAL DECIMAL": fit_type("{0} % NULLIF({1}, 0)"),
+    "neg INTEGER": fit_type("-CAST({0} AS numeric)"),
+    "abs INTEGER": fit_type("abs(CAST({0} AS numeric))"),
     "abs DECIMAL": "abs({0})",
     "~ INTEGER": "CAST({least} + {greatest} - CAST({0} AS numeric) AS {type})",
     **{f"{sign} INTEGER INTEGER": form for sign, form in _BITS.items()},
@@ -200,30 +423,26 @@ NUMBERS: Mapping[str, str] = {
     **{f"{name} INTEGER": f"CAST({{0}} AS {_DOUBLE})" for name in ("floor", "ceil")},
     **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
     "round DECIMAL INTEGER": "round({0}, LEAST(CAST({1} AS integer), {scale}))",
-    "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
+    "round INTEGER INTEGER": fit_type("round(CAST({0} AS numeric), CAST({1} AS integer))"),
     "sum_sorted DOUBLE": _added(),
     "avg_sorted DOUBLE": _averaged(),
-    "greatest_common_divisor INTEGER INTEGER": _fitting("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
-    "least_common_multiple INTEGER INTEGER": _fitting("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
-    "cast INTEGER INTEGER": _fitting("CAST({0} AS numeric)"),
-    "cast INTEGER DECIMAL": _fitting("CAST({0} AS numeric)"),
+    "greatest_common_divisor INTEGER INTEGER": fit_type("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "least_common_multiple INTEGER INTEGER": fit_type("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "cast INTEGER INTEGER": fit_type("CAST({0} AS numeric)"),
+    "cast INTEGER DECIMAL": fit_type("CAST({0} AS numeric)"),
     "cast INTEGER DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
     "cast DOUBLE BOOLEAN": "({0} <> 0)",
-    "cast BOOLEAN BOOLEAN": "{0}",
     "cast BOOLEAN INTEGER": "CAST(CAST({0} AS integer) AS {type})",
     "cast BOOLEAN DOUBLE": f"CAST(CAST({{0}} AS integer) AS {_DOUBLE})",
-    "cast DECIMAL INTEGER": _fitting("round({0})"),
-    "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
+    "cast DECIMAL INTEGER": fit_type("round({0})"),
+    "cast DECIMAL DECIMAL": fit_type("round({0}, {scale})"),
     "cast DECIMAL DOUBLE": (
         f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
         f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
     ),
-    "cast DOUBLE DOUBLE": "{0}",
     "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
-    "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
-    "cast DOUBLE DECIMAL": _fitting(
+    "cast DOUBLE INTEGER": fit_type(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
+    "cast DOUBLE DECIMAL": fit_type(
         "CAST("
         + _FROM_DOUBLE.replace("{0}", _half_away(f"(LEAST(GREATEST({{0}}, -1e30), 1e30) * 1e{{scale}}::{_DOUBLE})"))
         + " AS numeric) * 1e-{scale}"
@@ -232,8 +451,6 @@ NUMBERS: Mapping[str, str] = {
 
 
 BY_BYTES = '(CAST({0} AS text) COLLATE "C")'  # CAST takes the blanks from the end of CHAR(n), and citext's own equality
-_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
-_COMPARISON_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 
 
 def _folded(operand: str, function: str) -> str:
@@ -267,7 +484,7 @@ _LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS i
 _SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLIT})')}], '')"
 
 TEXTS: Mapping[str, str] = {
-    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in _COMPARISON_SIGNS},
+    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in SIGNS},
     "between TEXT TEXT TEXT": '({0} COLLATE "C" BETWEEN {1} AND {2})',
     "collated TEXT": BY_BYTES,
     "canonical TEXT": BY_BYTES,
@@ -298,9 +515,9 @@ TEXTS: Mapping[str, str] = {
     "concat_ws": "concat_ws({*})",
     "translate TEXT TEXT TEXT": "translate({0}, {1}, {2})",
     "replace TEXT TEXT TEXT": 'replace({0} COLLATE "C", {1}, {2})',
-    **{f"{name} TEXT": f"{name}({{0}}, '{_BLANKS}')" for name in ("ltrim", "rtrim")},
+    **{f"{name} TEXT": f"{name}({{0}}, '{BLANKS}')" for name in ("ltrim", "rtrim")},
     **{f"{name} TEXT TEXT": f"{name}({{0}}, {{1}})" for name in ("ltrim", "rtrim")},
-    "trim TEXT": f"btrim({{0}}, '{_BLANKS}')",
+    "trim TEXT": f"btrim({{0}}, '{BLANKS}')",
     "trim TEXT TEXT": "btrim({0}, {1})",
     "substring TEXT INTEGER": _part(""),
     "substring TEXT INTEGER INTEGER": _part("{2}"),
@@ -312,7 +529,6 @@ TEXTS: Mapping[str, str] = {
     "split_part TEXT TEXT INTEGER": (
         f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{1}} = '' COLLATE \"C\" THEN {_LETTER} ELSE {_SPLIT_PART} END)"
     ),
-    "cast TEXT TEXT": "{0}",
     "cast UUID TEXT": BY_BYTES,
     "cast ENUM TEXT": BY_BYTES,
     "cast INTEGER TEXT": BY_BYTES,
@@ -326,13 +542,12 @@ TEXTS: Mapping[str, str] = {
 
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP")  # alike in both, NaN above all
 _COMPUTED = (*_COMPARED, "TEXT")
-_RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 
 def _comparisons() -> dict[str, str]:
     forms = {}
     for family in _COMPARED:
-        for sign in ("=", "<>", "<", "<=", ">", ">="):
+        for sign in SIGNS:
             forms[f"{sign} {family} {family}"] = f"({{0}} {sign} {{1}})"
         forms[f"between {family} {family} {family}"] = "({0} BETWEEN {1} AND {2})"
         forms[f"is_distinct {family} {family}"] = "({0} IS DISTINCT FROM {1})"
@@ -349,12 +564,8 @@ def _choices() -> dict[str, str]:
     return {**forms, "min BOOLEAN": "bool_and({0})", "max BOOLEAN": "bool_or({0})"}
 
 
-def _windows() -> dict[str, str]:
-    forms = {name: f"{name.upper()}()" for name in _RANKED}
-    for name in ("lag", "lead"):
-        forms |= {name: f"{name.upper()}({{0}})", f"{name}/2": f"{name.upper()}({{0}}, CAST({{1}} AS integer))"}
-    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile INTEGER": "NTILE(CAST({0} AS integer))"}
-
+_WINDOWS = list_windows("CAST(@ AS integer)")
+_WINDOWS["ntile INTEGER"] = _WINDOWS.pop("ntile")
 
 POSTGRES = Dialect(
     "PostgreSQL",
@@ -363,7 +574,8 @@ POSTGRES = Dialect(
         {
             **_comparisons(),
             **_choices(),
-            **_windows(),
+            **ALIKE,
+            **_WINDOWS,
             **NUMBERS,
             **TEXTS,
             **TIMES,

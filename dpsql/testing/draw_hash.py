@@ -23,12 +23,12 @@ import pyarrow as pa
 from dpsql.engines import Statement
 from dpsql.errors import Unsupported
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import Type
+from dpsql.sql.ir.visitor import canonicalize
+from dpsql.sql.render.duckdb import compose
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.render.template import compose
 from dpsql.sql.rewrite.contribution_bounding import DRAW, UNIT, Bound
 from dpsql.testing.kit import Kit
 from dpsql.testing.queries import (

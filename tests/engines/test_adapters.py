@@ -28,8 +28,7 @@ from dpsql import (
 from dpsql.curator import write_starter
 from dpsql.dialects import DUCKDB, STANDARD, Dialect
 from dpsql.engines import Column, Registered, RemoteEngine, Statement, adapter_errors, open_exact, remote
-from dpsql.sql.ir.tree import Call, Expression
-from dpsql.sql.ir.tree import Column as Column_
+from dpsql.sql.ir.tree import Call, ColumnRef, Expression
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.render.portable import PortableWriter
 
@@ -362,7 +361,7 @@ def test_an_engine_that_can_be_opened_again_is(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_grows_with_its_depth_is_refused_before_it_fills_the_memory() -> None:
     doubled = Dialect("Doubled", "duckdb", {**STANDARD, "neg": "(0 - {0} + {0} - {0})"})
-    expression: Expression = Column_(1, "n", BIGINT)
+    expression: Expression = ColumnRef(1, "n", BIGINT)
     writer = PortableWriter(dialect=doubled)
     for _ in range(30):
         expression = Call("neg", (expression,), BIGINT)

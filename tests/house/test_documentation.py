@@ -27,8 +27,8 @@ from dpsql.plan.mechanisms.records import list_names
 from dpsql.server import http_requests
 from dpsql.server.wire import sqlstates
 from dpsql.sql.functions.allow_list import FUNCTIONS
-from dpsql.sql.ir.clock import system_clock
-from dpsql.sql.syntax.options import OPTIONS
+from dpsql.sql.ir.literals import system_clock
+from dpsql.sql.syntax.clause import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "dpsql").rglob("*.py"))

@@ -21,7 +21,7 @@ from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite

@@ -22,10 +22,10 @@ from fractions import Fraction
 
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Call, Cast, Expression, is_column, list_scans
 from dpsql.sql.ir.types import DOUBLE
-from dpsql.sql.ir.unit_equality import join_conjuncts
 
 READING = 2  # of the answers that are stored now; those of 0.11 have none
 

@@ -40,7 +40,7 @@ from dpsql.plan.plan import Plan
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import (
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -71,7 +71,7 @@ _RECORDED_FIELDS: dict[type, tuple[str, ...]] = {  # those that classes had when
     Measure: ("aggregate", "argument", "condition", "columns", "bounds"),
 }
 _NUMBER: dict[type, str] = {
-    Column: "relation",
+    ColumnRef: "relation",
     Scan: "number",
     Derived: "number",
     Combined: "number",
@@ -349,7 +349,7 @@ class _Expressions:
         match node:
             case tuple():
                 return [self.identify(part, relations) for part in node]
-            case Column():
+            case ColumnRef():
                 return self._identify_column(node, relations)
             case Derived():
                 inner = relations | _list_relations(node.body.source)
@@ -361,7 +361,7 @@ class _Expressions:
             return encode_value(node)
         return _digest_json([type(node).__name__, *(self.identify(getattr(node, name), relations) for name in names)])
 
-    def _identify_column(self, column: Column, relations: _Relations) -> object:
+    def _identify_column(self, column: ColumnRef, relations: _Relations) -> object:
         relation = relations[column.relation]
         match relation:
             case Scan(path=path):

@@ -20,12 +20,12 @@ from math import ceil, floor, inf, isfinite
 from typing import NamedTuple
 
 from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_keys, list_sources
-from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.tree import (
     Call,
     Case,
     Cast,
-    Column,
+    ColumnRef,
     Combined,
     Derived,
     Expression,
@@ -38,7 +38,7 @@ from dpsql.sql.ir.tree import (
     strip_casts,
 )
 from dpsql.sql.ir.types import Family, Type, find_read_type
-from dpsql.sql.ir.unit_equality import split_conjuncts
+from dpsql.sql.ir.visitor import canonicalize
 
 Number = Fraction | float  # exact, or infinite
 _COMPARED = frozenset(["=", "<>", "<", "<=", ">", ">="])
@@ -217,7 +217,7 @@ class _Level:
         match expression:
             case Literal():
                 return _read_literal(expression)
-            case Column():
+            case ColumnRef():
                 return self._find_column(expression)
             case Try(argument=argument):
                 return self._find_inside(argument)
@@ -243,7 +243,7 @@ class _Level:
         found = self.find(expression)
         return found is not None and found.is_present
 
-    def _find_column(self, column: Column) -> _Bound | None:
+    def _find_column(self, column: ColumnRef) -> _Bound | None:
         source = self.sources.get(column.relation)
         match source:
             case Numbered(count=count):
@@ -271,7 +271,7 @@ class _Level:
         up: _Form = {positive: Fraction(1)} if known.positive else {}
         return _Bound(known.low, known.high, up, {negative: Fraction(1)} if known.negative else {})
 
-    def _find_output(self, source: Derived, column: Column) -> _Bound | None:
+    def _find_output(self, source: Derived, column: ColumnRef) -> _Bound | None:
         """Return the bounds of an output of a subquery: forms of the same parts, in the rows of this block."""
         output = source.outputs[int(column.name.removeprefix("c")) - 1]
         inner = self.levels.setdefault(source.number, _Level(self.totals, source.body, bases=self.bases))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dpsql.sql.ir.tree import (
     Call,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -101,7 +101,7 @@ def _is_looked_up(relation: Joined) -> bool:
     if not isinstance(right, Derived) or right.grouping != "1" or not isinstance(on, Call) or on.function != "=":
         return False
     sides = (strip_casts(side) for side in on.arguments)
-    return any(isinstance(side, Column) and (side.relation, side.name) == (right.number, "c1") for side in sides)
+    return any(isinstance(side, ColumnRef) and (side.relation, side.name) == (right.number, "c1") for side in sides)
 
 
 def list_sources(relation: Relation) -> dict[int, Relation]:
@@ -152,7 +152,7 @@ def _is_unit(expression: Expression, relation: Derived, *, tables: Mapping[tuple
     inner = strip_casts(expression)
     if isinstance(inner, Call) and inner.function in {"min", "coalesce"}:  # of a link, and of FULL JOIN ... USING
         return all(_is_unit(each, relation, tables=tables) for each in inner.arguments)
-    if not isinstance(inner, Column):
+    if not isinstance(inner, ColumnRef):
         return False
     source = list_sources(relation.body.source).get(inner.relation)
     match source:

@@ -13,10 +13,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from dpsql.server.row_blocks import WireColumn
-from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.sqlstates import WireError
-from dpsql.sql.syntax.text_values import parse_text_array, parse_text_value
+from dpsql.server.memory import WireColumn
+from dpsql.server.wire.sqlstates import Malformed, WireError
+from dpsql.sql.syntax.parameters import parse_text_array, parse_text_value
 
 OIDS = {
     "bool": 16, "bytea": 17, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,

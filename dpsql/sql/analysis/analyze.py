@@ -34,7 +34,7 @@ from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.scope import list_names, propose_name
 from dpsql.sql.ir.statements import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowFunctions, ShowTables
 from dpsql.sql.ir.statements import Statement as Asked

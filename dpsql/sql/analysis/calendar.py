@@ -30,14 +30,13 @@ from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.measures import cast_sum, read_argument
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.select_block import read_output
-from dpsql.sql.functions.signatures import MAX_POSITION
-from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.functions.allow_list import MAX_POSITION
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain
-from dpsql.sql.ir.tree import Call, Cast, Column, Expression, FromWhere, Literal, Sorted, Window, stored_column, walk
+from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, FromWhere, Literal, Sorted, Window, stored_column, walk
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, Family, Type, has_one_form, sum_type
-from dpsql.sql.ir.unit_equality import split_conjuncts
-from dpsql.sql.ir.visitor import rebuild
+from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.sqlglot_nodes import only, read_direction
 
@@ -76,7 +75,7 @@ class _Buckets:
     With a `width` the buckets are that long, from midnight on.
     """
 
-    column: Column
+    column: ColumnRef
     unit: str
     type: Type
     width: timedelta | None = None
@@ -152,7 +151,7 @@ def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: 
     )
 
 
-def missing_bounds(column: Column, body: FromWhere, *, catalog: Catalog, place: Place, unit: str = "day") -> Refusal:
+def missing_bounds(column: ColumnRef, body: FromWhere, *, catalog: Catalog, place: Place, unit: str = "day") -> Refusal:
     """Return the refusal of a calendar whose first or last time nothing says, with what to add to WHERE."""
     low, high = find_bounds(column, body.where)
     name = "ts" if _OF_SUBQUERY.fullmatch(column.name) else write_name(column.name)
@@ -185,7 +184,7 @@ def _write_moment(moment: datetime) -> str:
     return f"DATE '{moment.date()}'" if moment.time() == time() else f"TIMESTAMP '{moment}'"
 
 
-def find_period(column: Column, body: FromWhere, *, catalog: Catalog) -> tuple[datetime, datetime] | None:
+def find_period(column: ColumnRef, body: FromWhere, *, catalog: Catalog) -> tuple[datetime, datetime] | None:
     """Return the first and the last time of a column: that of WHERE or else that of the policy, None without both."""
     low, high = find_bounds(column, body.where)
     stored = find_stored_column(column, body.source, catalog=catalog)
@@ -231,21 +230,21 @@ def _ceil_day(moment: datetime) -> datetime:
 
 def _find_buckets(key: Expression) -> _Buckets | None:
     match key:
-        case Call(function="date_trunc", arguments=(Literal(value=str(unit)), Column() as column)):
+        case Call(function="date_trunc", arguments=(Literal(value=str(unit)), ColumnRef() as column)):
             return _Buckets(column, unit, key.type) if unit in _LENGTHS or unit in _MONTHS else None
-        case Call(function="time_bucket", arguments=(Literal(value=str(width)), Column(type=type_) as column)):
+        case Call(function="time_bucket", arguments=(Literal(value=str(width)), ColumnRef(type=type_) as column)):
             number, short = width.split()
             length = int(number) * _LENGTHS[short] if short in _SHORT else timedelta()
             is_whole = type_ == TIMESTAMP and length and not _DAY % length  # every midnight begins a bucket
             return _Buckets(column, short, TIMESTAMP, length) if is_whole else None
-        case Cast(argument=Column() as column, type=type_) if type_ == DATE and column.type == TIMESTAMP:
+        case Cast(argument=ColumnRef() as column, type=type_) if type_ == DATE and column.type == TIMESTAMP:
             return _Buckets(column, "day", DATE)
-        case Column() if key.type == DATE:
+        case ColumnRef() if key.type == DATE:
             return _Buckets(key, "day", DATE)
     return None
 
 
-def find_bounds(column: Column, where: Expression | None) -> tuple[datetime | None, datetime | None]:
+def find_bounds(column: ColumnRef, where: Expression | None) -> tuple[datetime | None, datetime | None]:
     """Return the first and the last time that top-level conditions leave to a column, None where they set none."""
     lows, highs = list[datetime](), list[datetime]()
     for sign, moment in _list_conditions(column, where):
@@ -259,7 +258,7 @@ def find_bounds(column: Column, where: Expression | None) -> tuple[datetime | No
     return max(lows, default=None), min(highs, default=None)
 
 
-def _list_conditions(column: Column, where: Expression | None) -> Iterator[tuple[str, datetime]]:
+def _list_conditions(column: ColumnRef, where: Expression | None) -> Iterator[tuple[str, datetime]]:
     """Yield the comparisons of a column with constants that hold for every row, the column on the left."""
     for part in split_conjuncts(where):
         bounds: tuple[tuple[str, datetime | None], ...] = ()
@@ -273,7 +272,7 @@ def _list_conditions(column: Column, where: Expression | None) -> Iterator[tuple
         yield from ((sign, moment) for sign, moment in bounds if moment is not None)
 
 
-def _is_column(expression: Expression, column: Column) -> bool:
+def _is_column(expression: Expression, column: ColumnRef) -> bool:
     return expression == column or (column.type == DATE and expression == Cast(column, TIMESTAMP))
 
 
@@ -377,13 +376,15 @@ def _is_position(expression: Expression, *, min_value: int) -> bool:
     return type(value) is int and min_value <= value <= MAX_POSITION
 
 
-def break_ties(expressions: Iterable[Expression], *, refuse: Callable[[Column], Exception]) -> tuple[Expression, ...]:
+def break_ties(
+    expressions: Iterable[Expression], *, refuse: Callable[[ColumnRef], Exception]
+) -> tuple[Expression, ...]:
     """Return all that a block computes, with windows whose order no two rows share that differ in anything read.
 
     `refuse` says what to raise for a column whose equal values may print differently.
     """
     found = tuple(expressions)
-    read = {part for expression in found for part in walk(expression) if isinstance(part, Column)}
+    read = {part for expression in found for part in walk(expression) if isinstance(part, ColumnRef)}
     columns = sorted(read, key=lambda column: (column.relation, column.name))
 
     def ordered(expression: Expression) -> Expression:

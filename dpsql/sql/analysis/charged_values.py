@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import ChargedValues
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -41,7 +41,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
-from dpsql.sql.ir.unit_equality import split_conjuncts
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 
 MAX_VALUES = 100  # of one query
@@ -137,7 +137,7 @@ def _read_constants(
 def _is_value(expression: Expression, source: Relation, *, table: Table) -> bool:
     """Say whether an expression is the column of values of the stored table, unchanged through subqueries."""
     column = expression.argument if isinstance(expression, Cast) else expression
-    if not isinstance(column, Column) or not is_column(expression):
+    if not isinstance(column, ColumnRef) or not is_column(expression):
         return False
     relation = _find_relation(source, column.relation)
     if isinstance(relation, Scan):
@@ -196,7 +196,7 @@ def find_private_columns(expression: Expression, source: Relation, *, catalog: C
     )
 
 
-def find_stored_column(column: Column, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
+def find_stored_column(column: ColumnRef, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
     """Return the stored column of a private table that a column is, unchanged through subqueries; None for another."""
     relation = _relations(source)[column.relation]
     if isinstance(relation, Scan):
@@ -205,7 +205,9 @@ def find_stored_column(column: Column, source: Relation, *, catalog: Catalog) ->
     if len(relation) != 1:
         return None
     output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]
-    return find_stored_column(output, relation[0].body.source, catalog=catalog) if isinstance(output, Column) else None
+    return (
+        find_stored_column(output, relation[0].body.source, catalog=catalog) if isinstance(output, ColumnRef) else None
+    )
 
 
 def _find_private(path: tuple[str, ...], catalog: Catalog) -> list[Table]:
@@ -225,7 +227,7 @@ def _stored_columns(
     for part in walk(expression):
         if isinstance(part, InQuery | Exists | Scalar):
             found.add((part.source.number, (), ""))
-        if not isinstance(part, Column):
+        if not isinstance(part, ColumnRef):
             continue
         relation = relations[part.relation]
         if isinstance(relation, Scan):

@@ -20,7 +20,6 @@ from dataclasses import replace
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.charged_values import find_sole_column
 from dpsql.sql.functions.coercion import convert, unify_for_comparison
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (
@@ -39,10 +38,11 @@ from dpsql.sql.ir.statements import (
     count_groups,
     list_factors,
 )
-from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan, Sorted
+from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan, Sorted
 from dpsql.sql.ir.types import TEXT, Family, find_read_type
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.options import MAX_LISTED
+from dpsql.sql.syntax.clause import MAX_LISTED
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
@@ -123,7 +123,7 @@ def _select(name: str, output: Expression, *, source: TableDomain, distinct: boo
     )
 
 
-def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
+def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, ColumnRef]:
     """Return the public table and the column that an option names; `hint` says what else may be written."""
     place, (*path, column) = option.place, _parts(str(option.value))
     table = catalog.find_path(path) if path else None
@@ -139,7 +139,7 @@ def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str
         reason = f"The values of {name} must be public, and this table has a privacy unit."
         raise Refusal(name, reason, hint=hint, place=place)
     matches = (each for each in table.columns if ascii_lower(each[0]) == ascii_lower(column))
-    found = next((Column(_NUMBER, *each) for each in matches), None)
+    found = next((ColumnRef(_NUMBER, *each) for each in matches), None)
     if found is None:
         told = list_names("Its columns are", [known for known, _ in table.columns], wanted=column)
         raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)

@@ -21,11 +21,29 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis import predicates
 from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS, REFUSED, TAKES_INTERVAL, call, date_part
-from dpsql.sql.functions.arithmetic import arithmetic, combine_integers, shift_date
-from dpsql.sql.functions.coercion import convert, convert_to_text, negate, number, unify_for_comparison, unify_types
-from dpsql.sql.functions.signatures import cap_length, find_max_length, type_longer_text
-from dpsql.sql.ir.clock import read_clock, truncate_to_date
+from dpsql.sql.functions.allow_list import (
+    FUNCTIONS,
+    INTERVAL_ENDS,
+    REFUSED,
+    TAKES_INTERVAL,
+    call,
+    cap_length,
+    date_part,
+    find_max_length,
+    type_longer_text,
+)
+from dpsql.sql.functions.coercion import (
+    arithmetic,
+    combine_integers,
+    convert,
+    convert_to_text,
+    negate,
+    number,
+    shift_date,
+    unify_for_comparison,
+    unify_types,
+)
+from dpsql.sql.ir.literals import Open, UnboundParameter, fill_unbound, read_clock, truncate_to_date
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate, strip_casts
 from dpsql.sql.ir.types import (
@@ -42,7 +60,6 @@ from dpsql.sql.ir.types import (
     find_integer_type,
 )
 from dpsql.sql.ir.types import decimal as decimal_type
-from dpsql.sql.ir.unbound_parameters import Open, UnboundParameter, fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.forms import STATED
 from dpsql.sql.syntax.parameters import make_literal

@@ -1,11 +1,11 @@
 """FROM: tables, subqueries, CTEs and joins, read into relations and into the names they bring.
 
 Every subquery in FROM over a private table must pass its privacy unit on; several private tables meet only where their
-units are equal (`unit_equality.py`).
+units are equal (`ir/scope.py`).
 
 Joins of two sides of FROM, and the names that both sides have.
 
-Two private sides must be joined on their units (`unit_equality.py`): in ON or USING for an outer, SEMI or ANTI join, or
+Two private sides must be joined on their units (`ir/scope.py`): in ON or USING for an outer, SEMI or ANTI join, or
 in WHERE for an inner join. A private and a public side may be joined on anything. A row of the public side without a
 partner has no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the
 same, because a group without units is not in it.
@@ -44,12 +44,22 @@ from dpsql.sql.analysis.subqueries import (
     read_unnest,
 )
 from dpsql.sql.functions.coercion import unify_for_comparison
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import HOME, Catalog, Link, RowKey
-from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name
+from dpsql.sql.ir.scope import (
+    Scope,
+    ScopeColumn,
+    ScopeTable,
+    add_ties,
+    extract_unit_equalities,
+    find_linked_units,
+    is_connected,
+    join_conjuncts,
+    list_names,
+    propose_name,
+)
 from dpsql.sql.ir.tree import (
     Call,
-    Column,
+    ColumnRef,
     Derived,
     Exists,
     Expression,
@@ -65,13 +75,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, INTEGER
-from dpsql.sql.ir.unit_equality import (
-    add_ties,
-    extract_unit_equalities,
-    find_linked_units,
-    is_connected,
-    join_conjuncts,
-)
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 
@@ -559,5 +563,5 @@ def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tup
     least = Call("min", (canonicalize(unit),), unit.type)
     units = Derived(at, (key, least), FromWhere(source, None), grouping="1")
     own = canonicalize(stored_column(scan.number, link.column, type_=link.type))
-    sides = (own, canonicalize(Column(at, "c1", key.type)))
-    return Joined(scan, "INNER", units, Call("=", sides, BOOLEAN)), Column(at, "c2", unit.type)
+    sides = (own, canonicalize(ColumnRef(at, "c1", key.type)))
+    return Joined(scan, "INNER", units, Call("=", sides, BOOLEAN)), ColumnRef(at, "c2", unit.type)

@@ -23,12 +23,13 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.calendar import find_bounds, find_period, is_time_bucket, missing_bounds, read_calendar
 from dpsql.sql.analysis.domains import MOST_GROUPS, check_number_of_groups, is_released, read_domain, read_values
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Domain, KeyDomain, LiteralDomain, Option, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import (
     Call,
     Case,
     Cast,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -44,7 +45,6 @@ from dpsql.sql.ir.tree import (
     strip_casts,
 )
 from dpsql.sql.ir.types import BIGINT, DOUBLE, TEXT, Family, Type
-from dpsql.sql.ir.unit_equality import split_conjuncts
 
 _RANGES = {
     "month": (1, 12),
@@ -78,10 +78,10 @@ def list_known_values(key: Expression, body: FromWhere, *, catalog: Catalog) -> 
     return None if found is None or len(found) > MOST_GROUPS else found
 
 
-def find_year_column(key: Expression) -> Column | None:
+def find_year_column(key: Expression) -> ColumnRef | None:
     """Return the column of times whose years a key is, which bounds in WHERE make a list; None for another key."""
     match strip_casts(key):
-        case Call(function="date_part", arguments=(Literal(value=str(part)), Column() as column)) if part in _YEARS:
+        case Call(function="date_part", arguments=(Literal(value=str(part)), ColumnRef() as column)) if part in _YEARS:
             return column
     return None
 
@@ -111,7 +111,7 @@ class _Block:
                 found = self._cast(inner, type_)
             case Call(function="date_part" | "dayname" | "monthname"):
                 found = self._part(node)
-            case Column():
+            case ColumnRef():
                 found = self._column(node)
         if found is None and node.type.family is Family.BOOLEAN:
             found = self._with_null([Literal(value, node.type) for value in (False, True)], node)
@@ -128,7 +128,7 @@ class _Block:
         match node:
             case Literal(value=value):
                 return value is None
-            case Column():
+            case ColumnRef():
                 return not self._is_present(node)
             case Call(function=function) if function in _NEVER_NULL:
                 return False
@@ -139,7 +139,7 @@ class _Block:
             case Call(function=function, arguments=arguments):
                 time = arguments[-1] if function in {"date_part", *_NAMES} else None
                 # infinite times have no parts
-                return not isinstance(time, Column) or None in find_bounds(time, self.body.where)
+                return not isinstance(time, ColumnRef) or None in find_bounds(time, self.body.where)
             case Cast(argument=argument, type=type_):
                 is_total = type_ == DOUBLE and argument.type.family in _EXACT_NUMBERS
                 is_part = type_ == BIGINT and isinstance(argument, Call) and argument.function == "date_part"
@@ -154,12 +154,12 @@ class _Block:
     def _with_null(self, values: list[Literal], node: Expression) -> Values:
         return (*values, Literal(None, node.type)) if self.can_be_null(node) else tuple(values)
 
-    def _is_present(self, column: Column) -> bool:
+    def _is_present(self, column: ColumnRef) -> bool:
         """Return whether no row with NULL in a column passes WHERE, by a condition at its top that NULL fails."""
         for part in split_conjuncts(self.body.where):
             operands: tuple[Expression, ...] = ()
             match part:
-                case Column():
+                case ColumnRef():
                     operands = (part,)
                 case Call(function=function, arguments=arguments) if function in {*_COMPARISONS, "is_true", "is_false"}:
                     operands = arguments
@@ -218,14 +218,14 @@ class _Block:
         part, time = call.arguments
         name = part.value if isinstance(part, Literal) else None
         ends = _RANGES.get(str(name))
-        if name in _YEARS and isinstance(time, Column):
+        if name in _YEARS and isinstance(time, ColumnRef):
             period = find_period(time, self.body, catalog=self.catalog)
             ends = None if period is None else (_find_year(str(name), period[0]), _find_year(str(name), period[1]))
         if ends is None:
             return None
         return self._with_null([Literal(value, BIGINT) for value in range(ends[0], ends[1] + 1)], call)
 
-    def _column(self, column: Column) -> Values | None:
+    def _column(self, column: ColumnRef) -> Values | None:
         """Return the values of a column that a subquery computes, None for a stored one."""
         found = list[Literal]()
         for source, may_lack in _list_sources(self.body.source, column.relation):

@@ -31,14 +31,15 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import AGGREGATES
-from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
+from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.tree import (
     Call,
     Case,
     Cast,
     Collate,
-    Column,
+    ColumnRef,
     Expression,
     Literal,
     Scalar,
@@ -57,9 +58,7 @@ from dpsql.sql.ir.types import (
     find_read_type,
     sum_type,
 )
-from dpsql.sql.ir.unbound_parameters import fill_unbound
-from dpsql.sql.ir.unit_equality import join_conjuncts
-from dpsql.sql.ir.visitor import rebuild
+from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.forms import STATED, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import only
@@ -324,7 +323,7 @@ def _exact(reader: Reader, node: Node) -> Expression:
         return Call(name, (argument,), sum_type(type_))
     # a column that is only read as another type is also stored in that type's order, all but an ENUM
     stored = argument.argument if isinstance(argument, Cast) else None
-    if isinstance(stored, Column) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
+    if isinstance(stored, ColumnRef) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
         return Cast(Call(name, (stored,), stored.type), type_)
     return Call(name, (argument,), type_, argument.longest)
 

@@ -25,9 +25,9 @@ from typing import cast
 
 from dpsql.sql.analysis.outer_columns import Tree
 from dpsql.sql.ir.measures import Aggregate, Measure, Weight, is_present
+from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Output, PrivateQuery
 from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output

@@ -25,6 +25,7 @@ from dpsql.sql.analysis.private_statement import (
 )
 from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, describe_released, has_all_groups
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import (
     OuterSelect,
@@ -32,7 +33,6 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
-from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.clause import (
@@ -87,7 +87,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
     mains = [each for each in found if each.span.is_main]
     if mains and mains[0].computed is None:
         if len(found) > 1:
-            raise several_queries(statement, mains[0].span.tokens[mains[0].span.clause])
+            raise several_queries(statement, mains[0].span.clause)
         return None
     computed = {
         at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
@@ -104,7 +104,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
     )
     for number, each in enumerate(found, 1):
         if f'"{name_released(number)}"' not in around.text:  # it is inside another one
-            raise several_queries(statement, each.span.tokens[each.span.clause])
+            raise several_queries(statement, each.span.clause)
     try:
         query = read_outer_tree(
             around.text,
@@ -165,7 +165,7 @@ class _Found:
 
 def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statement) -> _Found:
     """Return one private query of a statement."""
-    lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
+    lifted = split_clause(statement, nest(span.tokens).nodes, start=span.clause, parameter=asked.bound.__getitem__)
     lifted = set_terms(lifted, asked.header)
     try:
         if asked.is_lenient:

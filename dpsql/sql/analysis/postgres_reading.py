@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.literals import Open, fill_unbound
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, Column, Expression, Literal, Scalar, children
+from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Expression, Literal, Scalar, children
 from dpsql.sql.ir.types import BIGINT, TEXT, Family
-from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
 from dpsql.sql.lexer import Statement, ascii_lower
 
 BACKSLASH = Literal("\\", TEXT, 1)
@@ -95,7 +95,7 @@ def is_unsure(statement: Statement, operands: Iterable[Expression]) -> bool:
 
 def _names_computed(expression: Expression) -> bool:
     """Return whether an expression has a column of a subquery, unless it is cast."""
-    if isinstance(expression, Column):
+    if isinstance(expression, ColumnRef):
         return _COMPUTED.fullmatch(expression.name) is not None
     return not isinstance(expression, Cast) and any(map(_names_computed, children(expression)))
 

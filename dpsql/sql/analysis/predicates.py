@@ -21,16 +21,26 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.postgres_reading import BACKSLASH, escape_by_backslash
 from dpsql.sql.analysis.reader import Inside, Read, Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
-from dpsql.sql.ir.scope import ScopeTable
-from dpsql.sql.ir.tree import Call, Case, Collate, Column, Derived, Exists, Expression, FromWhere, In, InQuery, Literal
+from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
+from dpsql.sql.ir.scope import ScopeTable, add_ties, compare_by_bytes, find_unit, link_units
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Collate,
+    ColumnRef,
+    Derived,
+    Exists,
+    Expression,
+    FromWhere,
+    In,
+    InQuery,
+    Literal,
+)
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
-from dpsql.sql.ir.unbound_parameters import UnboundParameter, fill_unbound
-from dpsql.sql.ir.unit_equality import add_ties, compare_by_bytes, find_unit, link_units
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
-from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal
+from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal, parse_text_array
 from dpsql.sql.syntax.sqlglot_nodes import only
-from dpsql.sql.syntax.text_values import parse_text_array
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -307,7 +317,7 @@ def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, insid
     if unit is None or not output.is_unit or unit.column.type != output.column.type:
         raise _untied(reader, node)
     source, (column,) = inside.source, inside.source.outputs
-    found = Column(source.number, "c1", column.type, column.longest)
+    found = ColumnRef(source.number, "c1", column.type, column.longest)
     there = Call("not", (Call("is_null", (found,), BOOLEAN),), BOOLEAN)
     among = InQuery(
         compare_by_bytes(unit.column), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))

@@ -32,13 +32,12 @@ from dpsql.sql.analysis.outer_measures import couple_measures
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
-from dpsql.sql.ir.scope import Scope
+from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere, Literal
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
-from dpsql.sql.ir.unbound_parameters import UnboundParameter, fill_unbound
-from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.grammar import settle

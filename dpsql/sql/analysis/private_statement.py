@@ -26,9 +26,8 @@ from dpsql.sql.analysis.ranked_statements import (
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, Value, ascii_lower
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect

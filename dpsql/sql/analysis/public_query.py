@@ -25,7 +25,7 @@ from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -163,7 +163,7 @@ def _is_empty(relation: Relation) -> bool:
         case Derived(body=body):
             # a subquery that aggregates without a key has a row where its source has none
             aggregated = any(is_aggregate(node) for output in relation.outputs for node in walk(output))
-            has_key = relation.grouping != "" and any(isinstance(output, Column) for output in relation.outputs)
+            has_key = relation.grouping != "" and any(isinstance(output, ColumnRef) for output in relation.outputs)
             return (not aggregated or has_key) and _is_empty_body(body)
     return False
 

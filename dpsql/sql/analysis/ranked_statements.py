@@ -25,12 +25,11 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.measures import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.list_notes import CutList
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
-from dpsql.sql.ir.statements import PrivateQuery, count_groups
-from dpsql.sql.ir.tree import Column, In, Literal, list_scans, strip_casts
+from dpsql.sql.ir.scope import split_conjuncts
+from dpsql.sql.ir.statements import CutList, PrivateQuery, count_groups
+from dpsql.sql.ir.tree import ColumnRef, In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.types import Family
-from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
@@ -44,11 +43,11 @@ from dpsql.sql.syntax.block import (
     name_of,
     nest,
 )
+from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
-from dpsql.sql.syntax.options import MAX_LISTED
 from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
-from dpsql.sql.syntax.windows import OpenBounds, RankedWindow, Total, read_limit_of_rank
+from dpsql.sql.syntax.terms import OpenBounds, RankedWindow, Total, read_limit_of_rank
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -241,7 +240,7 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
         bounds = rows
     elif measure is not None and table is not None:
         argument = None if measure.argument is None else strip_casts(measure.argument)
-        bounds = table.find_bounds(argument.name) if isinstance(argument, Column) else None
+        bounds = table.find_bounds(argument.name) if isinstance(argument, ColumnRef) else None
     if bounds is None:
         return ""
     k, most = query.clause.k or 1, MOST_STEPS if measure is None or measure.argument is None else LARGEST_STATED

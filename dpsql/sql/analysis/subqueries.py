@@ -25,14 +25,13 @@ from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
 from dpsql.sql.analysis.select_block import Block, Grouping, Selected
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
-from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
-from dpsql.sql.ir.stages import Stage, group_in_subquery
 from dpsql.sql.ir.tree import (
     Call,
     Case,
     Cast,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -48,7 +47,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, INTEGER, NULL, TEXT, Family, Type, has_one_form, set_collations
-from dpsql.sql.ir.unbound_parameters import fill_unbound
+from dpsql.sql.ir.visitor import Stage, canonicalize, group_in_subquery
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 
@@ -156,7 +155,7 @@ class _Subquery:
         elif qualify is not None or any(map(has_windows, parts)):
             every = parts if qualify is None else (*parts, qualify)
             ordered = break_ties(every, refuse=lambda column: self._no_form(column.type))
-            stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, Column | Window))
+            stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, ColumnRef | Window))
             found = tuple(map(stage.outside, ordered))
             source = Derived(stage.number, tuple(stage.columns), body)
             parts, body = found[: len(parts)], FromWhere(source, None if qualify is None else found[-1])
@@ -297,7 +296,7 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
     kind = type(node).__name__.upper() + ("" if compares else " ALL")
     relation = Combined(first.number + _INSIDE, kind, branches)
     outputs = tuple(
-        Column(
+        ColumnRef(
             relation.number,
             f"c{at}",
             set_collations(one.type, find_collations(one) | find_collations(two)),
@@ -308,7 +307,7 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
     columns = tuple(
         ScopeColumn(
             known.name,
-            Column(first.number, f"c{at}", each.type, each.longest),
+            ColumnRef(first.number, f"c{at}", each.type, each.longest),
             is_unit=known.is_unit and same.is_unit,
             absent=known.absent or same.absent,
         )
@@ -335,7 +334,7 @@ def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, S
             reason, hint = "A list gives one column.", "Such as unnest([a, b]) AS x(item)."
             raise Refusal("source", reason, hint=hint, place=reader.place(node))
         column = str(names[0].name) if names else column
-    item = _item(items, Column(number, "c1", INTEGER))
+    item = _item(items, ColumnRef(number, "c1", INTEGER))
     reader.copy(item, node)
     reader.multiply(len(items), node)
     return Numbered(number, len(items)), ScopeTable(name, (ScopeColumn(column, item, is_unit=False),))
@@ -352,7 +351,7 @@ class Lists:
         """Return the item that unnest(...) is in each row."""
         items = _items(reader, node)
         self.longest = max(self.longest, len(items))
-        return _item(items, Column(self.number, "c1", INTEGER))
+        return _item(items, ColumnRef(self.number, "c1", INTEGER))
 
     def over(self, body: FromWhere, reader: Reader, *, node: Node) -> FromWhere:
         """Return the rows of the block at `node`, each as many times as the longest list has items."""
@@ -378,7 +377,7 @@ def _items(reader: Reader, node: Node) -> tuple[Expression, ...]:
     return items
 
 
-def _item(items: tuple[Expression, ...], at: Column) -> Case:
+def _item(items: tuple[Expression, ...], at: ColumnRef) -> Case:
     """Return the item whose number `at` is."""
     branches = tuple(
         (Call("=", (at, Literal(number, INTEGER)), BOOLEAN), item) for number, item in enumerate(items, start=1)

@@ -1,4 +1,6 @@
-"""The intermediate representation: what a private query says, typed, closed and frozen.
+"""Note on a list that is cut: SQL promises all groups, and a ranking returns the first.
+
+The intermediate representation: what a private query says, typed, closed and frozen.
 
 Nothing of the analyst's text survives into it but literal values and output names; `tree.py` has its expressions and
 relations.
@@ -7,7 +9,7 @@ relations.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, Protocol, Self
@@ -16,41 +18,32 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
-from dpsql.sql.ir.list_notes import CutList
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import DOUBLE, Type
 
-__all__ = [
-    "ChargedValues",
-    "Clause",
-    "Describe",
-    "Domain",
-    "HavingTerm",
-    "IntervalEnd",
-    "KeyDomain",
-    "KnownNames",
-    "LiteralDomain",
-    "Name",
-    "Option",
-    "Order",
-    "OuterSelect",
-    "Output",
-    "OutputMeasure",
-    "Partitions",
-    "PrivateQuery",
-    "ProductDomain",
-    "PublicQuery",
-    "QueryTerms",
-    "ReleasedDomain",
-    "ShowBudget",
-    "ShowFunctions",
-    "ShowTables",
-    "Statement",
-    "TableDomain",
-    "count_groups",
-    "list_factors",
-]
+
+@dataclass(frozen=True, slots=True)
+class CutList:
+    """What is `found` of the groups that SQL promises, and what to write, and where, for `k` alone, more, or all.
+
+    `more` groups are proposed at most, 0 for none.
+    """
+
+    found: str
+    k: int
+    place: str = ""
+    alone: str = ""
+    more: int = 0
+    where: str = ""
+    every: str = ""
+
+    def describe(self, fits: Callable[[int], bool]) -> str:
+        """Return the note, which proposes as many groups as fit the budget of the policy."""
+        more = next((k for k in range(self.more, self.k, -1) if fits(k)), 0)
+        hints = [self.alone, f"TOP {more} PRIVATE{self.where} for more" if more else "", self.every]
+        *most, last = [each for each in hints if each] or [""]
+        return f"{self.found}; write {self.place}{', '.join(most)}{' or ' * bool(most)}{last}" if last else self.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,12 +360,12 @@ class PrivateQuery:
     @property
     def output_types(self) -> tuple[Type, ...]:
         """Types of the columns of the answer, by the text of the query alone."""
-        return tuple(map(self._output_type, self.outputs))
-
-    def _output_type(self, output: Output) -> Type:
-        if output.key is not None:
-            return self.keys[output.key].type
-        return self.measures[output.measure].type if output.divisor is None else DOUBLE
+        return tuple(
+            self.keys[output.key].type
+            if output.key is not None
+            else (self.measures[output.measure].type if output.divisor is None else DOUBLE)
+            for output in self.outputs
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,46 +13,11 @@ from decimal import Decimal
 from dpsql.dialects import ENUM
 from dpsql.sql.ir.types import BOOLEAN, TEXT, Family, Type, set_collations
 
-__all__ = [
-    "Call",
-    "Case",
-    "Cast",
-    "Collate",
-    "Column",
-    "Combined",
-    "Cut",
-    "Derived",
-    "Exists",
-    "Expression",
-    "FromWhere",
-    "In",
-    "InQuery",
-    "Joined",
-    "Literal",
-    "Numbered",
-    "Relation",
-    "Scalar",
-    "Scan",
-    "Sorted",
-    "Try",
-    "Window",
-    "children",
-    "find_collations",
-    "has_scan",
-    "is_aggregate",
-    "is_column",
-    "output_column",
-    "stored_column",
-    "strip_casts",
-    "walk",
-]
-
-
 _AGGREGATES = frozenset("count_star count count_distinct sum avg min max sum_sorted avg_sorted".split())
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnRef:
     """A column of relation number `relation` of the same query block."""
 
     relation: int
@@ -139,7 +104,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Collate:
-    """Text compared by its bytes; put there by `canonical_keys.py` and `unit_equality.py`."""
+    """Text compared by its bytes; put there by `canonicalize` and `compare_by_bytes`."""
 
     argument: Expression
     type: Type
@@ -179,7 +144,7 @@ class Window:
     longest: int | None = None
 
 
-Expression = Column | Literal | Call | Cast | Case | In | InQuery | Exists | Scalar | Window | Try | Collate
+Expression = ColumnRef | Literal | Call | Cast | Case | In | InQuery | Exists | Scalar | Window | Try | Collate
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +226,7 @@ def stored_column(relation: int, name: str, *, type_: Type) -> Expression:
 
     Labels of an ENUM, and so their codes and their order, may come from rows: none of these may decide anything.
     """
-    column = Column(relation, name, type_)
+    column = ColumnRef(relation, name, type_)
     return Cast(column, TEXT) if type_.name == ENUM else column
 
 
@@ -272,23 +237,23 @@ def find_collations(expression: Expression) -> frozenset[str]:
     match expression:
         case Collate():
             return frozenset(["C"])
-        case Column(type=type_):
+        case ColumnRef(type=type_):
             return type_.collations
         case Scalar(source=source):
             return find_collations(source.outputs[0])
     return frozenset[str]().union(*map(find_collations, children(expression)))
 
 
-def output_column(relation: int, at: int, *, expression: Expression) -> Column:
+def output_column(relation: int, at: int, *, expression: Expression) -> ColumnRef:
     """Return output number `at`, from 1, of a subquery that computes `expression` there."""
     type_ = set_collations(expression.type, find_collations(expression))
-    return Column(relation, f"c{at}", type_, expression.longest)
+    return ColumnRef(relation, f"c{at}", type_, expression.longest)
 
 
 def is_column(expression: Expression) -> bool:
     """Say whether the expression is a column and nothing more, as it is stored or as `stored_column` reads it."""
     inner = expression.argument if isinstance(expression, Cast) else expression
-    return isinstance(inner, Column) and expression in (
+    return isinstance(inner, ColumnRef) and expression in (
         inner,
         stored_column(inner.relation, inner.name, type_=inner.type),
     )
@@ -304,7 +269,7 @@ def strip_casts(expression: Expression) -> Expression:
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the direct operands of an expression."""
     match expression:
-        case Column() | Literal() | Exists() | Scalar():
+        case ColumnRef() | Literal() | Exists() | Scalar():
             return ()
         case Window(arguments=arguments, partition=partition, order=order):
             return (*arguments, *partition, *(term.expression for term in order))

@@ -1,12 +1,33 @@
-"""The writer: engine SQL from the private query, fully parenthesised, every value a bound parameter, no comments.
+"""SQL templates: statements with named slots, written where they are needed, so that a reader sees the query.
+
+    compose(
+        '''
+        SELECT {keys}, system.main.count() AS dpsql_count
+        FROM ({pairs})
+        WHERE {condition}
+        GROUP BY {keys}
+        ''',
+        keys=["dpsql_key_1", "dpsql_key_2"], pairs=pairs, condition="",
+    )
+
+is SELECT dpsql_key_1, dpsql_key_2, system.main.count() AS dpsql_count FROM (...) GROUP BY dpsql_key_1, dpsql_key_2.
+
+What fills a slot is SQL already: a name that dpsql made, a quoted name, a number, or an expression of a `Writer`, which
+binds every value of the analyst as a parameter. It is never the text of an analyst. Functions are written by their
+qualified names, so that no macro can stand in for them.
+
+The writer: engine SQL from the private query, fully parenthesised, every value a bound parameter, no comments.
 
 Functions are written by their qualified name, so that no macro or temporary object can stand in for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import ClassVar
 
 from dpsql.dialects import quote_name, quote_path, release
 from dpsql.sql.ir.tree import (
@@ -14,7 +35,7 @@ from dpsql.sql.ir.tree import (
     Case,
     Cast,
     Collate,
-    Column,
+    ColumnRef,
     Combined,
     Cut,
     Derived,
@@ -37,7 +58,36 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family, Type
 
-__all__ = ["Writer", "format_direction"]
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+def compose(template: str, **slots: str | int | Iterable[str]) -> str:
+    """Return a template as one line, its slots filled; the parts of a list are separated by commas.
+
+    A line of the template is left out if one of its slots is empty, as that of WHERE is without a condition.
+    """
+    filled = dict[str, str]()
+    for name, slot in slots.items():
+        filled[name] = slot if isinstance(slot, str) else f"{slot:d}" if isinstance(slot, int) else ", ".join(slot)
+    text, is_open = "", True
+    for line, names in _split_lines(template):
+        if all(map(filled.__getitem__, names)):
+            text += ("" if is_open or line[0] == ")" else " ") + line.format_map(filled)
+            is_open = line[-1] == "("
+    return text
+
+
+@cache
+def _split_lines(template: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the lines of a template, each with the names of its slots."""
+    lines = list(filter(None, map(str.strip, template.splitlines())))
+    return tuple(zip(lines, map(tuple, map(_SLOT.findall, lines)), strict=True))
+
+
+def sort_nulls_last(names: Iterable[str]) -> str:
+    """Return the terms that sort by the names in order, NULL last."""
+    return ", ".join([f"{name} ASC NULLS LAST" for name in names])
+
 
 _MANY = 16  # values from which one parameter is faster than one each
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "&", "|"])
@@ -64,30 +114,13 @@ def format_direction(term: Sorted) -> str:
     return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
 
 
-def _unify_collations(operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
-    """Return the operands of one operation, those of text by their bytes if they may be of several collations.
-
-    Otherwise DuckDB always refuses to compare them.
-    """
-    collations = list(map(find_collations, operands))
-    if len(frozenset[str]().union(*collations)) < 2:  # noqa: PLR2004 - one goes with itself, and with text that has none
-        return operands
-    return tuple(
-        Collate(operand, operand.type, operand.longest) if names - {"C"} else operand
-        for operand, names in zip(operands, collations, strict=True)
-    )
-
-
 @dataclass(slots=True)
 class Writer:
     """Writer of one statement, which collects its parameters in the order of their numbers."""
 
+    native: ClassVar[bool] = True  # whether the statement is for DuckDB, with its fastest forms
+    semi: ClassVar[str] = "SEMI"  # join with a relation of distinct rows and no column of its own
     parameters: list[object] = field(default_factory=list)
-
-    @property
-    def native(self) -> bool:
-        """Whether the statement is for DuckDB, with its fastest forms."""
-        return True
 
     @property
     def lists(self) -> bool:
@@ -97,11 +130,6 @@ class Writer:
     def list_form(self, form: str, *operands: str) -> str:
         """Return one of the engine's forms that make a list of rows and read it."""
         raise NotImplementedError(form, operands)
-
-    @property
-    def semi(self) -> str:
-        """Kind of join with a relation of distinct rows and no column of its own."""
-        return "SEMI"
 
     def finished(self, sql: str) -> str:
         """Return the whole statement as the engine reads it."""
@@ -156,12 +184,10 @@ class Writer:
     def expression(self, expression: Expression) -> str:
         """Return an expression as text."""
         match expression:
-            case Column():
+            case ColumnRef():
                 return f"t{expression.relation}.{quote_name(expression.name)}"
-            case Literal(type=type_) if type_ == NULL:
-                return "NULL"
-            case Literal():
-                return f"CAST({self.bind(expression.value)} AS {expression.type})"
+            case Literal(value=value, type=type_):
+                return "NULL" if type_ == NULL else f"CAST({self.bind(value)} AS {type_})"
             case Call():
                 return self._call(expression)
             case Cast():
@@ -170,10 +196,17 @@ class Writer:
                 return f"TRY({self.expression(expression.argument)})"
             case Collate():
                 return f"({self.expression(expression.argument)} COLLATE C)"
-            case Scalar():
-                return f"({self._select(expression.source)})"
+            case Scalar() | Exists():
+                selected = f"({self._select(expression.source)})"
+                return selected if isinstance(expression, Scalar) else f"(EXISTS {selected})"
+            case Case(branches=branches, default=default):
+                parts = [f"WHEN {self.expression(when)} THEN {self.expression(then)}" for when, then in branches]
+                parts += [] if default is None else [f"ELSE {self.expression(default)}"]
+                return f"(CASE {' '.join(parts)} END)"
+            case Window():
+                return self._window(expression)
             case _:
-                return self._longer(expression)
+                return self._among(expression)
 
     def check_order(self, type_: Type) -> None:
         """Raise `Unsupported` if the engine sorts values of a type in another order; it is DuckDB's."""
@@ -181,15 +214,6 @@ class Writer:
     def ordered(self, expression: Expression) -> str:
         """Return what ORDER BY sorts by."""
         return self.expression(expression)
-
-    def _longer(self, expression: In | InQuery | Exists | Case | Window) -> str:
-        match expression:
-            case Case():
-                return self._case(expression)
-            case Window():
-                return self._window(expression)
-            case _:
-                return self._among(expression)
 
     def _window(self, window: Window) -> str:
         call = Call(window.function, window.arguments, window.type)
@@ -202,26 +226,25 @@ class Writer:
     def _order(self, order: tuple[Sorted, ...]) -> str:
         return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {format_direction(term)}' for term in order)}"
 
-    def _among(self, test: In | InQuery | Exists) -> str:
-        if isinstance(test, Exists):
-            return f"(EXISTS ({self._select(test.source)}))"
+    def _among(self, test: In | InQuery) -> str:
         if isinstance(test, InQuery):
             sought, found = self.meeting((test.argument, *test.source.outputs))
             return f"({self.expression(sought)} IN ({self._select(replace(test.source, outputs=(found,)))}))"
         argument, *choices = map(self.expression, self.meeting((test.argument, *test.choices)))
         return f"({argument} IN ({', '.join(choices)}))"
 
-    def _case(self, case: Case) -> str:
-        parts = [
-            f"WHEN {self.expression(condition)} THEN {self.expression(result)}" for condition, result in case.branches
-        ]
-        if case.default is not None:
-            parts.append(f"ELSE {self.expression(case.default)}")
-        return f"(CASE {' '.join(parts)} END)"
-
     def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Return the operands of one operation as they go together in the engine."""
-        return _unify_collations(operands)
+        """Return the operands of one operation as they go together in the engine.
+
+        Text that may be of several collations is compared by its bytes; DuckDB refuses to compare it otherwise.
+        """
+        collations = list(map(find_collations, operands))
+        if len(frozenset[str]().union(*collations)) < 2:  # noqa: PLR2004 - one goes with itself, and with text of none
+            return operands
+        return tuple(
+            Collate(operand, operand.type, operand.longest) if names - {"C"} else operand
+            for operand, names in zip(operands, collations, strict=True)
+        )
 
     def _copies_subquery(self, call: Call) -> bool:
         """Say whether DuckDB would copy a subquery to find the least or greatest text under a collation, and fail."""

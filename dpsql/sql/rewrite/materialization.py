@@ -34,19 +34,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.dialects import DUCKDB, ENUM, Dialect, quote_name, quote_path
-from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.tree import Cast, Column, Expression
+from dpsql.sql.ir.tree import Cast, ColumnRef, Expression
 from dpsql.sql.ir.types import TEXT, Type
-from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.ir.visitor import canonicalize
+from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.render.template import compose, sort_nulls_last
 from dpsql.sql.rewrite.contributions import build_row_steps, clamp
 from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
-
-__all__ = ["AppendCheck", "MaterializationStatements", "RemoteSet", "SQLStatement"]
 
 SQLStatement = tuple[str, list[object]]  # text and the values of its parameters
 
@@ -107,15 +104,17 @@ class SetStatements:
         rows = f"{quote_path(self.source)} AS t1"
         if self.measures is None:
             return compose("SELECT DISTINCT {own} FROM {rows} WHERE {where}", own=own, rows=rows, where=where)
-        summed = enumerate(zip(self.measures.sums, self.types, strict=True))
+        summed = list(enumerate(zip(self.measures.sums, self.types, strict=True)))
         values = [
             f"system.main.count({self.read_values(writer, name, type_=type_)}) AS {name_values(at)}"
             for at, ((name, _), type_) in summed
         ]
-        sums = [
-            f"CAST(system.main.sum({writer.expression(steps)}) AS BIGINT) AS {name_sum(at)}"
-            for at, steps in enumerate(self._list_steps(self.measures))
-        ]
+        sums = []
+        for at, ((name, bounds), type_) in summed:
+            steps = build_row_steps(Measure(Aggregate.SUM, read_number(ColumnRef(1, name, type_)), bounds=bounds))
+            if steps is not None:
+                added = writer.expression(make_total(steps))
+                sums.append(f"CAST(system.main.sum({added}) AS BIGINT) AS {name_sum(at)}")
         return compose(
             """
             SELECT {columns}
@@ -127,13 +126,6 @@ class SetStatements:
             where=where,
             places=map(str, range(1, len(own) + 1)),
         )
-
-    def _list_steps(self, measures: StoredMeasures) -> Iterator[Expression]:
-        """Yield the steps of one row in each sum."""
-        for (name, bounds), type_ in zip(measures.sums, self.types, strict=True):
-            steps = build_row_steps(Measure(Aggregate.SUM, read_number(Column(1, name, type_)), bounds=bounds))
-            if steps is not None:
-                yield make_total(steps)
 
     def list_pairs(self, relation: str, where: str = "") -> str:
         """Return the SELECT of the pairs of a table, a join of tables, or those that a condition holds for."""
@@ -359,14 +351,14 @@ class RemoteSet(SetStatements):
 
     def read_column(self, writer: Writer, name: str) -> str:
         """Return the expression that reads a column as a key; an ENUM as its text."""
-        column: Expression = Column(1, name, self.kinds[name])
+        column: Expression = ColumnRef(1, name, self.kinds[name])
         if column.type.name == ENUM:
             column = Cast(column, TEXT)
         return writer.expression(canonicalize(column))
 
     def read_values(self, writer: Writer, name: str, *, type_: Type) -> str:
         """Return the expression that reads a summed column."""
-        return writer.expression(Column(1, name, type_))
+        return writer.expression(ColumnRef(1, name, type_))
 
     def make_pairs(self) -> SQLStatement:
         """Return the SELECT of the ranked pairs of all rows."""

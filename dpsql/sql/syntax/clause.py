@@ -1,4 +1,4 @@
-"""TOP k PRIVATE: the one thing dpsql adds to SQL, lifted off the token stream.
+"""TOP k PRIVATE and its options: the one thing dpsql adds to SQL, lifted off the token stream.
 
     SELECT ... GROUP BY keys [ORDER BY ...] TOP k PRIVATE [PER key] [WITH (name = value, ...)]
         [ORDER BY ...] [LIMIT n] [;]
@@ -15,55 +15,70 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from dpsql.errors import Refusal
-from dpsql.sql.ir.statements import Clause, Name, Option
+from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.literals import UnboundParameter
+from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue
+from dpsql.sql.ir.tree import Literal as TypedLiteral
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
-    find_open_block,
+    Node,
+    Nodes,
     first_token,
     flatten,
     kind_of,
     kinds_of,
     last_token,
+    name_of,
     nest,
     split,
+    word_of,
 )
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
-from dpsql.sql.syntax.options import read_options, split_options
-from dpsql.sql.syntax.parameters import Parameter, read_whole_number
+from dpsql.sql.syntax.parameters import Parameter, make_literal, read_whole_number
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = [
-    "CLAUSE_HINT",
-    "SplitStatement",
-    "extract_clause",
-    "find_bare_clauses",
-    "find_clauses",
-    "list_select_tokens",
-    "several_queries",
-    "split_clause",
-]
-
 MAX_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
+MAX_LISTED = 1_000
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
-_INTEGER = re.compile(r"[0-9]{1,9}")
-_WITH_HINT = "Write WITH (epsilon = 0.05), or leave WITH out."
-_PAIR = 3  # a name, a sign and a value
 _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
-_LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
-_BEFORE_RELATION = frozenset(["FROM", "JOIN", "ALIAS", "DOT", "WITH"])
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
-_BEGINS_OF_DUCKDB = frozenset(["FROM", "L_PAREN", "TABLE", "VALUES"])
-_CALL_HINT = "Leave it out, and end the query with TOP 10 PRIVATE WITH (epsilon = 0.05)."
+_EXAMPLES = {
+    "assume": "'zipf(1.0, 5000)'",
+    "delta": "1e-8",
+    "domain": "['DE', 'FR']",
+    "epsilon": "0.05",
+    "fresh": "true",
+    "intervals": "true",
+    "k_bar": "100",
+    "known": "false",
+    "max_groups_contributed": "3",
+    "max_rows_contributed": "5",
+    "mechanism": "auto",
+    "monotone": "true",
+    "partitions": "['DE', 'FR']",
+    "prefer": "5",
+}
+OPTIONS = frozenset(_EXAMPLES)
+_TYPES = {
+    **dict.fromkeys(["delta", "epsilon"], DOUBLE),
+    **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
+    **dict.fromkeys(["fresh", "known", "monotone"], BOOLEAN),
+}  # types of parameters; those of the other options are text
+_SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions
+MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
+_NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +99,15 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
     None where the clause is inside another SELECT.
     """
     tokens, explained = list_select_tokens(statement)
-    starts = find_clauses(statement, tokens)
-    if len(starts) > 1:
-        raise several_queries(statement, tokens[starts[1]])
-    if not starts:
+    clauses = find_clauses(statement, tokens)
+    if len(clauses) > 1:
+        raise several_queries(statement, clauses[1])
+    if not clauses:
         return SplitStatement(tokens, None, explained)
-    if _is_inside(tokens, starts[0]):
+    nodes = nest(tokens).nodes
+    if clauses[0] not in nodes:
         return None
-    return replace(split_clause(statement, tokens, start=starts[0], parameter=parameter), explained=explained)
+    return replace(split_clause(statement, nodes, start=clauses[0], parameter=parameter), explained=explained)
 
 
 def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:
@@ -100,206 +116,86 @@ def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tupl
     Raises `Refusal` for any other statement; one `of_duckdb` may also begin with FROM, VALUES or TABLE.
     """
     tokens = normalize_clauses(statement.tokens, statement)
-    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+    while kind_of(tokens, len(tokens) - 1) == "SEMICOLON":
         tokens.pop()
-    explained = bool(tokens) and _is(tokens[0], "explain")
-    tokens = _bare(tokens[explained:])
-    if not (of_duckdb and tokens and tokens[0].token_type.name in _BEGINS_OF_DUCKDB):
-        _check_select(statement, tokens)
+    explained = word_of(tokens, 0) == "explain"
+    tokens = tokens[explained:]
+    if kind_of(tokens, 0) == "L_PAREN":
+        nodes = nest(tokens).nodes
+        for _ in range(MAX_DOUBLED):
+            only = nodes[0] if len(nodes) == 1 else None
+            if not isinstance(only, Block) or only.kind != "L_PAREN" or only.closing is None:
+                break
+            nodes = only.nodes
+        tokens = flatten(nodes)
+    kinds = kinds_of(tokens)
+    if of_duckdb and kinds and kinds[0] in {"FROM", "L_PAREN", "TABLE", "VALUES"}:
+        return tokens, explained
+    if not tokens:
+        raise Refusal("empty", "There is no statement.", hint="Write one, such as SHOW TABLES.")
+    is_select = kinds[0] in {"SELECT", "WITH"}
+    if kinds[0] == "L_PAREN":  # a SELECT that a set operation combines with another
+        first = next((kind for kind in kinds if kind != "L_PAREN"), "")
+        is_select = first in {"SELECT", "WITH"} and not {"UNION", "INTERSECT", "EXCEPT"}.isdisjoint(kinds)
+    if not is_select:
+        reason = "Only SELECT, EXPLAIN, SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET and DESCRIBE are statements here."
+        hint = "Begin with SELECT or WITH; SHOW TABLES lists what can be asked."
+        raise Refusal("not-a-query", reason, hint=hint, place=statement.place(tokens[0]))
+    if "SEMICOLON" in kinds:
+        where = statement.place(tokens[kinds.index("SEMICOLON")])
+        raise Refusal(
+            "multiple", "There is more than one statement.", hint="Send one statement at a time.", place=where
+        )
     return tokens, explained
 
 
-def find_clauses(statement: Statement, tokens: list[Token]) -> list[int]:
-    """Return where the clauses of private queries begin, in the order of the text."""
-    tops = _find(statement, tokens)
-    return sorted([*tops, *(at for at in find_bare_clauses(tokens) if not tops or not _is_alias(tokens, at))])
-
-
-def _bare(tokens: list[Token]) -> list[Token]:
-    """Return the tokens without parentheses around all of them."""
-    if kind_of(tokens, 0) != "L_PAREN":
-        return tokens
-    nodes = nest(tokens).nodes
-    for _ in range(MAX_DOUBLED):
-        only = nodes[0] if len(nodes) == 1 else None
-        if not isinstance(only, Block) or only.kind != "L_PAREN" or only.closing is None:
-            break
-        nodes = only.nodes
-    return flatten(nodes)
-
-
-def split_clause(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
-    """Return a SELECT without the clause that begins at tokens[start], at its outermost level."""
-    if _is(tokens[start], "private") or _is(tokens[start], "all"):
-        return _taken_bare(statement, tokens, start=start, parameter=parameter)
-    if tokens[start].token_type.name == "LIMIT":
-        return _taken_limit(statement, tokens, start=start, parameter=parameter)
-    if start + 2 >= len(tokens) or not _is(tokens[start + 2], "private"):
-        wrong = tokens[min(start + 2, len(tokens) - 1)]
-        reason, hint = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE.", "Write TOP 10 PRIVATE."
-        raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[start], wrong))
-    k = _k(statement, tokens[start + 1], parameter=parameter)
-    leading = start > 0 and tokens[start - 1].token_type.name == "SELECT"
-    before, after = tokens[:start], tokens[start + 3 :]
-    per, after = _per(statement, after, leading=leading)
-    options, rest = _options(statement, after, leading=leading, parameter=parameter)
-    if not leading:
-        _check_around(statement, before, after=rest)
-    place = statement.place(tokens[start], tokens[start + 2])
-    return SplitStatement(before + rest, Clause(k, options, place, per=per), explained=False)
-
-
-def _taken_bare(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
-    """Return a SELECT without ALL PRIVATE, or PRIVATE alone, which begins at tokens[start]."""
-    is_all = _is(tokens[start], "all")
-    end = start + is_all
-    before, after = tokens[:start], tokens[end + 1 :]
-    _check_no_per(statement, after)
-    options, rest = _options(statement, after, leading=False, parameter=parameter)
-    _check_around(statement, before, after=rest)
-    place = statement.place(tokens[start], tokens[end])
-    return SplitStatement(
-        before + rest, Clause(None, options, place, shape="all" if is_all else "total"), explained=False
-    )
-
-
-def _taken_limit(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
-    """Return a SELECT with groups whose LIMIT n at tokens[start] is followed by PRIVATE: it means TOP n PRIVATE."""
-    limit, private = tokens[start : start + 2], tokens[start + 2]
-    before, after = tokens[:start], tokens[start + 3 :]
-    _check_no_per(statement, after)
-    options, rest = _options(statement, after, leading=False, parameter=parameter)
-    again = any(token.token_type.name == "LIMIT" for token in rest)
-    _check_around(statement, before if _has_groups(before) and not again else [*before, *limit], after=rest)
-    k, place = _k(statement, limit[1], parameter=parameter), statement.place(limit[0], private)
-    return SplitStatement([*before, *rest, *limit], Clause(k, options, place, implied=True), explained=False)
-
-
-def _check_no_per(statement: Statement, after: list[Token]) -> None:
-    if after and _is(after[0], "per"):
-        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
-        raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(after[0]))
-
-
-def _has_groups(tokens: list[Token]) -> bool:
-    """Say whether there is a GROUP BY outside of parentheses, or a SELECT DISTINCT."""
-    kinds = kinds_of(nest(tokens).nodes)
-    return "GROUP_BY" in kinds or kinds[:2] == ["SELECT", "DISTINCT"]
-
-
-def _refuse_call(statement: Statement, tokens: list[Token], *, start: int) -> Refusal:
-    """Return the refusal of PRIVATE_TOP(...) at tokens[start], with the statement to write where it is all of HAVING.
-
-    ... HAVING PRIVATE_TOP(3, per => country, epsilon => 1) ...     ... TOP 3 PRIVATE PER country WITH (epsilon = 1) ...
-    """
-    inside = nest(tokens[start + 1 :]).nodes[0]
-    assert isinstance(inside, Block)  # noqa: S101 - of the caller
-    items = [flatten(item) for item in split(inside.nodes)]
-    named = [item for item in items[1:] if kinds_of(item[1:2]) == ["FARROW"] and len(item) >= _PAIR]
-    is_alone = kind_of(tokens, start - 1) == "HAVING" and inside.closing is not None
-    hint = _CALL_HINT
-    if is_alone and len(items[0]) == 1 and len(named) == len(items) - 1 and inside.closing is not None:
-        per = "".join(f" PER {_read_text(statement, item[2:])}" for item in named if _is(item[0], "per"))
-        options = [
-            f"{_read_text(statement, item[:1])} = {_read_text(statement, item[2:])}"
-            for item in named
-            if not _is(item[0], "per")
+def find_clauses(statement: Statement, tokens: list[Token]) -> list[Token]:
+    """Return the first token of each clause of a private query, in the order of the text."""
+    tops, others = list[int](), list[int]()
+    for at, token in enumerate(tokens):
+        if token.text[:1] not in {"t", "T", "p", "P"}:  # as most
+            continue
+        word = word_of(tokens, at)
+        if word == "private_top" and kind_of(tokens, at + 1) == "L_PAREN":
+            raise _refuse_call(statement, tokens, start=at)
+        if word == "top":
+            is_k = kind_of(tokens, at + 1) in {"NUMBER", "STRING"} or word_of(tokens, at + 1) == "adaptive"
+            (tops if is_k and word_of(tokens, at + 2) == "private" else others).append(at)
+    if not tops:  # TOP may name a table, a CTE or a column of one
+        names = {"FROM", "JOIN", "ALIAS", "DOT", "WITH"}
+        others = [
+            at
+            for at in others
+            if kind_of(tokens, at - 1) not in names and kind_of(tokens, at + 1) not in {"DOT", "ALIAS"}
         ]
-        clause = f"TOP {_read_text(statement, items[0])} PRIVATE{per}"
-        clause += f" WITH ({', '.join(options)})" if options else ""
-        text = statement.text[: tokens[start - 1].start] + clause + statement.text[inside.closing.end + 1 :]
-        hint = f"Write TOP k PRIVATE in its place: {text.strip().rstrip(';').rstrip()}"
-    place = statement.place(tokens[start], last_token([inside]))
-    return Refusal("clause", "PRIVATE_TOP(...) is not supported.", hint=hint, place=place)
+        if others:
+            reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
+            raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[others[-1]]))
+    bare = list(find_bare_clauses(tokens))
+    if tops:  # beside TOP k PRIVATE, PRIVATE behind a subquery is the name of that
+        bare = [at for at in bare if word_of(tokens, at) != "private" or kind_of(tokens, at - 1) != "R_PAREN"]
+    return [tokens[at] for at in sorted([*tops, *bare])]
 
 
-def _read_text(statement: Statement, tokens: list[Token]) -> str:
-    return statement.text[tokens[0].start : tokens[-1].end + 1]
+def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
+    """Yield where ALL PRIVATE, LIMIT n PRIVATE, or PRIVATE alone ends a query.
 
-
-def _per(statement: Statement, after: list[Token], *, leading: bool) -> tuple[Name | None, list[Token]]:
-    """Return the name after PER, which may follow PRIVATE, and the tokens after it."""
-    if not after or not _is(after[0], "per"):
-        return None, after
-    named = len(after) > 1 and _is_name(after[1])
-    if leading and not named:
-        return None, after  # a column of that name
-    if leading:
-        hint = "Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."
-        raise Refusal(
-            "per", "PER must be in the clause that ends the query.", hint=hint, place=statement.place(after[0])
-        )
-    if not named:
-        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
-        raise Refusal(
-            "per", "PER names one key.", hint=hint, place=statement.place(after[0], after[min(1, len(after) - 1)])
-        )
-    return _name(statement, after[1]), after[2:]
-
-
-def _is_name(token: Token) -> bool:
-    """Say whether the token is a quoted name, or a word that goes on with nothing before it."""
-    if token.token_type.name == "IDENTIFIER":
-        return True
-    word = ascii_lower(token.text)
-    return (word[:1].isalpha() or word[:1] == "_") and word not in _NO_NAMES
-
-
-def _name(statement: Statement, token: Token) -> Name:
-    return Name(token.text, statement.place(token))
-
-
-def _is(token: Token, word: str) -> bool:
-    return ascii_lower(token.text) == word and token.token_type.name != "IDENTIFIER"
-
-
-def _check_select(statement: Statement, tokens: list[Token]) -> None:
-    if not tokens:
-        raise Refusal("empty", "There is no statement.", hint="Write one, such as SHOW TABLES.")
-    if tokens[0].token_type.name not in {"SELECT", "WITH"} and not _is_combined(tokens):
-        reason = "Only SELECT, EXPLAIN, SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET and DESCRIBE are statements here."
-        raise Refusal(
-            "not-a-query",
-            reason,
-            hint="Begin with SELECT or WITH; SHOW TABLES lists what can be asked.",
-            place=statement.place(tokens[0]),
-        )
-    for token in tokens:
-        if token.token_type.name == "SEMICOLON":
-            hint = "Send one statement at a time."
-            raise Refusal("multiple", "There is more than one statement.", hint=hint, place=statement.place(token))
-
-
-def _is_combined(tokens: list[Token]) -> bool:
-    """Say whether a statement begins with a SELECT in parentheses, which a set operation combines with another."""
-    kinds = [token.token_type.name for token in tokens]
-    first = next((kind for kind in kinds if kind != "L_PAREN"), "")
-    is_select = kinds[0] == "L_PAREN" and first in {"SELECT", "WITH"}
-    return is_select and not {"UNION", "INTERSECT", "EXCEPT"}.isdisjoint(kinds)
-
-
-def _find(statement: Statement, tokens: list[Token]) -> list[int]:
-    """Return the positions of TOP."""
-    found = []
-    for index, token in enumerate(tokens):
-        following = tokens[index + 1 : index + 3]
-        if _is(token, "private_top") and kind_of(following, 0) == "L_PAREN":
-            raise _refuse_call(statement, tokens, start=index)
-        if len(following) > 1 and _is(token, "top") and _is(following[1], "private") and _is_k(following[0]):
-            found.append(index)
-    if found:
-        return found
-    tops = [index for index, token in enumerate(tokens) if _is(token, "top") and not _is_relation(tokens, index)]
-    if tops:
-        reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
-        raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
-    return []
-
-
-def _is_relation(tokens: list[Token], at: int) -> bool:
-    """Say whether tokens[at] names a table or a CTE, or a column of one."""
-    before, after = (tokens[each].token_type.name if 0 <= each < len(tokens) else "" for each in (at - 1, at + 1))
-    return before in _BEFORE_RELATION or after in {"DOT", "ALIAS"}
+    PRIVATE is a name where an operand or a name is due, as after AND or AS, and where the query goes on behind it.
+    """
+    for at, token in enumerate(tokens):
+        if token.text[:1] not in {"p", "P"} or word_of(tokens, at) != "private":
+            continue
+        before, kinds = kind_of(tokens, at - 1), kinds_of(tokens[at + 1 : at + 3])
+        ends = not kinds or kinds[0] in _AFTER_CLAUSE or kinds == ["WITH", "L_PAREN"]
+        if before in BEFORE_OPERAND or not (ends or word_of(tokens, at + 1) == "per"):
+            continue
+        if any(word_of(tokens, each) == "top" for each in range(at - 3, at)):  # of TOP k PRIVATE, TOP :name PRIVATE
+            continue
+        kinds = kinds_of(tokens[max(0, at - 2) : at])
+        if kinds in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]):
+            yield at - 2
+        else:
+            yield at - (before == "ALL" and kinds[0] not in {"GROUP_BY", "ORDER_BY"})
 
 
 def several_queries(statement: Statement, second: Token) -> Refusal:
@@ -309,93 +205,232 @@ def several_queries(statement: Statement, second: Token) -> Refusal:
     return Refusal("clause", reason, hint=hint, place=statement.place(second))
 
 
-def _is_alias(tokens: list[Token], at: int) -> bool:
-    """Say whether PRIVATE at tokens[at] can name the subquery that ends before it."""
-    return _is(tokens[at], "private") and tokens[at - 1].token_type.name == "R_PAREN"
+def split_clause(statement: Statement, nodes: Nodes, *, start: Token, parameter: Parameter) -> SplitStatement:
+    """Return a SELECT without the clause that begins at the token `start` among its nodes.
 
-
-def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
-    """Yield where ALL PRIVATE, LIMIT n PRIVATE, or PRIVATE alone ends a query.
-
-    PRIVATE is a name where an operand or a name is due, as after AND or AS, and where the query goes on behind it.
+    LIMIT n PRIVATE means TOP n PRIVATE in a SELECT with groups.
     """
-    for at, token in enumerate(tokens):
-        before = tokens[at - 1].token_type.name if at else ""
-        if not _is(token, "private") or before in BEFORE_OPERAND or not _ends_query(tokens, at + 1):
-            continue
-        if any(_is(each, "top") for each in tokens[max(0, at - _LONGEST_TOP) : at]):
-            continue
-        kinds = [token.token_type.name for token in tokens[max(0, at - 2) : at]]
-        if kinds in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]):
-            yield at - 2
-        else:
-            yield at - (before == "ALL" and kinds[0] not in {"GROUP_BY", "ORDER_BY"})
+    at = next(at for at, node in enumerate(nodes) if node is start)
+    word, is_limit = word_of(nodes, at), kind_of(nodes, at) == "LIMIT"
+    is_bare = word in {"private", "all"}
+    end = at + (3 if not is_bare else 2 if word == "all" else 1)
+    before, after, limit = nodes[:at], nodes[end:], nodes[at : at + 2] if is_limit else ()
+    leading = not (is_bare or is_limit) and kind_of(nodes, at - 1) == "SELECT"
+    k = None if is_bare or is_limit else _read_k(statement, first_token(nodes[at + 1 :]), parameter=parameter)
+    per = None
+    if word_of(after, 0) == "per" and (is_bare or is_limit):
+        hint, where = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']).", first_token(after)
+        raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(where))
+    if word_of(after, 0) == "per":
+        per, after = _read_per(statement, after, leading=leading)
+    options, rest = _read_options(statement, after, leading=leading, parameter=parameter)
+    if is_limit:
+        has_groups = "GROUP_BY" in kinds_of(before) or kinds_of(before[:2]) == ["SELECT", "DISTINCT"]
+        is_last = has_groups and "LIMIT" not in kinds_of(flatten(rest))
+        _check_around(statement, before if is_last else (*before, *limit), after=rest)
+        k = _read_k(statement, first_token(limit[1:]), parameter=parameter)
+    elif not leading:
+        _check_around(statement, before, after=rest)
+    place = statement.place(start, first_token(nodes[end - 1 :]))
+    shape: Literal["top", "all", "total"] = "top" if not is_bare else "all" if word == "all" else "total"
+    clause = Clause(k, options, place, per=per, shape=shape, implied=is_limit)
+    return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=False)
 
 
-def _ends_query(tokens: list[Token], at: int) -> bool:
-    """Say whether a query ends at tokens[at], or its options, order or limit begin there, or PER."""
-    kinds = [token.token_type.name for token in tokens[at : at + 2]]
-    return not kinds or kinds[0] in _AFTER_CLAUSE or kinds == ["WITH", "L_PAREN"] or _is(tokens[at], "per")
-
-
-def _is_inside(tokens: list[Token], index: int) -> bool:
-    """Say whether a parenthesis is open at tokens[index]."""
-    return find_open_block(tokens[:index]).opening is not None
-
-
-def _is_k(token: Token) -> bool:
-    return token.token_type.name in {"NUMBER", "STRING"} or _is(token, "adaptive")
-
-
-def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | None:
+def _read_k(statement: Statement, token: Token, *, parameter: Parameter) -> int | None:
     """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
-    if _is(token, "adaptive"):
+    if word_of([token], 0) == "adaptive":
         return None
-    given = read_whole_number(statement.value(token.text), parameter, min_value=1)
-    if given is not None:
-        return given
-    if token.token_type.name == "NUMBER" and _INTEGER.fullmatch(token.text) and int(token.text) > 0:
+    bound = read_whole_number(statement.value(token.text), parameter, min_value=1)
+    if bound is not None:
+        return bound
+    if token.token_type.name == "NUMBER" and re.fullmatch("[0-9]{1,9}", token.text) and int(token.text) > 0:
         return int(token.text)
     hint = "Write TOP 10 PRIVATE, or TOP ADAPTIVE PRIVATE."
     raise Refusal("k", "k must be a whole number of at least 1.", hint=hint, place=statement.place(token))
 
 
-def _check_around(statement: Statement, before: list[Token], *, after: list[Token]) -> None:
+def _read_per(statement: Statement, after: Nodes, *, leading: bool) -> tuple[Name | None, Nodes]:
+    """Return the name after PER, which follows PRIVATE, and the nodes after it."""
+    name, word = name_of(after, 1), word_of(after, 1)
+    # a quoted name, or a word that goes on with nothing before it
+    is_name = bool(name) and (not word or ((word[:1].isalpha() or word[:1] == "_") and word not in _NO_NAMES))
+    if leading and not is_name:
+        return None, after  # a column of that name
+    if leading:
+        reason, hint = (
+            "PER must be in the clause that ends the query.",
+            ("Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."),
+        )
+        raise Refusal("per", reason, hint=hint, place=statement.place(first_token(after)))
+    if not is_name:
+        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
+        where = statement.place(first_token(after), first_token(after[1:] or after))
+        raise Refusal("per", "PER names one key.", hint=hint, place=where)
+    token = first_token(after[1:])
+    return Name(token.text, statement.place(token)), after[2:]
+
+
+def _check_around(statement: Statement, before: Nodes, *, after: Nodes) -> None:
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
-    if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT", "OFFSET"}:
+    if after and kind_of(after, 0) not in {"ORDER_BY", "LIMIT", "OFFSET"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
         hint = "Leave it out, or put it before TOP."
-        if after[0].token_type.name == "L_PAREN":
+        if kind_of(after, 0) == "L_PAREN":
             hint = "Write WITH before options: TOP 10 PRIVATE WITH (max_groups_contributed = 5)."
-        raise Refusal("clause", reason, hint=hint, place=statement.place(after[0]))
-    for node in nest(before).nodes:
+        raise Refusal("clause", reason, hint=hint, place=statement.place(first_token(after)))
+    for node in before:
         if kind_of([node], 0) == "LIMIT":
             hint, where = "Write LIMIT after TOP k PRIVATE: it then cuts the released rows.", first_token([node])
             raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=statement.place(where))
 
 
-def _options(
-    statement: Statement, after: list[Token], *, leading: bool, parameter: Parameter
-) -> tuple[Mapping[str, Option], list[Token]]:
-    """Return the options and the tokens without them: right after the clause, or at the end when it leads."""
-    kinds = [token.token_type.name for token in after]
-    if leading:
-        starts = [at for at in range(len(kinds) - 1) if kinds[at : at + 2] == ["WITH", "L_PAREN"]]
-        start = starts[-1] if starts else len(after)
-    else:
-        start = 0 if kinds[:2] == ["WITH", "L_PAREN"] else len(after)
-    if start == len(after):
+def _refuse_call(statement: Statement, tokens: list[Token], *, start: int) -> Refusal:
+    """Return the refusal of PRIVATE_TOP(...) at tokens[start], with the statement to write where it is all of HAVING.
+
+    ... HAVING PRIVATE_TOP(3, per => country, epsilon => 1) ...     ... TOP 3 PRIVATE PER country WITH (epsilon = 1) ...
+    """
+    inside = nest(tokens[start + 1 :]).nodes[0]
+    assert isinstance(inside, Block)  # noqa: S101 - of the caller
+    first, *named = split(inside.nodes)
+    is_alone = kind_of(tokens, start - 1) == "HAVING" and inside.closing is not None
+    per, options = "", list[str]()
+    for item in named:
+        is_alone = is_alone and kind_of(item, 1) == "FARROW" and len(item) > len(("name", "=>"))
+        if is_alone and word_of(item, 0) == "per":
+            per += f" PER {_read_text(statement, item[2:])}"
+        elif is_alone:
+            options.append(f"{_read_text(statement, item[:1])} = {_read_text(statement, item[2:])}")
+    hint = "Leave it out, and end the query with TOP 10 PRIVATE WITH (epsilon = 0.05)."
+    if is_alone and len(first) == 1 and inside.closing is not None:
+        clause = f"TOP {_read_text(statement, first)} PRIVATE{per}"
+        clause += f" WITH ({', '.join(options)})" if options else ""
+        text = statement.text[: tokens[start - 1].start] + clause + statement.text[inside.closing.end + 1 :]
+        hint = f"Write TOP k PRIVATE in its place: {text.strip().rstrip(';').rstrip()}"
+    place = statement.place(tokens[start], last_token([inside]))
+    return Refusal("clause", "PRIVATE_TOP(...) is not supported.", hint=hint, place=place)
+
+
+def _read_text(statement: Statement, nodes: Nodes) -> str:
+    return statement.text[first_token(nodes).start : last_token(nodes).end + 1]
+
+
+def _read_options(
+    statement: Statement, after: Nodes, *, leading: bool, parameter: Parameter
+) -> tuple[Mapping[str, Option], Nodes]:
+    """Return the options and the nodes without them: right after the clause, or at the end when it leads."""
+    kinds = kinds_of(after)
+    starts = range(len(kinds) - 2, -1, -1) if leading else range(1)
+    start = next((at for at in starts if kinds[at : at + 2] == ["WITH", "L_PAREN"]), None)
+    if start is None:
         return MappingProxyType({}), after
-    end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else len(after)
-    if end == len(after):
-        raise Refusal(
-            "option",
-            "The options are not closed with ).",
-            hint=_WITH_HINT,
-            place=statement.place(after[start], after[-1]),
-        )
-    items = split_options(statement, after[start + 2 : end], start=after[start], hint=_WITH_HINT)
-    options = read_options(statement, items, parameter=parameter)
+    hint, first = "Write WITH (epsilon = 0.05), or leave WITH out.", first_token(after[start:])
+    options: dict[str, Option] = {}
+    for name, tokens, place in list_options(statement, after[start + 1], start=first, names=OPTIONS, hint=hint):
+        if not tokens:
+            raise Refusal("option", f"Write {name} = value.", hint="For example epsilon = 0.05.", place=place)
+        option = _read_option(statement, tokens, name=name, place=place, parameter=parameter)
+        options |= {} if option is None else {name: option}
+    rest = after[start + 2 :]
     if leading:
-        _check_around(statement, [], after=after[end + 1 :])
-    return options, after[:start] + after[end + 1 :]
+        _check_around(statement, (), after=rest)
+    return MappingProxyType(options), (*after[:start], *rest)
+
+
+def list_options(
+    statement: Statement, block: Node, *, start: Token, names: frozenset[str], hint: str, of: str = ""
+) -> Iterator[tuple[str, list[Token], Place]]:
+    """Yield each option in parentheses: its name, the tokens of its value if there are any, and its place."""
+    if not isinstance(block, Block) or block.closing is None or block.closing.token_type.name != "R_PAREN":
+        where = statement.place(start, last_token([block]))
+        raise Refusal("option", "The options are not closed with ).", hint=hint, place=where)
+    items = [flatten(item) for item in split(block.nodes)]
+    if not all(items):
+        raise Refusal("option", "An option is missing.", hint=hint, place=statement.place(start))
+    known = set[str]()
+    for item in items:
+        name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
+        if name == "penalty" and not of:
+            removed = "Leave it out: 1 / epsilon is used. dpsql.mechanisms.FixedStableTopK takes any."
+            raise Refusal("option", "The option penalty was removed in version 0.12.0.", hint=removed, place=place)
+        if item[0].token_type.name == "IDENTIFIER" or name not in names:
+            listed = f"{propose_name(name, names)}The options{of} are {', '.join(sorted(names))}."
+            raise Refusal("option", "There is no such option.", hint=listed, place=place)
+        if name in known:
+            where = place if of else statement.place(item[0])
+            raise Refusal("option", f"The option {name} is set twice.", hint="Set it once.", place=where)
+        known.add(name)
+        yield name, item[2:] if kind_of(item, 1) == "EQ" else [], place
+
+
+def _read_option(
+    statement: Statement, tokens: list[Token], *, name: str, place: Place, parameter: Parameter
+) -> Option | None:
+    """Return the value of an option; None for one that is not known yet, as its parameters are not bound."""
+    values = [value for token in tokens if (value := statement.value(token.text)) is not None]
+    if name == "intervals" and values:  # no parameter, as columns are known before values are bound
+        hint = f"Write {name} = true, or a level such as 0.9."
+        reason = f"The value of {name} decides which columns there are, so it is written in the statement."
+        raise Refusal("option", reason, hint=hint, place=place)
+    bound = [parameter(value) for value in values if value.kind == "parameter"]
+    unbound = [each for each in bound if isinstance(each, UnboundParameter)]
+    for each in unbound:
+        wanted = _TYPES.get(name, TEXT)
+        each.fill(wanted, such_as=_SOME_TEXT if wanted == TEXT else None)
+        each.is_option = True
+    if unbound and name != "partitions":  # PER needs the partitions
+        return None
+    content, word = read_value(statement, tokens, parameter=parameter)
+    if content is None:
+        hint = f"Write it as in {name} = {_EXAMPLES[name]}."
+        raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+    return Option(content, place, word=word)
+
+
+def read_value(  # noqa: C901 - a case for each form
+    statement: Statement, tokens: list[Token], *, parameter: Parameter
+) -> tuple[OptionValue | None, bool]:
+    """Return the value, None if it is not valid, and whether it is a bare word."""
+    kinds = kinds_of(tokens)
+    if kinds[0] == "L_BRACKET" and kinds[-1] == "R_BRACKET":
+        if len(tokens) % 2 == 0 or any(kind != "COMMA" for kind in kinds[2:-1:2]):
+            return None, False
+        texts = list[object]()
+        for token in tokens[1:-1:2]:
+            value = statement.value(token.text)
+            text = None if value is None else value.content if value.kind == "string" else parameter(value)
+            texts.append(text.literal().value if isinstance(text, UnboundParameter) else text)
+        return _bind_texts(texts, statement.place(tokens[0], tokens[-1])), False
+    if kinds == ["DOT", "NUMBER"] and tokens[0].end + 1 == tokens[1].start:
+        return _parse_decimal(f".{tokens[1].text}"), False
+    if len(tokens) != 1:
+        return None, False
+    value, word = statement.value(tokens[0].text), tokens[0].text
+    if value is None and kinds[0] == "NUMBER":
+        return _parse_decimal(word), False
+    if value is None:
+        is_word = word.isascii() and word.replace("_", "").isalnum() and kinds[0] != "IDENTIFIER"
+        return (ascii_lower(word), True) if is_word else (None, False)
+    match value.content if value.kind == "string" else parameter(value):
+        case bool() as bound:
+            return str(bound).lower(), True
+        case int() as bound if bound.bit_length() > MAX_INTEGER_BITS:
+            return None, False
+        case int() | float() | Decimal() as bound:
+            return _parse_decimal(str(bound)), False
+        case str() as bound:
+            return bound, False
+        case list() | tuple() as bound:
+            return _bind_texts(list(bound), value.place), False
+    return None, False
+
+
+def _parse_decimal(text: str) -> Decimal | None:
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def _bind_texts(values: list[object], place: Place) -> tuple[str, ...] | None:
+    """Return the items of a list as texts that can be bound; None if the list is too long or has another value."""
+    if len(values) > MAX_LISTED or not all(isinstance(value, str) for value in values):
+        return None
+    return tuple(str(make_literal(value, place).value) for value in values)

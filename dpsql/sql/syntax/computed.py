@@ -48,8 +48,21 @@ from dpsql.sql.syntax.block import (
     word_of,
 )
 from dpsql.sql.syntax.spans import Parts, Slice
-from dpsql.sql.syntax.terms import cut_alias, cut_direction, find_alias, find_direction, is_whole, unwrap
-from dpsql.sql.syntax.windows import Direction, OpenBounds, RankedWindow, Total, Window, is_decided, list_windows
+from dpsql.sql.syntax.terms import (
+    Direction,
+    OpenBounds,
+    RankedWindow,
+    Total,
+    Window,
+    cut_alias,
+    cut_direction,
+    find_alias,
+    find_direction,
+    is_decided,
+    is_whole,
+    list_windows,
+    unwrap,
+)
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -52,8 +52,16 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.computed import Ranking, read_ranking
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.terms import cut_alias, find_alias, find_direction, unwrap
-from dpsql.sql.syntax.windows import Direction, Window, is_decided, list_windows
+from dpsql.sql.syntax.terms import (
+    Direction,
+    Window,
+    cut_alias,
+    find_alias,
+    find_direction,
+    is_decided,
+    list_windows,
+    unwrap,
+)
 
 if TYPE_CHECKING:
     from sqlglot import Token

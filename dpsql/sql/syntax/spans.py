@@ -52,14 +52,14 @@ _OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the l
 class PrivateSpan:
     """A private query in a statement: characters `start` to `end` of the text.
 
-    `tokens` are those to analyze, with the CTEs that stand before it, and `clause` is the position in them at which its
-    clause begins. A query that `is_main` has no SELECT around it.
+    `tokens` are those to analyze, with the CTEs that stand before it, and `clause` is the one of them that its clause
+    begins with. A query that `is_main` has no SELECT around it.
     """
 
     start: int
     end: int
     tokens: list[Token]
-    clause: int
+    clause: Token
     is_main: bool
 
 
@@ -89,16 +89,16 @@ def name_released(number: int) -> str:
 
 
 def find_private_spans(
-    statement: Statement, tokens: list[Token], *, clauses: Sequence[int], marks: Collection[int] = ()
+    statement: Statement, tokens: list[Token], *, clauses: Sequence[Token], marks: Collection[int] = ()
 ) -> list[PrivateSpan]:
-    """Return the private queries whose clauses begin at these positions, in the order of the text.
+    """Return the private queries whose clauses begin at these tokens, in the order of the text.
 
     One that parentheses which are never closed tear apart is left out. CTEs with a clause, or with a token that starts
     at one of the `marks`, are private queries of their own, which no other one can read.
     """
-    private = {tokens[clause].start for clause in clauses} | set(marks)
+    private = {clause.start for clause in clauses} | set(marks)
     root = nest(tokens)
-    spans = (_find_span(statement, tokens, root=root, clause=tokens[at], private=private) for at in clauses)
+    spans = (_find_span(statement, tokens, root=root, clause=clause, private=private) for clause in clauses)
     return [span for span in spans if span is not None]
 
 
@@ -215,8 +215,7 @@ def _find_span(
         first = next(at for at, node in enumerate(root.nodes) if node is seen[-1].nodes[-1]) + 1
     query = flatten(around.nodes[first:last])
     inner = _add_ctes(query, _select_ctes(root, seen, query=query, private=private))
-    begins = next((at for at, token in enumerate(inner) if token is clause), None)
-    if begins is None:
+    if not any(token is clause for token in inner):
         return None
     before = last_token(around.nodes[:first]) if first else around.opening
     after = first_token(around.nodes[last:]) if last < len(around.nodes) else around.closing
@@ -224,7 +223,7 @@ def _find_span(
         start=_find_start(statement, tokens) if before is None else before.end + 1,
         end=_find_end(statement, tokens) if after is None else after.start,
         tokens=inner,
-        clause=begins,
+        clause=clause,
         is_main=around is root and not combined,
     )
 

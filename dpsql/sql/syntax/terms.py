@@ -1,4 +1,4 @@
-"""Items of a select list and terms of ORDER BY: the alias of an item, and the measure that an expression follows.
+"""Items of a select list, terms of ORDER BY and windows: their parts, and the measure that they follow.
 
     amount::INTEGER x        day + INTERVAL '1 day' next        COUNT(*) AS n
     COUNT(*) * 1.5        CAST(SUM(x) AS DOUBLE) / 100        ROUND(COUNT(*) / 7, 2)        COALESCE(SUM(x), 0)
@@ -7,14 +7,25 @@
 
 A word that follows an operand is an alias, unless it belongs to the type or the interval before it. Whether an
 expression rises with a measure is seen from its form alone. A total of counts is above 0, and the same for all groups.
+
+SQL computes windows from all groups and applies LIMIT then. A ranking of unknown groups has the first ones alone, which
+decide some windows:
+
+    RANK() OVER (ORDER BY COUNT(*) DESC)                    decided: no group after this one matters
+    SUM(COUNT(*)) OVER (ORDER BY COUNT(*) DESC)             decided: a running sum from the largest group on
+    SUM(COUNT(*)) OVER ()                                   not decided: SQL adds all groups up, before LIMIT
+    RANK() OVER (PARTITION BY a ORDER BY COUNT(*) DESC)     decided by the first groups of each a, and by no others
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dpsql.sql.syntax.block import (
+    AGGREGATES,
     Block,
     Call,
     Node,
@@ -26,9 +37,12 @@ from dpsql.sql.syntax.block import (
     list_blocks,
     name_of,
     split,
+    walk,
 )
+from dpsql.sql.syntax.spans import Slice
 
-__all__ = ["cut_alias", "cut_direction", "find_alias", "find_direction", "is_alias_of_interval", "is_whole", "unwrap"]
+if TYPE_CHECKING:
+    from sqlglot import Token
 
 _ENDS_OPERAND = frozenset("R_PAREN R_BRACKET R_BRACE END NUMBER STRING IDENTIFIER NULL TRUE FALSE".split())
 _ENDS_ITEM = frozenset("COMMA R_PAREN FROM WHERE GROUP_BY ORDER_BY LIMIT UNION INTERSECT EXCEPT SEMICOLON".split()) | {
@@ -49,10 +63,10 @@ _NUMERIC = frozenset(
     "tinyint smallint integer int bigint hugeint decimal numeric double float real float4 float8 int2 int4 int8 "
     "int1 short long".split()
 ) | {"double precision"}
-_CASTS = frozenset(["cast", "try_cast"])
-_KEEPS = frozenset(["round", "floor", "ceil", "ceiling"])
-_RANKS = frozenset(["row_number", "rank", "dense_rank"])
 _ADDS, _MULTIPLIES = frozenset(["PLUS", "DASH"]), frozenset(["STAR", "SLASH"])
+_RANKS = frozenset(["row_number", "rank", "dense_rank"])
+_BEFORE, _HERE, _AFTER = -1, 0, 1
+_AT_MOST, _AT_LEAST = {"LTE": 0, "LT": -1, "EQ": 0}, {"GTE": 0, "GT": -1, "EQ": 0}  # before and after a number
 
 
 def find_alias(nodes: Nodes) -> int | None:
@@ -126,84 +140,58 @@ def find_direction(nodes: Nodes) -> tuple[Call, bool] | None:
     """Return the measure that an expression follows, and whether it rises with it; None for any other form."""
     rises = True
     while nodes:
-        found = _look_inside(nodes)
-        if found is None or isinstance(found, Call):
-            return None if found is None else (found, rises)
-        nodes, is_same = found
+        calls = find_calls(nodes)
+        if len(calls) == 1 and is_whole(calls[0], nodes):
+            return calls[0], rises
+        nodes, is_same = _find_operand(nodes)
         rises = rises == is_same
     return None
 
 
-def _look_inside(nodes: Nodes) -> Call | tuple[Nodes, bool] | None:
-    """Return the measure that an expression is, or the part that it follows and whether it rises with that."""
-    parts = _split_at_operators(nodes, _ADDS)
-    if len(parts) > 1:
-        others = [(operator, part) for operator, part in parts if not _is_number(part)]
-        return (others[0][1], True) if len(others) == 1 and others[0][0] != "DASH" else None
-    parts = _split_at_operators(nodes, _MULTIPLIES)
-    if len(parts) > 1:
-        others = [
-            (operator, part)
-            for operator, part in parts
-            if not _is_positive(part) and not (operator == "SLASH" and _is_total(part))
-        ]
-        return (others[0][1], True) if len(others) == 1 and others[0][0] != "SLASH" else None
-    return _look_inside_operand(nodes)
-
-
-def _split_at_operators(nodes: Nodes, operators: frozenset[str]) -> list[tuple[str, Nodes]]:
-    """Return the operands between operators, each with the operator before it."""
-    parts = split(nodes, operators)
-    signs = [kind for kind in kinds_of(nodes) if kind in operators]
-    return list(zip(["", *signs], parts, strict=True))
-
-
-def _look_inside_operand(nodes: Nodes) -> Call | tuple[Nodes, bool] | None:
-    calls = find_calls(nodes)
-    if len(calls) == 1 and is_whole(calls[0], nodes):
-        return calls[0]
-    if kind_of(nodes, len(nodes) - 2) == "DCOLON" and _is_numeric(nodes, len(nodes) - 1):
-        return nodes[:-2], True
+def _find_operand(nodes: Nodes) -> tuple[Nodes, bool]:  # noqa: C901 - a case for each form
+    """Return the operand that an expression follows, and whether it rises with that; nothing for any other form."""
+    for operators, falls_with in ((_ADDS, "DASH"), (_MULTIPLIES, "SLASH")):
+        parts = split(nodes, operators)
+        if len(parts) == 1:
+            continue
+        signs = ["", *(kind for kind in kinds_of(nodes) if kind in operators)]
+        others = list[tuple[str, Nodes]]()
+        for sign, part in zip(signs, parts, strict=True):
+            is_number = kinds_of(part) == ["NUMBER"]
+            if operators is _MULTIPLIES:
+                is_positive = is_number and _POSITIVE.fullmatch(name_of(part, 0))
+                is_constant = bool(is_positive) or (sign == "SLASH" and _is_total(part))
+            else:
+                is_constant = is_number
+            others += [] if is_constant else [(sign, part)]
+        return (others[0][1], True) if len(others) == 1 and others[0][0] != falls_with else ((), True)
     first, called = nodes[0], nodes[1] if len(nodes) > 1 else None
+    if kind_of(nodes, len(nodes) - 2) == "DCOLON" and _is_numeric(nodes):
+        return nodes[:-2], True
     if isinstance(first, Block) and first.kind == "L_PAREN" and len(nodes) == 1:
         return first.nodes, True
     if not isinstance(called, Block) or called.kind != "L_PAREN":
-        return None
+        return (), True
     word, inside = name_of(nodes, 0), called.nodes
-    if len(nodes) > len(("f", "()")):
-        return _look_inside_rank(nodes) if word in _RANKS else None
-    if word in _CASTS and kind_of(inside, len(inside) - 2) == "ALIAS" and _is_numeric(inside, len(inside) - 1):
+    if len(nodes) > len(("f", "()")):  # ROW_NUMBER() OVER (ORDER BY measure DESC) falls with the measure
+        over = nodes[3] if kinds_of(nodes)[1:] == ["L_PAREN", "OVER", "L_PAREN"] else None
+        if word not in _RANKS or inside or not isinstance(over, Block) or kind_of(over.nodes, 0) != "ORDER_BY":
+            return (), True
+        term = split(over.nodes[1:])[0]
+        direction = kind_of(term, len(term) - 1)
+        return (term[:-1] if direction in {"ASC", "DESC"} else term), direction != "DESC"
+    if word in {"cast", "try_cast"} and kind_of(inside, len(inside) - 2) == "ALIAS" and _is_numeric(inside):
         return inside[:-2], True
     argument, *more = split(inside)
-    is_kept = word in _KEEPS and len(more) <= 1 and all(map(_is_number, more))
+    is_rounded = word in {"round", "floor", "ceil", "ceiling"} and len(more) <= 1
+    is_kept = is_rounded and all(kinds_of(part) == ["NUMBER"] for part in more)
     is_zero = word == "coalesce" and [name_of(part, 0) for part in more if len(part) == 1] == ["0"]
-    return (argument, True) if is_kept or (is_zero and len(more) == 1) else None
+    return (argument, True) if is_kept or (is_zero and len(more) == 1) else ((), True)
 
 
-def _look_inside_rank(nodes: Nodes) -> tuple[Nodes, bool] | None:
-    """Return the measure of ROW_NUMBER() OVER (ORDER BY measure DESC), which falls with it."""
-    if kinds_of(nodes)[1:] != ["L_PAREN", "OVER", "L_PAREN"]:
-        return None
-    arguments, over = nodes[1], nodes[3]
-    if not isinstance(arguments, Block) or not isinstance(over, Block):
-        return None
-    if arguments.nodes or kind_of(over.nodes, 0) != "ORDER_BY":
-        return None
-    term = split(over.nodes[1:])[0]
-    direction = kind_of(term, len(term) - 1)
-    return (term[:-1] if direction in {"ASC", "DESC"} else term), direction != "DESC"
-
-
-def _is_number(nodes: Nodes) -> bool:
-    return kinds_of(nodes) == ["NUMBER"]
-
-
-def _is_positive(nodes: Nodes) -> bool:
-    return _is_number(nodes) and bool(_POSITIVE.fullmatch(name_of(nodes, 0)))
-
-
-def _is_numeric(nodes: Nodes, at: int) -> bool:
-    return name_of(nodes, at) in _NUMERIC and kind_of(nodes, at) != "IDENTIFIER"
+def _is_numeric(nodes: Nodes) -> bool:
+    """Say whether a type of numbers is the last of some nodes."""
+    return name_of(nodes, len(nodes) - 1) in _NUMERIC and kind_of(nodes, len(nodes) - 1) != "IDENTIFIER"
 
 
 def _is_total(nodes: Nodes) -> bool:
@@ -223,3 +211,182 @@ def _is_total(nodes: Nodes) -> bool:
         return False
     calls = find_calls(inside.nodes)
     return len(calls) == 1 and is_whole(calls[0], inside.nodes) and calls[0].name == "count"
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """How an expression follows the measure that ranks: whether it rises with it, and whether it is the measure."""
+
+    rises: bool
+    is_exact: bool
+
+
+Follow = Callable[[Nodes], Direction | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """What is in the parentheses of OVER; `frame` is what follows ROWS, RANGE or GROUPS, the word `counts`."""
+
+    partition: tuple[Nodes, ...] = ()
+    order: tuple[tuple[Nodes, bool], ...] = ()
+    frame: Nodes | None = None
+    counts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A call of a window function up to the end of its OVER, for which the WINDOW clause may stand.
+
+    Each term of `over.order` has its expression and whether it falls. `is_plain` says that nothing else, such as FILTER
+    or DISTINCT, is in the call.
+    """
+
+    nodes: Nodes
+    name: str
+    arguments: tuple[Nodes, ...]
+    over: _Over
+    is_plain: bool
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether it numbers the rows."""
+        return self.name in _RANKS and not self.arguments
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether OVER () makes it one value of all rows."""
+        return self.is_plain and not (self.over.order or self.over.partition or self.over.frame)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBounds:
+    """Place in a total for the bounds of a measure, whose text it has; "" for a number of pairs of unit and group."""
+
+    words: str = ""
+
+
+Total = Sequence[str | Slice | OpenBounds]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedWindow:
+    """A window of a private SELECT; if it `is_ranked`, the groups that rank first decide it in each of its partitions.
+
+    `partition` are the keys in PARTITION BY, by number, None for what is no key. `is_rank` says that it numbers rows,
+    `alias` is the name of the column that it is, and `total` the private query for a sum over all groups.
+    """
+
+    first: Token
+    last: Token
+    is_ranked: bool
+    is_rank: bool
+    partition: tuple[int | None, ...]
+    alias: str
+    total: Total
+
+
+def list_windows(nodes: Nodes, *, definitions: Nodes = ()) -> Iterator[Window]:
+    """Yield the windows in some nodes, but those of subqueries; `definitions` are those of WINDOW."""
+    named = dict[str, _Over]()
+    for part in split(definitions) if definitions else ():
+        over = part[2] if kinds_of(part[1:3]) == ["ALIAS", "L_PAREN"] else None
+        if isinstance(over, Block):
+            named[name_of(part, 0)] = _read_over(over.nodes, named)
+    for beside, at in walk(nodes, hidden=lambda block: block.is_query):
+        if kind_of(beside, at) != "OVER":
+            continue
+        is_plain = kind_of(beside, at - 2) != "FILTER"
+        arguments = at - 1 if is_plain else at - 3
+        called = beside[arguments] if arguments >= 0 else None
+        inside = called.nodes if isinstance(called, Block) else ()
+        words = beside[at + 1] if at + 1 < len(beside) else None
+        name = name_of(beside, at + 1)
+        yield Window(
+            nodes=beside[max(0, arguments - 1) : at + 2],
+            name=name_of(beside, arguments - 1),
+            arguments=tuple(split(inside)) if inside else (),
+            over=_read_over(words.nodes, named) if isinstance(words, Block) else named.get(name, _Over()),
+            is_plain=is_plain and kind_of(inside, 0) != "DISTINCT" and "ORDER_BY" not in kinds_of(inside),
+        )
+
+
+def _read_over(nodes: Nodes, named: Mapping[str, _Over]) -> _Over:
+    """Return what is in the parentheses of OVER, with what a name at its beginning stands for."""
+    marks = list[tuple[str, int]]()
+    for at in range(len(nodes)):
+        kind = kind_of(nodes, at)
+        if kind in {"PARTITION_BY", "ORDER_BY"}:
+            marks.append((kind, at))
+        elif kind != "IDENTIFIER" and name_of(nodes, at) in {"rows", "range", "groups"}:
+            tokens = flatten(nodes[at + 1 :])
+            if any(name_of(tokens, each) in {"preceding", "following", "current"} for each in range(len(tokens))):
+                marks.append(("FRAME", at))
+    ends = [*(at for _, at in marks[1:]), len(nodes)]
+    parts = {kind: nodes[at + 1 : end] for (kind, at), end in zip(marks, ends, strict=False)}
+    first = marks[0][1] if marks else len(nodes)
+    base = named.get(name_of(nodes, 0), _Over()) if first == 1 else _Over()
+    partition = tuple(split(parts["PARTITION_BY"])) if "PARTITION_BY" in parts else base.partition
+    order = tuple(cut_direction(term) for term in split(parts["ORDER_BY"])) if "ORDER_BY" in parts else base.order
+    if "FRAME" not in parts:
+        return _Over(partition, order, base.frame, base.counts)
+    return _Over(partition, order, parts["FRAME"], name_of(nodes, dict(marks)["FRAME"]))
+
+
+def is_decided(window: Window, *, follow: Follow) -> bool:
+    """Say whether the groups that rank first decide a window, in the partitions that it has."""
+    over = window.over
+    if not over.order:  # decided if it is MAX of the measure that ranks
+        is_max = window.name == "max" and len(window.arguments) == 1 and window.is_plain and over.frame is None
+        followed = follow(window.arguments[0]) if is_max else None
+        return followed is not None and followed.rises
+    term, falls = over.order[0]
+    followed = follow(term)
+    if followed is None:
+        return False
+    rises = followed.rises != falls
+    if window.name in _RANKS:
+        return window.is_rank and not rises
+    if window.name in {"lag", "lead"}:
+        distance = window.arguments[1:2]  # a number that is not below 0
+        is_forward = bool(window.arguments) and all(kinds_of(nodes) == ["NUMBER"] for nodes in distance)
+        return window.is_plain and rises == (window.name == "lead") and is_forward
+    excludes = over.frame is not None and any(name_of(over.frame, at) == "exclude" for at in range(len(over.frame)))
+    start, end = _read_frame(over.frame)
+    if window.name == "first_value" and window.is_plain and not rises and start in {_BEFORE, _HERE}:
+        return not excludes
+    if window.name == "last_value" and window.is_plain and rises and end in {_HERE, _AFTER}:
+        return over.frame is not None and not excludes
+    if window.name not in AGGREGATES | {"first_value", "last_value", "nth_value"}:
+        return False
+    if not (followed.is_exact or over.counts == "rows"):
+        return False  # rows that tie would be in the frame, and some of them are not there
+    return start in {_HERE, _AFTER} if rises else end in {_BEFORE, _HERE}
+
+
+def _read_frame(frame: Nodes | None) -> tuple[int, int]:
+    """Return where a frame starts and ends: before the row, at it, or after it."""
+    if frame is None:
+        return _BEFORE, _HERE
+    end = next((at for at in range(len(frame)) if name_of(frame, at) == "exclude"), len(frame))
+    bounds = [frame[:end]]
+    if kind_of(frame, 0) == "BETWEEN":
+        middle = next((at for at, kind in enumerate(kinds_of(frame[:end])) if kind == "AND"), end)
+        bounds = [frame[1:middle], frame[middle + 1 : end]]
+    places = {"preceding": _BEFORE, "following": _AFTER}
+    start, *other = [places.get(name_of(bound, len(bound) - 1), _HERE) for bound in bounds]
+    return start, other[0] if other else _HERE
+
+
+def read_limit_of_rank(tokens: Sequence[Token], *, matches: Callable[[int], int]) -> int | None:
+    """Return the k of `rank <= k`, `rank < k` or `rank = 1` in a statement, either way round; None without one.
+
+    `matches` returns how many tokens from one on are the rank, 0 for none.
+    """
+    for at in range(len(tokens)):
+        width = matches(at)
+        for sign, number, signs in ((at + width, at + width + 1, _AT_MOST), (at - 1, at - 2, _AT_LEAST)):
+            text = name_of(tokens, number) if kind_of(tokens, number) == "NUMBER" else ""
+            if width and kind_of(tokens, sign) in signs and text.isdecimal():
+                return max(1, int(text) + signs[kind_of(tokens, sign)])
+    return None

@@ -22,11 +22,10 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Error, Place
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.functions.allow_list import FUNCTIONS
-from dpsql.sql.functions.signatures import Site
+from dpsql.sql.functions.allow_list import FUNCTIONS, Site
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.ir.tree import Column, Expression, Literal
+from dpsql.sql.ir.tree import ColumnRef, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, decimal
 from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite, rewrite_all, rewrite_weighted
 from dpsql.sql.rewrite.public_query import rewrite_public
@@ -72,13 +71,13 @@ OVER = [
     "first_value({0})",
 ]
 KINDS: dict[str, Expression] = {
-    "b": Column(1, "b", BOOLEAN),
-    "l": Column(1, "l", BIGINT),
-    "m": Column(1, "m", decimal(9, 2)),
-    "d": Column(1, "d", DOUBLE),
-    "n": Column(1, "n", TEXT),
-    "y": Column(1, "y", DATE),
-    "t": Column(1, "t", TIMESTAMP),
+    "b": ColumnRef(1, "b", BOOLEAN),
+    "l": ColumnRef(1, "l", BIGINT),
+    "m": ColumnRef(1, "m", decimal(9, 2)),
+    "d": ColumnRef(1, "d", DOUBLE),
+    "n": ColumnRef(1, "n", TEXT),
+    "y": ColumnRef(1, "y", DATE),
+    "t": ColumnRef(1, "t", TIMESTAMP),
     "'day'": Literal("day", TEXT, 3),
     "'s'": Literal("s", TEXT, 1),
     "1": Literal(1, BIGINT),

@@ -9,7 +9,7 @@ from dpsql.plan.mechanisms.records import list_names
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.syntax import grammar
-from dpsql.sql.syntax.options import OPTIONS
+from dpsql.sql.syntax.clause import OPTIONS
 
 CATALOG = Catalog(
     (

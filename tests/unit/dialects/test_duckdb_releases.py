@@ -13,7 +13,7 @@ from dpsql.dialects import duckdb_releases
 from dpsql.dialects.duckdb_releases import RELEASES, release
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
-from dpsql.sql.ir.tree import Call, Column, Expression, Literal
+from dpsql.sql.ir.tree import Call, ColumnRef, Expression, Literal
 from dpsql.sql.ir.types import DOUBLE, TEXT, TIMESTAMP, Type
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite import passes
@@ -70,8 +70,8 @@ def test_every_dependency_has_a_lower_bound() -> None:
 )
 def test_what_an_older_release_does_otherwise(installed: pytest.MonkeyPatch, number: str, root: str, day: str) -> None:
     pretend(installed, number)
-    assert written("sqrt", Column(1, "x", DOUBLE), type_=DOUBLE) == root.format('t1."x"')
-    moment = Column(1, "x", TIMESTAMP)
+    assert written("sqrt", ColumnRef(1, "x", DOUBLE), type_=DOUBLE) == root.format('t1."x"')
+    moment = ColumnRef(1, "x", TIMESTAMP)
     found = written("date_trunc", Literal("day", TEXT, 3), moment, type_=TIMESTAMP)
     assert found == day.format("CAST($1 AS VARCHAR)", 't1."x"')
 

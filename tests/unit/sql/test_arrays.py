@@ -11,8 +11,7 @@ from dpsql.errors import Refusal, UsageError
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.cache import prepare_statement
 from dpsql.sql.ir.statements import Statement
-from dpsql.sql.syntax.parameters import ParameterValues
-from dpsql.sql.syntax.text_values import parse_text_array
+from dpsql.sql.syntax.parameters import ParameterValues, parse_text_array
 
 CATALOG = catalog_of(nasty_tables(), {"nasty": "unit"}, ["public", "names"])
 QUERY = "SELECT t FROM nasty WHERE {} GROUP BY t TOP 10 PRIVATE"

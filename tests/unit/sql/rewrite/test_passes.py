@@ -13,7 +13,7 @@ import pytest
 from support.sql_golden import Case, check, load
 from support.sql_reference import catalog_of, counts, nasty_tables, private, same
 
-from dpsql.dialects.duckdb_releases import Release
+from dpsql.dialects.duckdb_releases import DuckDBRelease
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render import duckdb as render
@@ -50,7 +50,7 @@ def written(counting: CountingQuery) -> str:
 @pytest.fixture(autouse=True)
 def newest(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (passes, render):  # the text for the newest DuckDB, whichever is installed
-        monkeypatch.setattr(module, "release", Release)
+        monkeypatch.setattr(module, "release", DuckDBRelease)
 
 
 def cases(name: str) -> list[object]:
