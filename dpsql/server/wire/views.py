@@ -15,7 +15,7 @@ from sqlglot import Token
 
 from dpsql.dialects import quote_name
 from dpsql.server.catalog.statements import find_relations
-from dpsql.server.row_blocks import WireColumn, measure_columns
+from dpsql.server.memory import WireColumn, measure_columns
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.values import OIDS
