@@ -90,9 +90,9 @@ def _mark_clauses(sql: str, tokens: list[Token]) -> tuple[list[Token], list[str]
             end += 2 * (_word_of(tokens, end) == "per")
             if _word_of(tokens, end) == "with" and kind_of(tokens, end + 1) == "L_PAREN":
                 end = _find_closing(tokens, end + 1)
-            taken[start] = end, _mark_following(sql, tokens, start, end=end, clauses=clauses)
+            taken[start] = end, _mark_following(sql, tokens, start=start, end=end, clauses=clauses)
             continue
-        mark = _mark(sql, tokens[start:end], clauses)
+        mark = _mark(sql, tokens[start:end], clauses=clauses)
         distinct = tokens[end : end + 1] if kind_of(tokens, end) == "DISTINCT" else []
         end += len(distinct)
         taken[start] = end, [*distinct, mark, _make_like(mark, TokenType.COMMA, text=",")]
@@ -101,7 +101,7 @@ def _mark_clauses(sql: str, tokens: list[Token]) -> tuple[list[Token], list[str]
         if options:
             start = next(at for at, token in enumerate(tokens) if token is options[-1])  # noqa: PLW2901 - its options
             end = _find_closing(tokens, start + 1)
-            taken[start] = end, _mark_following(sql, tokens, start, end=end, clauses=clauses)
+            taken[start] = end, _mark_following(sql, tokens, start=start, end=end, clauses=clauses)
     marked: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -127,7 +127,7 @@ def _find_starts(tokens: list[Token]) -> list[int]:
     return starts
 
 
-def _mark_following(sql: str, tokens: list[Token], start: int, *, end: int, clauses: list[str]) -> list[Token]:
+def _mark_following(sql: str, tokens: list[Token], *, start: int, end: int, clauses: list[str]) -> list[Token]:
     """Return a substitute for a following clause; refuse to move a ? past another: their values would change places."""
     kinds = kinds_of(tokens)
     nodes = split(find_open_block(tokens[:start]).nodes, {"SEMICOLON"})[-1]
@@ -135,11 +135,11 @@ def _mark_following(sql: str, tokens: list[Token], start: int, *, end: int, clau
     behind = [kinds[at] for at in range(start) if moved and tokens[at].start >= moved[-1]]
     if "PLACEHOLDER" in behind and "PLACEHOLDER" in kinds[start:end]:
         raise ParseError("Write $1, $2 for ?: TOP k PRIVATE comes to stand before ORDER BY and LIMIT.")
-    mark = _mark(sql, tokens[start:end], clauses)
+    mark = _mark(sql, tokens[start:end], clauses=clauses)
     return [_make_like(mark, TokenType.QUALIFY, text="QUALIFY"), mark]
 
 
-def _mark(sql: str, clause: list[Token], clauses: list[str]) -> Token:
+def _mark(sql: str, clause: list[Token], *, clauses: list[str]) -> Token:
     """Add the text of a clause, and return the name that stands for it."""
     text, behind = "", clause[0].start
     for token in clause:

@@ -107,7 +107,7 @@ def normalize_clauses(tokens: Sequence[Token], statement: Statement | None = Non
     if "GROUP_BY" in kinds and not _BEFORE_LIST.isdisjoint(pairwise(kinds)):
         forms.append(_read_groups)
     if statement is not None and "to_" in statement.text.lower():
-        forms.append(partial(_read_date, statement))
+        forms.append(partial(_read_date, statement=statement))
     return _apply(tokens, forms) if forms else list(tokens)
 
 
@@ -120,9 +120,9 @@ def normalize_expressions(statement: Statement, tokens: list[Token]) -> list[Tok
     if statement.postgres and kinds & _LIKES:
         forms.append(_read_like)
     if words & _TYPED or not kinds.isdisjoint(["INTERVAL", "LATERAL", "TABLE_SAMPLE"]):
-        forms += [partial(_leave_out, statement), _read_literal]
+        forms += [partial(_leave_out, statement=statement), _read_literal]
     if words & _CALLS:
-        forms.append(partial(_read_call, statement))
+        forms.append(partial(_read_call, statement=statement))
     if words & _QUANTIFIERS.keys():
         forms.append(_read_comparison)
     tokens = _apply(tokens, forms)
@@ -131,7 +131,7 @@ def normalize_expressions(statement: Statement, tokens: list[Token]) -> list[Tok
 
 def normalize_calls(tokens: list[Token]) -> list[Token]:
     """Return the tokens with commas in calls such as SUBSTRING(x FROM 2), for other readers than dpsql's."""
-    return _apply(tokens, [partial(_read_call, None)])
+    return _apply(tokens, [partial(_read_call, statement=None)])
 
 
 def normalize_literals(tokens: list[Token]) -> list[Token]:
@@ -238,7 +238,7 @@ def _read_groups(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     return (), end - at if find_calls(split(nodes[last:at], {"FROM"})[0]) else 0
 
 
-def _read_date(statement: Statement, nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+def _read_date(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence[Node], int]:
     """Write (DATE '...') for TO_DATE('...', 'YYYY-MM-DD')."""
     name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
     if name not in _FORMATS or not isinstance(called, Block) or kinds_of(called.nodes) != ["STRING", "COMMA", "STRING"]:
@@ -266,7 +266,7 @@ def _read_literal(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     return [*written, nodes[at]], 1
 
 
-def _leave_out(statement: Statement, nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+def _leave_out(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence[Node], int]:
     """Write nothing for LATERAL before unnest, and for samples of all rows; refuse any other sample."""
     kind = kind_of(nodes, at)
     if kind == "LATERAL" and name_of(nodes, at + 1) == "unnest":
@@ -285,7 +285,7 @@ def _leave_out(statement: Statement, nodes: Nodes, at: int) -> tuple[Sequence[No
     return (), width
 
 
-def _read_call(statement: Statement | None, nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+def _read_call(nodes: Nodes, at: int, *, statement: Statement | None) -> tuple[Sequence[Node], int]:
     """Write commas in a call of standard SQL; EXTRACT is changed only where there is a statement."""
     word, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
     if word not in _CALLS or not isinstance(called, Block) or called.kind != "L_PAREN" or called.closing is None:
