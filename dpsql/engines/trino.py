@@ -14,7 +14,7 @@ from logging import CRITICAL, getLogger
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import quote_text
-from dpsql.dialects.trino import ATHENA, TRINO
+from dpsql.dialects.warehouses import ATHENA, TRINO
 from dpsql.engines.base import Statement
 from dpsql.engines.warehouse import (
     CatalogWarehouse,

@@ -1,7 +1,7 @@
-"""Evaluator of released rows: a DuckDB instance for each statement, with those rows in it and nothing else.
+"""Evaluator of released rows: a DuckDB instance with those rows in it and nothing else.
 
-Public rows that it joins with them are put there too. There is no file, no setting and no other table within its reach;
-it goes with the statement.
+Public rows that a statement joins with them are put there too. There is no file, no setting and no other table within
+its reach. The rows are in a transaction that is rolled back, so the next statement finds the instance empty.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,8 @@ _STATE = (  # parts of the names of what reads or changes the state of an instan
 class DuckDBEvaluator:
     """Computes on released and public rows in this process, on one thread, within limits of memory and time.
 
-    Each statement has an instance of its own, which goes with it. One that nothing was laid into is used again, but not
-    for a statement that reads or changes the state of its instance.
+    The instance of a statement that went well is used again, empty, but a statement that reads or changes the state of
+    its instance has one of its own.
     """
 
     def __init__(self, memory_limit: str = MEMORY_LIMIT, seconds: float = SECONDS) -> None:
@@ -73,7 +73,7 @@ class DuckDBEvaluator:
                     stop=stop,
                     interrupt=instance.interrupt,
                 )
-            if is_reused and not tables and answer is not None:
+            if is_reused and answer is not None:
                 with self._lock:
                     if self._empty is None and not self._closed:
                         self._empty, instance = instance, None
@@ -94,10 +94,10 @@ class DuckDBEvaluator:
 
 
 class SuccessiveInstances:
-    """Instances of DuckDB for statements that come one after the other, each opened before it is needed.
+    """An instance of DuckDB for statements that come one after the other, opened before it is needed.
 
-    One serves statements without tables, until one has tables. The next statement has a new instance, which `open_next`
-    opens. A statement that reads or changes the state of its instance, such as random(), has one of its own.
+    After a failure there is a new one, which `open_next` opens. A statement that reads or changes the state of its
+    instance, such as random(), has one of its own.
     """
 
     def __init__(self, memory_limit: str) -> None:
@@ -109,20 +109,21 @@ class SuccessiveInstances:
         """Return the result of one SELECT; raise some `Exception` where there is none."""
         from dpsql.engines.duckdb.catalog import connect_bare
 
-        own = None
         if _uses_state(statement):
-            own = connect_bare(self._memory_limit)
-        else:
-            self.open_next()
-            if tables:
-                own, self._instance = self._instance, None
-        instance = self._instance if own is None else own
+            with closing(connect_bare(self._memory_limit)) as own:
+                return _select(own, tables, statement=statement)
+        self.open_next()
+        instance, self._instance = self._instance, None
         assert instance is not None  # noqa: S101 - it was opened
-        with nullcontext() if own is None else closing(own):
-            return _select(instance, tables, statement=statement)
+        with ExitStack() as failure:
+            failure.callback(instance.close)
+            answer = _select(instance, tables, statement=statement)
+            failure.pop_all()
+        self._instance = instance
+        return answer
 
     def open_next(self) -> None:
-        """Open the next instance if there is none."""
+        """Open the instance if there is none."""
         from dpsql.engines.duckdb.catalog import connect_bare
 
         if self._instance is None:
@@ -144,9 +145,14 @@ def build_failure() -> EngineError:
 
 
 def _select(instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement) -> pa.Table:
+    """Return the result, and leave the instance without the tables; after an exception it may not be used again."""
     import duckdb
     import pyarrow as pa
 
+    (only,) = instance.extract_statements(statement.sql)
+    if only.type != duckdb.StatementType.SELECT:
+        raise ValueError
+    instance.begin()
     for path, table in tables.items():
         # The rows are copied: DuckDB would filter an Arrow table by other rules than its own.
         home, schema, name = map(quote_name, path)
@@ -159,10 +165,9 @@ def _select(instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table]
             for column, type_ in zip(copied.columns, copied.types, strict=True):
                 if type_ == "DECIMAL(38,0)":
                     instance.execute(f"ALTER TABLE {home}.{schema}.{name} ALTER {quote_name(column)} TYPE HUGEINT")
-    (only,) = instance.extract_statements(statement.sql)
-    if only.type != duckdb.StatementType.SELECT:
-        raise ValueError
-    return instance.sql(statement.sql, params=list(statement.parameters)).to_arrow_table()
+    answer = instance.sql(statement.sql, params=list(statement.parameters)).to_arrow_table()
+    instance.rollback()
+    return answer
 
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
