@@ -120,7 +120,7 @@ def open_session(
 
 def _declare(record: Ledger, policy: Policy, *, division: Division | None) -> None:
     """Record what the policy declares and the ledger does not know yet: units, a later data version, their values."""
-    from dpsql.policy.owners import find_owner
+    from dpsql.policy.tables import find_owner
 
     private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
     record.register({name: str(find_owner(policy.tables, name)) for name in private})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql import engines, report
+from dpsql import ledger as ledgers
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
-from dpsql.ledger import base as ledgers
 from dpsql.mechanisms import Noise
 from dpsql.sql.ir import literals as clocks
 from dpsql.sql.ir.catalog import Catalog

@@ -11,25 +11,24 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
 from dpsql.ledger.base import ledger_closed, ledger_forked
-from dpsql.ledger.base_ledger import BaseLedger, LedgerTransaction, begin, new_terms
-from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.base_ledger import Ledger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.record import (
     GENESIS,
     Body,
+    Clock,
     Event,
     LedgerTerms,
     encode_account_prefix,
     encode_version,
     make_event,
     now,
+    utc,
 )
 from dpsql.ledger.replay import Replay
 
-__all__ = ["MemoryLedger"]
 
-
-class MemoryLedger(BaseLedger):
+class MemoryLedger(Ledger):
     """A ledger in memory. A new process has the whole budget again, so it guards nothing across sessions."""
 
     def __init__(

@@ -15,10 +15,10 @@ from typing import Any
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods, fold_values
 from dpsql.errors import LedgerError
-from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import (
     GENESIS,
+    Calendar,
     Division,
     Event,
     LedgerTerms,
@@ -26,9 +26,8 @@ from dpsql.ledger.record import (
     decode_periods,
     decode_ratio,
     decode_terms,
+    extended,
 )
-
-__all__ = ["OpenEntry", "Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 
 Ratio = tuple[int, int]
 _NOTHING = (0, 1), (0, 1)

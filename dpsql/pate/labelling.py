@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
-from dpsql.ledger.base import Shortfall
+from dpsql.ledger import Shortfall
 from dpsql.mechanisms import Noise
 from dpsql.pate.methods import Method, Value, VotesTable, check_values, find_votes_table
 from dpsql.plan import ExternalRelease, ReleaseResult, Terms

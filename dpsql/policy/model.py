@@ -17,11 +17,21 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.errors import PolicyError, Refusal
-from dpsql.policy.limits import UNLISTED, Analyst, Limits, check_analysts, check_asking, read_analyst, read_limits
-from dpsql.policy.owners import check_links
-from dpsql.policy.settings import EngineSettings, ServerSettings, read_engine, read_server
+from dpsql.policy.settings import (
+    UNLISTED,
+    Analyst,
+    EngineSettings,
+    Limits,
+    ServerSettings,
+    check_analysts,
+    check_asking,
+    read_analyst,
+    read_engine,
+    read_limits,
+    read_server,
+)
 from dpsql.policy.source import DatabaseUrl, DataSource, is_url, read_source
-from dpsql.policy.tables import Table, beside, check_folder, check_tables, read_tables
+from dpsql.policy.tables import Table, beside, check_folder, check_links, check_tables, read_tables
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.validation import (
     check_certificate,

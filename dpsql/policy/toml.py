@@ -18,8 +18,6 @@ from typing import TypeVar
 
 from dpsql.errors import PolicyError
 
-__all__ = ["Lines", "Section", "read_toml"]
-
 KeyPath = tuple[str, ...]
 Default = TypeVar("Default")
 

@@ -11,8 +11,8 @@ from fractions import Fraction
 from dpsql.accounting import BudgetVector, Loss
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import BudgetExceeded, UsageError
-from dpsql.ledger.base import Shortfall
-from dpsql.ledger.calendar import Calendar
+from dpsql.ledger import Shortfall
+from dpsql.ledger.record import Calendar
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.request import find_epsilon_within
 from dpsql.plan.plan import Plan

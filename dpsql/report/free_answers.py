@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
-from dpsql.ledger.base import Ledger
+from dpsql.ledger import Ledger
 from dpsql.plan.outer_select import Columns, OuterSelectView
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.ledger.base import Entry
+from dpsql.ledger import Entry
 from dpsql.ledger.failures import FAILED
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms

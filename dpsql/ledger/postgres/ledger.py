@@ -1,26 +1,42 @@
 """A durable ledger in one schema of a PostgreSQL database, shared by all threads, processes and hosts that reach it.
 
 Every act is one transaction. Writers take a lock on the one row of terms first, so that they come one after another.
+
+The checkpoint is in a folder of the user who opened the ledger, XDG_CACHE_HOME or ~/.cache, which nobody else can read.
+A role that serves analysts may write balances and append events. If it could also write the checkpoint, the next
+opening would trust what it wrote.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import stat
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
-from dpsql.ledger.calendar import Clock
-from dpsql.ledger.durable import Durable
+from dpsql.ledger.durable import (
+    Durable,
+    Mark,
+    Verified,
+    checkpoint_if_due,
+    decode_checkpoint,
+    is_behind,
+    replayed,
+    verify_rows,
+)
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres import tables as postgres_tables
 from dpsql.ledger.postgres.connection import (
@@ -35,20 +51,9 @@ from dpsql.ledger.postgres.connection import (
     unreachable,
 )
 from dpsql.ledger.postgres.tables import PostgresRows
-from dpsql.ledger.record import LedgerTerms, now
+from dpsql.ledger.record import Clock, LedgerTerms, now
 from dpsql.ledger.replay import Sums
-from dpsql.ledger.verification import (
-    Mark,
-    Verified,
-    checkpoint_if_due,
-    decode_checkpoint,
-    is_behind,
-    replayed,
-    verify_rows,
-)
 from dpsql.policy import DatabaseUrl
-
-__all__ = ["PostgresLedger", "verify"]
 
 
 class PostgresLedger(Durable[str | DatabaseUrl]):
@@ -91,7 +96,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         if wanted is not None:
             refuse_other(terms, wanted)
         if (told := checkpoint_if_due(replay)) is not None:
-            postgres_checkpoint.write(terms.data_set, told)
+            _write_checkpoint(terms.data_set, told)
         self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
@@ -208,7 +213,7 @@ def verify(url: str | DatabaseUrl) -> Verified:
 
 
 def _checkpoint(rows: PostgresRows) -> Sums | None:
-    return decode_checkpoint(postgres_checkpoint.read(rows.terms().data_set))
+    return decode_checkpoint(_read_checkpoint(rows.terms().data_set))
 
 
 def _prepare(connection: LedgerConnection, schema: str, *, wanted: LedgerTerms | None, clock: Clock) -> None:
@@ -233,3 +238,38 @@ def _open_rows(connection: LedgerConnection, schema: str) -> PostgresRows:
     rows.terms()  # raises for a newer version, whose tables may be others
     postgres_tables.refuse_strange(connection, schema)
     return rows
+
+
+def _read_checkpoint(data_set: str) -> str | None:
+    """Return the text of the checkpoint of a data set; None if there is none, or none that is ours alone to write."""
+    with suppress(OSError, RuntimeError), _place(data_set).open("rb") as file:
+        if _is_ours(os.fstat(file.fileno())):
+            return file.read().decode("utf-8", "replace")
+    return None
+
+
+def _write_checkpoint(data_set: str, text: str) -> None:
+    """Put a checkpoint in place of the one before, whole or not at all; where it cannot, the next opening reads all."""
+    with suppress(OSError, RuntimeError):
+        place = _place(data_set)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(dir=place.parent)  # private to its owner
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode())
+            Path(draft).replace(place)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+
+
+def _place(data_set: str) -> Path:
+    stated = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(stated) if stated.startswith("/") else Path.home() / ".cache"
+    return cache / "dpsql" / f"{hashlib.sha256(data_set.encode()).hexdigest()}.checkpoint"
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    return sys.platform == "win32" or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
