@@ -20,7 +20,7 @@ from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.measures import EXACT
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.released_clauses import read_row_count
-from dpsql.sql.analysis.select_block import Block, Selected, read_output
+from dpsql.sql.analysis.select_block import SelectBlock, Selected, read_output
 from dpsql.sql.analysis.subqueries import read_alias
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
@@ -67,7 +67,9 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
         sources.define(select.args["with_"])
     body, _ = sources.nowhere(select) if _is_of_one_row(select) else sources.block(select)
     items = pair_items_with_text(reader.statement, select, tokens=tokens)
-    block = Block(reader, select, [each for item, text in items for each in _named(reader, item, text=text)], EXACT)
+    block = SelectBlock(
+        reader, select, [each for item, text in items for each in _named(reader, item, text=text)], EXACT
+    )
     names = tuple(output.name for output in block.outputs)
     if len(set(map(ascii_lower, names))) < len(names):
         hint = "Give each output its own alias."

@@ -66,7 +66,7 @@ def make_sort_term(term: Node, expression: Expression) -> Sorted:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SelectBlock:
     """One SELECT, with its outputs; `readers` are the nodes that may stand in its expressions."""
 
     reader: Reader

@@ -23,7 +23,7 @@ from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
 from dpsql.sql.analysis.measures import LOCAL, has_aggregate
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.analysis.released_clauses import read_row_count
-from dpsql.sql.analysis.select_block import Block, Grouping, Selected
+from dpsql.sql.analysis.select_block import Grouping, SelectBlock, Selected
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
@@ -106,7 +106,7 @@ def read_subquery(
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
-    block = Block(reader, select, outputs, READERS_INSIDE)
+    block = SelectBlock(reader, select, outputs, READERS_INSIDE)
     derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
     if lists.found and _looks_at_rows(block):
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
@@ -130,7 +130,7 @@ def read_subquery(
     return derived, table
 
 
-def _looks_at_rows(block: Block) -> bool:
+def _looks_at_rows(block: SelectBlock) -> bool:
     """Say whether a SELECT groups, numbers or cuts its rows, which DuckDB does before it unnests; DISTINCT is after."""
     parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))
     computed = any(has_aggregate(each.expression) or has_windows(each.expression) for each in block.outputs)
@@ -141,7 +141,7 @@ def _looks_at_rows(block: Block) -> bool:
 class _Subquery:
     """One SELECT below the top: its block, the names it sees and its number."""
 
-    block: Block
+    block: SelectBlock
     scope: Scope
     number: int
 
