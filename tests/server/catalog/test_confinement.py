@@ -25,9 +25,9 @@ from dpsql.confinement import launcher
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines.scratch import sweep
 from dpsql.server.catalog import SystemCatalog, try_confinement
-from dpsql.server.catalog.catalog_choice import _connect_when_ready
 from dpsql.server.catalog.cluster import Cluster
 from dpsql.server.catalog.shadow import Shadow
+from dpsql.server.catalog.system_catalog import _connect_when_ready
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines processes")
 SCRIPT = Path(catalog_escapes.__file__)
@@ -165,7 +165,7 @@ def test_native_code_in_the_server_forks_and_does_nothing_else(tmp_path: Path) -
 NURSERY = """
 import os, pathlib, signal, sys, tempfile, time
 from dpsql.server.catalog import open_catalog
-from dpsql.server.catalog import cluster, ddl, shadow
+from dpsql.server.catalog import cluster, shadow
 from dpsql.sql.ir.catalog import Catalog
 children = {}
 for event in sys.argv[1:]:
