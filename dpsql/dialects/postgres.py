@@ -16,22 +16,26 @@ these cases are found before, by products and quotients that are scaled into the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect, list_lower_cases, list_upper_cases
+from dpsql.dialects.base import (
+    ALIKE,
+    BLANKS,
+    FORMATS,
+    MICROSECONDS,
+    SIGNS,
+    Dialect,
+    fit_type,
+    list_lower_cases,
+    list_upper_cases,
+    list_windows,
+)
 
 _FINITE = "isfinite({0})"
 _FIRST, _LAST = "TIMESTAMP '4700-01-01 BC'", "TIMESTAMP '294200-01-01'"  # between which all is computed
-_MICROS = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
+_MICROS = {**MICROSECONDS, "week": 604_800_000_000}
 _UNITS = (*_MICROS, "month", "quarter", "year")
 _PARTS = ("day", "dow", "isodow", "doy", "quarter", "week", "month", "hour", "minute")
 
@@ -40,9 +44,9 @@ def _when(condition: str, value: str) -> str:
     return f"(CASE WHEN {condition} THEN {value} END)"
 
 
-def _whole(value: str) -> str:
-    """Return a difference as a whole number, NULL where it does not fit, as the calendar in microseconds."""
-    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS bigint)"
+def _fit_bigint(value: str) -> str:
+    """Return a difference as a whole number, NULL where it does not fit."""
+    return fit_type(value, "bigint")
 
 
 def _count(value: str) -> str:
@@ -140,9 +144,9 @@ def _differences() -> dict[str, str]:
     for unit, width in _MICROS.items():
         if unit not in {"day", "week"}:
             first, last = (f"floor({each} / {width})" for each in micros)
-            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, _whole(f"{last} - {first}"))
+            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, _fit_bigint(f"{last} - {first}"))
         forms[f"date_sub.{unit} TIMESTAMP TIMESTAMP"] = _when(
-            near, _whole(f"trunc(({micros[1]} - {micros[0]}) / {width})")
+            near, _fit_bigint(f"trunc(({micros[1]} - {micros[0]}) / {width})")
         )
     return forms
 
@@ -169,33 +173,18 @@ def _moved(sign: str) -> dict[str, str]:
     return forms
 
 
-_WRITTEN = {  # formats of strftime, as to_char knows them; of a date, no hour
-    "%Y": "YYYY",
-    "%m": "MM",
-    "%d": "DD",
-    "%j": "DDD",
-    "%b": "Mon",
-    "%B": "FMMonth",
-    "%a": "Dy",
-    "%A": "FMDay",
-    "%Y-%m": "YYYY-MM",
-    "%Y-%m-%d": "YYYY-MM-DD",
-    "%Y/%m/%d": "YYYY/MM/DD",
-    "%Y%m%d": "YYYYMMDD",
-    "%Y%m": "YYYYMM",
-    "%d/%m/%Y": "DD/MM/YYYY",
-    "%m/%d/%Y": "MM/DD/YYYY",
-    "%d.%m.%Y": "DD.MM.YYYY",
-    "%m-%d": "MM-DD",
-    "%H": "HH24",
-    "%M": "MI",
-    "%S": "SS",
-    "%H:%M": "HH24:MI",
-    "%H:%M:%S": "HH24:MI:SS",
-    "%Y-%m-%d %H": "YYYY-MM-DD HH24",
-    "%Y-%m-%d %H:%M": "YYYY-MM-DD HH24:MI",
-    "%Y-%m-%d %H:%M:%S": "YYYY-MM-DD HH24:MI:SS",
-    "%Y-%m-%dT%H:%M:%S": 'YYYY-MM-DD"T"HH24:MI:SS',
+_SIGNS_OF_TO_CHAR = {
+    "Y": "YYYY",
+    "m": "MM",
+    "d": "DD",
+    "j": "DDD",
+    "b": "Mon",
+    "B": "FMMonth",
+    "a": "Dy",
+    "A": "FMDay",
+    "H": "HH24",
+    "M": "MI",
+    "S": "SS",
 }
 
 
@@ -204,7 +193,9 @@ def _formats() -> dict[str, str]:
     year = f"CAST({_year()} AS integer)"
     early = f"CASE {year} WHEN 0 THEN '0000' ELSE CAST({year} AS text) END"
     forms = {}
-    for ours, theirs in _WRITTEN.items():
+    for ours in FORMATS:
+        parts = re.split(r"%(\w)", ours.replace("T", '"T"'))
+        theirs = "".join(_SIGNS_OF_TO_CHAR[part] if at % 2 else part for at, part in enumerate(parts))
         of_clock = ours in {"%M", "%S"} or "%H" in ours
         for family in ("DATE", "TIMESTAMP"):
             moment = "{0}" if family == "TIMESTAMP" else _stamp("{0}") if of_clock else _ALIKE
@@ -256,8 +247,6 @@ TIMES: Mapping[str, str] = {
     "column TIMESTAMP": "CAST({0} AS timestamp)",  # one with a zone is that of UTC, which the session is in
     "cast DATE TIMESTAMP": _stamp("{0}"),
     "cast TIMESTAMP DATE": "CAST({0} AS date)",
-    "cast DATE DATE": "{0}",
-    "cast TIMESTAMP TIMESTAMP": "{0}",
     "cast DATE TEXT": "(replace(CAST({0} AS text), ' BC', ' (BC)') COLLATE \"C\")",
     "cast TIMESTAMP TEXT": "(regexp_replace(CAST({0} AS text), '^(\\S+) (\\S+) BC$', '\\1 (BC) \\2') COLLATE \"C\")",
 }
@@ -274,11 +263,6 @@ _DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are 
 def _power(exponent: int) -> str:
     """Return a power of two as a DOUBLE, exactly."""
     return f"{math.ldexp(1.0, exponent)!r}::{_DOUBLE}"
-
-
-def _fitting(value: str) -> str:
-    """Return the form of a number that is exact, and NULL where it does not fit the type of the result."""
-    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS {{type}})"
 
 
 def _numeric(operand: str) -> str:
@@ -401,20 +385,19 @@ _FROM_DOUBLE = (
 
 NUMBERS: Mapping[str, str] = {
     **{
-        f"{sign} {family} {other}": _fitting(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
+        f"{sign} {family} {other}": fit_type(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
         for sign in "+-*"
         for family in ("INTEGER", "DECIMAL")
         for other in ("INTEGER", "DECIMAL")
     },
-    "// INTEGER INTEGER": _fitting("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
+    "// INTEGER INTEGER": fit_type("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
     "% INTEGER INTEGER": (  # the quotient of the least number by -1 does not fit, so that DuckDB has no rest either
         "(CASE WHEN {0} <> {least} OR {1} <> -1 "
         "THEN CAST(CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0) AS {type}) END)"
     ),
-    "% DECIMAL DECIMAL": _fitting("{0} % NULLIF({1}, 0)"),
-    "neg INTEGER": _fitting("-CAST({0} AS numeric)"),
-    "neg DECIMAL": "(-{0})",
-    "abs INTEGER": _fitting("abs(CAST({0} AS numeric))"),
+    "% DECIMAL DECIMAL": fit_type("{0} % NULLIF({1}, 0)"),
+    "neg INTEGER": fit_type("-CAST({0} AS numeric)"),
+    "abs INTEGER": fit_type("abs(CAST({0} AS numeric))"),
     "abs DECIMAL": "abs({0})",
     "~ INTEGER": "CAST({least} + {greatest} - CAST({0} AS numeric) AS {type})",
     **{f"{sign} INTEGER INTEGER": form for sign, form in _BITS.items()},
@@ -440,30 +423,26 @@ NUMBERS: Mapping[str, str] = {
     **{f"{name} INTEGER": f"CAST({{0}} AS {_DOUBLE})" for name in ("floor", "ceil")},
     **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
     "round DECIMAL INTEGER": "round({0}, LEAST(CAST({1} AS integer), {scale}))",
-    "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
+    "round INTEGER INTEGER": fit_type("round(CAST({0} AS numeric), CAST({1} AS integer))"),
     "sum_sorted DOUBLE": _added(),
     "avg_sorted DOUBLE": _averaged(),
-    "greatest_common_divisor INTEGER INTEGER": _fitting("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
-    "least_common_multiple INTEGER INTEGER": _fitting("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
-    "cast INTEGER INTEGER": _fitting("CAST({0} AS numeric)"),
-    "cast INTEGER DECIMAL": _fitting("CAST({0} AS numeric)"),
+    "greatest_common_divisor INTEGER INTEGER": fit_type("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "least_common_multiple INTEGER INTEGER": fit_type("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "cast INTEGER INTEGER": fit_type("CAST({0} AS numeric)"),
+    "cast INTEGER DECIMAL": fit_type("CAST({0} AS numeric)"),
     "cast INTEGER DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
     "cast DOUBLE BOOLEAN": "({0} <> 0)",
-    "cast BOOLEAN BOOLEAN": "{0}",
     "cast BOOLEAN INTEGER": "CAST(CAST({0} AS integer) AS {type})",
     "cast BOOLEAN DOUBLE": f"CAST(CAST({{0}} AS integer) AS {_DOUBLE})",
-    "cast DECIMAL INTEGER": _fitting("round({0})"),
-    "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
+    "cast DECIMAL INTEGER": fit_type("round({0})"),
+    "cast DECIMAL DECIMAL": fit_type("round({0}, {scale})"),
     "cast DECIMAL DOUBLE": (
         f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
         f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
     ),
-    "cast DOUBLE DOUBLE": "{0}",
     "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
-    "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
-    "cast DOUBLE DECIMAL": _fitting(
+    "cast DOUBLE INTEGER": fit_type(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
+    "cast DOUBLE DECIMAL": fit_type(
         "CAST("
         + _FROM_DOUBLE.replace("{0}", _half_away(f"(LEAST(GREATEST({{0}}, -1e30), 1e30) * 1e{{scale}}::{_DOUBLE})"))
         + " AS numeric) * 1e-{scale}"
@@ -472,8 +451,6 @@ NUMBERS: Mapping[str, str] = {
 
 
 BY_BYTES = '(CAST({0} AS text) COLLATE "C")'  # CAST takes the blanks from the end of CHAR(n), and citext's own equality
-_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
-_COMPARISON_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 
 
 def _folded(operand: str, function: str) -> str:
@@ -507,7 +484,7 @@ _LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS i
 _SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLIT})')}], '')"
 
 TEXTS: Mapping[str, str] = {
-    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in _COMPARISON_SIGNS},
+    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in SIGNS},
     "between TEXT TEXT TEXT": '({0} COLLATE "C" BETWEEN {1} AND {2})',
     "collated TEXT": BY_BYTES,
     "canonical TEXT": BY_BYTES,
@@ -538,9 +515,9 @@ TEXTS: Mapping[str, str] = {
     "concat_ws": "concat_ws({*})",
     "translate TEXT TEXT TEXT": "translate({0}, {1}, {2})",
     "replace TEXT TEXT TEXT": 'replace({0} COLLATE "C", {1}, {2})',
-    **{f"{name} TEXT": f"{name}({{0}}, '{_BLANKS}')" for name in ("ltrim", "rtrim")},
+    **{f"{name} TEXT": f"{name}({{0}}, '{BLANKS}')" for name in ("ltrim", "rtrim")},
     **{f"{name} TEXT TEXT": f"{name}({{0}}, {{1}})" for name in ("ltrim", "rtrim")},
-    "trim TEXT": f"btrim({{0}}, '{_BLANKS}')",
+    "trim TEXT": f"btrim({{0}}, '{BLANKS}')",
     "trim TEXT TEXT": "btrim({0}, {1})",
     "substring TEXT INTEGER": _part(""),
     "substring TEXT INTEGER INTEGER": _part("{2}"),
@@ -552,7 +529,6 @@ TEXTS: Mapping[str, str] = {
     "split_part TEXT TEXT INTEGER": (
         f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{1}} = '' COLLATE \"C\" THEN {_LETTER} ELSE {_SPLIT_PART} END)"
     ),
-    "cast TEXT TEXT": "{0}",
     "cast UUID TEXT": BY_BYTES,
     "cast ENUM TEXT": BY_BYTES,
     "cast INTEGER TEXT": BY_BYTES,
@@ -566,13 +542,12 @@ TEXTS: Mapping[str, str] = {
 
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP")  # alike in both, NaN above all
 _COMPUTED = (*_COMPARED, "TEXT")
-_RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 
 def _comparisons() -> dict[str, str]:
     forms = {}
     for family in _COMPARED:
-        for sign in ("=", "<>", "<", "<=", ">", ">="):
+        for sign in SIGNS:
             forms[f"{sign} {family} {family}"] = f"({{0}} {sign} {{1}})"
         forms[f"between {family} {family} {family}"] = "({0} BETWEEN {1} AND {2})"
         forms[f"is_distinct {family} {family}"] = "({0} IS DISTINCT FROM {1})"
@@ -589,12 +564,8 @@ def _choices() -> dict[str, str]:
     return {**forms, "min BOOLEAN": "bool_and({0})", "max BOOLEAN": "bool_or({0})"}
 
 
-def _windows() -> dict[str, str]:
-    forms = {name: f"{name.upper()}()" for name in _RANKED}
-    for name in ("lag", "lead"):
-        forms |= {name: f"{name.upper()}({{0}})", f"{name}/2": f"{name.upper()}({{0}}, CAST({{1}} AS integer))"}
-    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile INTEGER": "NTILE(CAST({0} AS integer))"}
-
+_WINDOWS = list_windows("CAST(@ AS integer)")
+_WINDOWS["ntile INTEGER"] = _WINDOWS.pop("ntile")
 
 POSTGRES = Dialect(
     "PostgreSQL",
@@ -603,7 +574,8 @@ POSTGRES = Dialect(
         {
             **_comparisons(),
             **_choices(),
-            **_windows(),
+            **ALIKE,
+            **_WINDOWS,
             **NUMBERS,
             **TEXTS,
             **TIMES,

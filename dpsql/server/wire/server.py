@@ -114,6 +114,7 @@ class Wire:
             self._server.close()
         if self._trimming is not None:
             self._trimming.cancel()
+        self._pending.close_all()
         for one in list(self._connections.values()):
             one.conversation.stop()
         if self._tasks:

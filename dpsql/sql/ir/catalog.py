@@ -12,19 +12,6 @@ from dpsql.sql.ir.measures import ContributionRange
 from dpsql.sql.ir.types import Type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = [
-    "DATABASE",
-    "HOME",
-    "Catalog",
-    "Link",
-    "MaterializedSet",
-    "RowKey",
-    "StoredMeasures",
-    "Table",
-    "is_database",
-    "is_schema",
-]
-
 DATABASE = "dpsql"  # what statements may write before a schema, and what the server says that it is called
 HOME = "main"  # the schema of the tables that the policy names without one
 _PUBLIC = "public"  # another name of that schema, which tools of PostgreSQL write unasked

@@ -360,12 +360,12 @@ class PrivateQuery:
     @property
     def output_types(self) -> tuple[Type, ...]:
         """Types of the columns of the answer, by the text of the query alone."""
-        return tuple(map(self._output_type, self.outputs))
-
-    def _output_type(self, output: Output) -> Type:
-        if output.key is not None:
-            return self.keys[output.key].type
-        return self.measures[output.measure].type if output.divisor is None else DOUBLE
+        return tuple(
+            self.keys[output.key].type
+            if output.key is not None
+            else (self.measures[output.measure].type if output.divisor is None else DOUBLE)
+            for output in self.outputs
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,29 +23,6 @@ from dpsql.sql.ir.statements import Partitions
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 
-__all__ = [
-    "DRAW",
-    "FIRST",
-    "GROUPS",
-    "MIN_GROUPS_SORTED_APART",
-    "RANK",
-    "TOTAL",
-    "UNIT",
-    "WEIGHT",
-    "Bound",
-    "BoundedRows",
-    "UnitRows",
-    "bound_contributions",
-    "count_groups_of_units",
-    "count_units",
-    "filter_partitions",
-    "rank_pairs",
-    "select_pairs",
-    "spread_first",
-    "sum_first",
-    "weigh_contributions",
-]
-
 UNIT = "dpsql_unit"
 WEIGHT = "dpsql_weight"
 RANK = "dpsql_rank"
@@ -113,11 +90,32 @@ def rank_pairs(
     """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit, from 1.
 
     Pairs are ranked by their draw under the salts, or without salts by their keys. `parts` are further columns of the
-    pairs, which may have others too.
+    pairs, which may have others too. From lists they have GROUPS as well.
     """
     by = [] if salts is None else [writer.draw(names, UNIT, salts=salts)]
     if writer.lists:
-        return _rank_in_lists(writer, pairs, names=[*names, *(parts or ())], by=by)
+        # from a list for each unit that is sorted by the draw:
+        # SELECT dpsql_pair[1] AS dpsql_key_1, dpsql_unit, dpsql_rank, dpsql_groups
+        # FROM (SELECT dpsql_unit, unnest(dpsql_list) AS dpsql_pair, position AS dpsql_rank, length AS dpsql_groups
+        #       FROM (SELECT dpsql_unit, list of (draw, dpsql_key_1) AS dpsql_list FROM pairs GROUP BY dpsql_unit))
+        form, columns = writer.list_form, [*names, *(parts or ())]
+        return compose(
+            """
+            SELECT {fields}, dpsql_unit, dpsql_rank, dpsql_groups
+            FROM (
+                SELECT dpsql_unit, {rows} AS dpsql_pair, {positions} AS dpsql_rank, {length} AS dpsql_groups
+                FROM (SELECT dpsql_unit, {list} AS dpsql_list FROM {pairs} GROUP BY dpsql_unit)
+            )
+            """,
+            rows=form("list_rows", "dpsql_list"),
+            positions=form("list_positions", "dpsql_list"),
+            length=form("list_length", "dpsql_list"),
+            list=form("list", *by, *columns),
+            fields=[
+                f"{form('list_field', 'dpsql_pair', str(at))} AS {name}" for at, name in enumerate(columns, len(by))
+            ],
+            pairs=pairs,
+        )
     columns = [*names, UNIT] if parts is None else ["*"]
     if by and not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
         pairs = compose("(SELECT {columns}, {draw} AS dpsql_draw FROM {pairs})", columns=columns, draw=by, pairs=pairs)
@@ -129,32 +127,6 @@ def rank_pairs(
         """,
         columns=columns,
         order=[*by, sort_nulls_last(names)],
-        pairs=pairs,
-    )
-
-
-def _rank_in_lists(writer: Writer, pairs: str, *, names: Sequence[str], by: Sequence[str]) -> str:
-    """Return the SQL for distinct pairs with their RANK and GROUPS, from a list for each unit that is sorted by `by`.
-
-    SELECT dpsql_pair[1] AS dpsql_key_1, dpsql_unit, dpsql_rank, dpsql_groups
-    FROM (SELECT dpsql_unit, unnest(dpsql_list) AS dpsql_pair, position AS dpsql_rank, length AS dpsql_groups
-          FROM (SELECT dpsql_unit, list of (draw, dpsql_key_1) AS dpsql_list FROM pairs GROUP BY dpsql_unit))
-    """
-    form = writer.list_form
-    fields = [f"{form('list_field', 'dpsql_pair', str(at))} AS {name}" for at, name in enumerate(names, len(by))]
-    return compose(
-        """
-        SELECT {fields}, dpsql_unit, dpsql_rank, dpsql_groups
-        FROM (
-            SELECT dpsql_unit, {rows} AS dpsql_pair, {positions} AS dpsql_rank, {length} AS dpsql_groups
-            FROM (SELECT dpsql_unit, {list} AS dpsql_list FROM {pairs} GROUP BY dpsql_unit)
-        )
-        """,
-        fields=fields,
-        rows=form("list_rows", "dpsql_list"),
-        positions=form("list_positions", "dpsql_list"),
-        length=form("list_length", "dpsql_list"),
-        list=form("list", *by, *names),
         pairs=pairs,
     )
 
@@ -172,7 +144,22 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
     """Return the first groups of each unit by their draws."""
     columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
     if bound.groups == 1 and writer.native and not ranks and not rows.ranked:
-        return BoundedRows((), _select_minimum(rows, writer.draw(rows.names, UNIT, salts=bound.salts)))
+        # the fields of the minimum struct of (draw, keys) of each unit
+        least = compose(
+            """
+            SELECT {keys}, dpsql_unit
+            FROM (
+                SELECT dpsql_unit, system.main.min(system.main.row({draw}, {names})) AS dpsql_least
+                FROM ({rows})
+                GROUP BY dpsql_unit
+            )
+            """,
+            keys=(f"system.main.struct_extract_at(dpsql_least, {at}) AS {key}" for at, key in enumerate(rows.names, 2)),
+            draw=writer.draw(rows.names, UNIT, salts=bound.salts),
+            names=rows.names,
+            rows=rows.sql,
+        )
+        return BoundedRows((), least)
     if rows.ranked or bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
         ranked = rows.sql
         if not rows.ranked:
@@ -202,12 +189,7 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
         above=within,
         first=_select_first(rank_pairs(writer, above, names=rows.names, salts=bound.salts), columns, bound=bound),
     )
-    return BoundedRows((_list_pairs(writer, rows), units), first, of_all)
-
-
-def _list_pairs(writer: Writer, rows: UnitRows) -> str:
-    """Return the CTE of the distinct pairs."""
-    return f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})"
+    return BoundedRows((f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", units), first, of_all)
 
 
 def _list_units(bound: Bound, weight: str = "") -> str:
@@ -223,24 +205,6 @@ def _list_units(bound: Bound, weight: str = "") -> str:
         """,
         columns=[UNIT, *([f"{weight} AS dpsql_weight"] if weight else [])],
         groups=bound.groups,
-    )
-
-
-def _select_minimum(rows: UnitRows, draw: str) -> str:
-    """Return the SQL for the first group of each unit: the fields of the minimum struct of (draw, keys)."""
-    return compose(
-        """
-        SELECT {keys}, dpsql_unit
-        FROM (
-            SELECT dpsql_unit, system.main.min(system.main.row({draw}, {names})) AS dpsql_least
-            FROM ({rows})
-            GROUP BY dpsql_unit
-        )
-        """,
-        keys=(f"system.main.struct_extract_at(dpsql_least, {at}) AS {name}" for at, name in enumerate(rows.names, 2)),
-        draw=draw,
-        names=rows.names,
-        rows=rows.sql,
     )
 
 
@@ -280,7 +244,7 @@ def weigh_contributions(
         return BoundedRows((), weighed)
     listed = writer.listed(weights)
     own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.groups:d})")
-    ctes = _list_pairs(writer, rows), _list_units(bound, own)
+    ctes = f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", _list_units(bound, own)
     cut = rank_pairs(writer, _ABOVE, names=rows.names, salts=bound.salts)
     least = writer.looked_up(listed, f"{bound.groups:d}")
     weighed = compose(
@@ -338,32 +302,3 @@ def filter_partitions(
         own=own.source,
         key=key,
     )
-
-
-def count_units(pairs: str) -> str:
-    """Return the scalar subquery that counts the units of a relation of pairs, which is computed once."""
-    return compose(
-        "(SELECT system.main.count() FROM (SELECT dpsql_unit FROM {pairs} GROUP BY dpsql_unit))", pairs=pairs
-    )
-
-
-def sum_first() -> str:
-    """Return the column of a group that has the number of units whose pair of rank 1 is in it."""
-    return "system.main.sum(CASE WHEN dpsql_rank <= 1 THEN 1 ELSE 0 END) AS dpsql_first"
-
-
-def spread_first(groups: str, columns: Sequence[str], *, where: str = "") -> str:
-    """Return the SELECT of groups, which have `sum_first`, with the sum of it over all of them as TOTAL.
-
-    Candidates of a known domain have none where no row is in their group. `where` is a condition on the columns of
-    those that are selected; it leaves the total as it is.
-    """
-    spread = compose(
-        """
-        SELECT {columns}, CAST(COALESCE(system.main.sum(dpsql_first) OVER (), 0) AS BIGINT) AS dpsql_total
-        FROM ({groups})
-        """,
-        columns=columns,
-        groups=groups,
-    )
-    return compose("SELECT * FROM ({spread}) WHERE {where}", spread=spread, where=where) if where else spread

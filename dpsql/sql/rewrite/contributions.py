@@ -31,44 +31,25 @@ from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose
-from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, Bound, rank_pairs
+from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT
 from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
-
-__all__ = [
-    "UnitWeights",
-    "bound_pairs",
-    "build_contributions",
-    "build_row_steps",
-    "build_stored_sums",
-    "clamp",
-    "name_parts",
-    "name_sums",
-    "sum_contributions",
-    "weigh_pairs",
-]
 
 _ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
 
 
 def build_row_steps(measure: Measure) -> Expression | None:
-    """Return the steps of one row, a whole number that never fails; None where each row adds 1."""
-    if measure.argument is None:
+    """Return the steps of one row, a whole number that never fails; None where each row adds 1.
+
+    A value is rounded down to whole steps; beyond a bound it counts as the bound, and NULL and NaN as 0.
+    """
+    argument, bounds = measure.argument, measure.row_bounds
+    if argument is None:
         condition = widen_presence(measure.condition)
         return None if condition is None else Case(((condition, _ONE),), _ZERO, BIGINT)
-    steps = _count_steps(measure.argument, measure)
-    return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
-
-
-def _count_steps(argument: Expression, measure: Measure) -> Expression:
-    """Return a value in whole steps between bounds, rounded down; beyond a bound the bound, and 0 for NULL and NaN.
-
-    With a centre it is the distance from that, rounded to the nearest step.
-    """
-    bounds, ends = measure.row_bounds, _find_ends(measure)
     value = widen(argument)
     number, centre = value, None if measure.weight is None else measure.weight.centre
-    if centre is not None:
+    if centre is not None:  # the distance from it, rounded to the nearest step
         number = Call("-", (value, Literal(float(centre), DOUBLE)), DOUBLE)
     scaled = Call("*", (number, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
     is_exact = argument.type.family is not Family.DOUBLE and bounds.step == Fraction(
@@ -77,15 +58,22 @@ def _count_steps(argument: Expression, measure: Measure) -> Expression:
     if is_exact or centre is not None:
         scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product
     steps: Expression = Cast(Call("floor", (scaled,), DOUBLE), BIGINT)
-    (low, least), (high, most) = ends
-    within = Call("and", (_compare(value, ">", bound=low), _compare(value, "<", bound=high)), BOOLEAN)
-    branches = [
-        (within, steps),  # most rows, so that an engine looks no further; NaN is below no bound, or above each
-        (Call("isnan", (value,), BOOLEAN), _ZERO),
-        (_compare(value, ">=", bound=high), Literal(most, BIGINT)),
-        (_compare(value, "<=", bound=low), Literal(least, BIGINT)),
-    ]
-    return Case(tuple[tuple[Expression, Expression], ...](branches), _ZERO, BIGINT)
+    (low, least), (high, most) = _find_ends(measure)
+
+    def compare(operator: str, bound: Fraction) -> Expression:
+        return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
+
+    steps = Case(
+        (  # most rows are within, so that an engine looks no further; NaN is below no bound, or above each
+            (Call("and", (compare(">", low), compare("<", high)), BOOLEAN), steps),
+            (Call("isnan", (value,), BOOLEAN), _ZERO),
+            (compare(">=", high), Literal(most, BIGINT)),
+            (compare("<=", low), Literal(least, BIGINT)),
+        ),
+        _ZERO,
+        BIGINT,
+    )
+    return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
 
 
 def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, int]]:
@@ -99,10 +87,6 @@ def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, 
         return (least, bounds.low // weight.rows), (most, bounds.high // weight.rows)
     least, most = (min(max(each, low), high) for each in measure.row_range)
     return (least, math.floor(least / bounds.step)), (most, math.floor(most / bounds.step))
-
-
-def _compare(value: Expression, operator: str, *, bound: Fraction) -> Expression:
-    return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
 
 
 def build_contributions(
@@ -143,8 +127,12 @@ def build_contributions(
         for measure, row, part in zip(query.measures, rows, parts, strict=True)
         if measure.weight is None
     ]
-    weights = _open_weights(writer, query)
-    for at, name in [*weights.sums.items(), *((_find_number(query, at), name) for at, name in weights.numbers.items())]:
+    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
+    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
+    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
+    # an average around the middle of a range is divided by the measure that counts its rows
+    divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
+    for at, name in [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]:
         added.append(f"{writer.wide(_sum_rows(rows[at], alone=is_alone))} AS {name}")
     pairs = compose(
         """
@@ -156,8 +144,9 @@ def build_contributions(
         base=base,
         pair=[] if is_alone else [*names, UNIT],
     )
-    if not weights.sums:
+    if not sums:
         return pairs
+    weights = UnitWeights(writer, query.measures, sums, numbers)
     weighed = [
         name if measure.weight is None else f"{weights.build_part(at)} AS {name}"
         for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
@@ -209,48 +198,6 @@ def clamp(number: str, bounds: ContributionRange) -> str:
     return f"system.main.least(system.main.greatest({number}, {bounds.low:d}), {bounds.high:d})"
 
 
-def bound_pairs(
-    writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound, is_ranked: bool
-) -> str:
-    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
-
-    Where `is_ranked`, they have their RANK.
-    """
-    if not is_ranked:
-        pairs = rank_pairs(writer, f"({pairs})", names=names, salts=bound.salts, parts=name_parts(query))
-    return compose("SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups}", pairs=pairs, groups=bound.groups)
-
-
-def weigh_pairs(writer: Writer, ranked: str, *, bound: Bound, weights: Sequence[int], most: int) -> str:
-    """Return the SQL for ranked pairs with the WEIGHT of each, 0 beyond the bound.
-
-    A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
-    measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
-    engines which divide in doubles find the same whole number.
-    """
-    weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
-    share = f"(CAST({weight} AS BIGINT) * dpsql_part_1) // {most:d}"
-    return compose(
-        "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({ranked})",
-        groups=bound.groups,
-        share=share,
-        ranked=ranked,
-    )
-
-
-def _open_weights(writer: Writer, query: PrivateQuery) -> UnitWeights:
-    """Return the names of the sums from which the coupled measures of a query are worked out."""
-    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
-    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
-    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
-    return UnitWeights(writer, query.measures, sums, numbers)
-
-
-def _find_number(query: PrivateQuery, at: int) -> int:
-    """Return the place of the measure that counts the rows of an average around the middle of a range."""
-    return next(output.divisor for output in query.outputs if output.measure == at and output.divisor is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class UnitWeights:
     """Columns of what is worked out from: the `sums` of coupled measures, by the places of these in the query.
@@ -265,31 +212,24 @@ class UnitWeights:
 
     def build_part(self, at: int) -> str:
         """Return what a unit adds to coupled measure number `at`."""
-        weight, column = self.measures[at].weight, self.sums[at]
+        weight, column, divide = self.measures[at].weight, self.sums[at], self.writer.divide_wide
         if at in self.numbers and weight is not None:
             number, bounds = self.numbers[at], self.measures[at].row_bounds
-            share = self._share(self._size(at), weight.rows, of=f"system.main.greatest({number}, 1)")
-            share = self._sign(at, share)
+            share = self._sign(at, divide(f"({self._size(at)} * {weight.rows})", f"system.main.greatest({number}, 1)"))
             weighed = f"CASE WHEN {number} <= {weight.rows:d} THEN {column} ELSE {share} END"
             return f"CAST({clamp(weighed, bounds)} AS BIGINT)"  # of rows that a DOUBLE rounded
         scale = 1 if weight is None else 1 << weight.shift
-        others = [each for each in self.sums if each not in self.numbers and self._is_coupled(at, each)]
+        coupled = {each: self.measures[each].weight for each in self.sums if each not in self.numbers}
+        coupled_by = 0 if weight is None else weight.number
+        others = [each for each, other in coupled.items() if other is not None and other.number == coupled_by]
         ranges = ((self.sums[each], self.measures[each].row_bounds) for each in others)
         is_within = " AND ".join(f"{each} >= {bounds.low:d} AND {each} <= {bounds.high:d}" for each, bounds in ranges)
         size = self._size(at) if scale == 1 else f"({self._size(at)} * {scale:d})"
-        shares = [self._share(size, self._bound(each), of=self._size(each, least=1)) for each in others if each != at]
+        shares = [divide(f"({size} * {self._bound(each)})", self._size(each, least=1)) for each in others if each != at]
         most = self._bound(at, scale=scale)
         whole = column if scale == 1 else f"({column} * {scale:d})"
         part = self._sign(at, f"system.main.least({', '.join([most, *shares])})" if shares else most)
         return f"CAST(CASE WHEN {is_within} THEN {whole} ELSE {part} END AS BIGINT)"
-
-    def _is_coupled(self, one: int, other: int) -> bool:
-        first, second = self.measures[one].weight, self.measures[other].weight
-        return first is not None and second is not None and first.number == second.number
-
-    def _share(self, size: str, bound: str | int, *, of: str) -> str:
-        """Return the part of a size that a bound is of a number, rounded down."""
-        return self.writer.divide_wide(f"({size} * {bound})", of)
 
     def _size(self, at: int, *, least: int = 0) -> str:
         """Return the distance of a sum from 0, or `least` if that is greater."""

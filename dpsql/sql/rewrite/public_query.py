@@ -9,13 +9,11 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.tree import Call, Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import find_answer_type
-from dpsql.sql.ir.visitor import canonicalize, group_in_subquery, rebuild, rebuild_body
+from dpsql.sql.ir.visitor import canonicalize, group_in_subquery, rebuild
 from dpsql.sql.render.duckdb import Writer, compose, format_direction
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import CountingQuery
 from dpsql.sql.rewrite.passes import make_total
-
-__all__ = ["rewrite_public"]
 
 Form = Callable[[Expression], Expression]
 _GROUPED = 0  # tables of the query itself are numbered from 1
@@ -36,7 +34,7 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
         LIMIT {limit}
         OFFSET {offset}
         """,
-        rows=writer.select(cells, rebuild_body(query.body, make_total), distinct=query.distinct),
+        rows=writer.select(cells, rebuild(query.body, make_total), distinct=query.distinct),
         terms=[_write_term(writer, term, outputs=query.outputs) for term in query.order],
         limit=rows if query.limit is None else min(query.limit, rows),
         offset=query.offset,
