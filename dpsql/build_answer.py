@@ -58,7 +58,7 @@ def build_answer(
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
     )
-    return show_ratio_ends(answer, ratio_ends)
+    return show_ratio_ends(answer, ratio_ends) if ratio_ends else answer
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:

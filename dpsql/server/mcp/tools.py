@@ -24,8 +24,7 @@ from dpsql.answer_json import (
 )
 from dpsql.errors import Error, Refusal
 from dpsql.receipt import format_share
-from dpsql.report.forecast import describe_together
-from dpsql.report.tables import describe_plans
+from dpsql.report.forecast import describe_plans, describe_together
 from dpsql.server.http_requests import Last, Nothing, StatementBody, encode_rows, list_tables
 
 if TYPE_CHECKING:
