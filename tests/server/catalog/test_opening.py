@@ -12,7 +12,7 @@ from support.surfaces_kit import POLICY
 from dpsql.errors import UsageError
 from dpsql.policy import Policy
 from dpsql.server import serve
-from dpsql.server.catalog import NoCatalog, SystemCatalog, cluster, open_available_catalog, open_catalog
+from dpsql.server.catalog.catalog_choice import NoCatalog, SystemCatalog, cluster, open_available_catalog, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 
@@ -28,7 +28,7 @@ def test_without_a_package_auto_is_none_and_says_why(
 ) -> None:
     find = cluster.importlib.util.find_spec
     monkeypatch.setattr(
-        "dpsql.server.catalog.importlib.util.find_spec",
+        "dpsql.server.catalog.catalog_choice.importlib.util.find_spec",
         lambda name: None if name == package else find(name),
     )
     with pytest.raises(UsageError) as caught:
