@@ -24,7 +24,8 @@ from support.escapes import TRIED
 from dpsql.confinement import launcher
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines.scratch import sweep
-from dpsql.server.catalog import SystemCatalog, _connect_when_ready, try_confinement
+from dpsql.server.catalog import SystemCatalog, try_confinement
+from dpsql.server.catalog.catalog_choice import _connect_when_ready
 from dpsql.server.catalog.cluster import Cluster
 from dpsql.server.catalog.shadow import Shadow
 

@@ -12,7 +12,8 @@ from support.surfaces_kit import POLICY
 from dpsql.errors import UsageError
 from dpsql.policy import Policy
 from dpsql.server import serve
-from dpsql.server.catalog.catalog_choice import NoCatalog, SystemCatalog, cluster, open_available_catalog, open_catalog
+from dpsql.server.catalog import SystemCatalog, cluster, open_available_catalog, open_catalog
+from dpsql.server.catalog.catalog_choice import NoCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 
