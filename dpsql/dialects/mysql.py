@@ -34,18 +34,11 @@ def _power(exponent: int) -> str:
     return written if "e" in written else f"{written}e0"
 
 
-def _sum(sign: str) -> str:
-    """Return the form of a sum; its half, which is exact for what is near the ends, never overflows."""
-    half = f"abs({{0}} * 0.5e0 {sign} {{1}} * 0.5e0)"
-    return f"(CASE WHEN {half} < {_power(1023)} THEN {{0}} {sign} {{1}} END)"
-
-
-def _product() -> str:
-    """Return the form of a product, tested by operands that were made smaller, and not below where that is exact."""
-    small = (f"GREATEST(abs({each}), {_power(-24)}) * {_power(-512)}" for each in ("{0}", "{1}"))
-    return f"(CASE WHEN {' * '.join(f'({each})' for each in small)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
-
-
+# A sum is tested by its half, which is exact for what is near the ends and never overflows; a product by operands that
+# were made smaller, and not below where that is exact.
+_SUM = f"(CASE WHEN abs({{0}} * 0.5e0 @ {{1}} * 0.5e0) < {_power(1023)} THEN {{0}} @ {{1}} END)"
+_SMALL = f"(GREATEST(abs({{0}}), {_power(-24)}) * {_power(-512)})"
+_PRODUCT = f"(CASE WHEN {_SMALL} * {_other(_SMALL)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
 _REST = f"MOD({_WIDE}, NULLIF({_other(_WIDE)}, 0))"
 _ROUNDED = (
     "(CASE WHEN abs({0} - TRUNCATE({0}, 0)) >= 0.5e0 THEN TRUNCATE({0}, 0) + SIGN({0}) ELSE TRUNCATE({0}, 0) END)"
@@ -64,9 +57,9 @@ NUMBERS: Mapping[str, str] = {
     "// INTEGER INTEGER": fit_type(f"({_WIDE} - {_REST}) / NULLIF({_other(_WIDE)}, 0)"),
     "% INTEGER INTEGER": f"(CASE WHEN {{0}} <> {{least}} OR {{1}} <> -1 THEN CAST({_REST} AS {{type}}) END)",
     "% DECIMAL DECIMAL": fit_type("MOD({0}, NULLIF({1}, 0))"),
-    "+ DOUBLE DOUBLE": _sum("+"),
-    "- DOUBLE DOUBLE": _sum("-"),
-    "* DOUBLE DOUBLE": _product(),
+    "+ DOUBLE DOUBLE": _SUM.replace("@", "+"),
+    "- DOUBLE DOUBLE": _SUM.replace("@", "-"),
+    "* DOUBLE DOUBLE": _PRODUCT,
     "neg INTEGER": fit_type(f"-{_WIDE}"),
     "neg DOUBLE": "(0e0 - {0})",  # which is not -0.0 where MySQL has it
     "abs INTEGER": fit_type(f"abs({_WIDE})"),
@@ -282,13 +275,14 @@ _COMPUTED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "TEXT", "DATE", "TIMESTA
 _INTEGERS = "TINYINT SMALLINT INTEGER INT BIGINT UTINYINT USMALLINT UINTEGER".split()
 
 
-def _choices() -> dict[str, str]:
-    forms = {}
-    for name in ("greatest", "least"):  # which are NULL here where one operand is
-        for family in _COMPUTED:
-            both = f"COALESCE({name.upper()}({{0}}, {{1}}), {{0}}, {{1}})"
-            forms[f"{name} {family} {family}"] = both
-    return {**forms, **{f"{end} {family}": f"{end.upper()}({{0}})" for end in ("min", "max") for family in _COMPUTED}}
+_CHOICES = {
+    **{  # GREATEST and LEAST are NULL here where one operand is
+        f"{name} {family} {family}": f"COALESCE({name.upper()}({{0}}, {{1}}), {{0}}, {{1}})"
+        for name in ("greatest", "least")
+        for family in _COMPUTED
+    },
+    **{f"{end} {family}": f"{end.upper()}({{0}})" for end in ("min", "max") for family in _COMPUTED},
+}
 
 
 def _forms(collation: str) -> dict[str, str]:
@@ -299,7 +293,7 @@ def _forms(collation: str) -> dict[str, str]:
         "is_not_distinct": "({0} <=> {1})",
         "lookup": "CAST(ELT({0}, {1*}) AS SIGNED)",
         "column BOOLEAN": "({0} <> 0)",
-        **_choices(),
+        **_CHOICES,
         **NUMBERS,
         **list_texts(collation),
         **TIMES,

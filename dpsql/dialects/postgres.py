@@ -6,7 +6,7 @@ A CASE of PostgreSQL computes only the branch that it takes, except for constant
 earlier. In every form here the condition and the branch name the same operands, so that both are constant or neither
 is, and the planner evaluates the condition first. A branch with fewer operands cannot fail.
 
-Numbers in PostgreSQL, which fails where a result does not fit: forms that look before they compute.
+PostgreSQL fails where a result does not fit: forms that look before they compute.
 
 What is computed of integers and decimals is computed in NUMERIC, which holds it all, then cut to the first values
 beyond the type, and those are NULL. DOUBLE is IEEE's in DuckDB; PostgreSQL refuses to overflow or underflow, so that
@@ -265,10 +265,6 @@ def _power(exponent: int) -> str:
     return f"{math.ldexp(1.0, exponent)!r}::{_DOUBLE}"
 
 
-def _numeric(operand: str) -> str:
-    return f"CAST({operand} AS numeric)"
-
-
 def _half_away(value: str) -> str:
     """Return a DOUBLE rounded to a whole number, halves away from zero, with the sign of zero."""
     rest = f"abs({value} - trunc({value})) >= 0.5"
@@ -370,14 +366,10 @@ def _added() -> str:
     return f"(CASE WHEN bool_or(abs({{0}}) >= {small}) THEN {large} ELSE {plain} END)"
 
 
-def _averaged() -> str:
-    both = f"SELECT {_added()} AS total, COUNT({{0}}) AS number OFFSET 0"
-    vanishes = f"abs(total) < 1e-290 AND total <> 0 AND abs(total) * {_power(600)} / number <= {_power(-475)}"
-    mean = f"CASE WHEN {vanishes} THEN sign(total) * 0 ELSE total / NULLIF(number, 0) END"
-    return f"(SELECT {mean} FROM ({both}) AS dpsql_sums)"  # noqa: S608 - as above
-
-
-_BITS = {"&": "({0} & {1})", "|": "({0} | {1})", "xor": "({0} # {1})"}
+_ADDED = _added()
+_VANISHES = f"abs(total) < 1e-290 AND total <> 0 AND abs(total) * {_power(600)} / number <= {_power(-475)}"
+_MEAN = f"CASE WHEN {_VANISHES} THEN sign(total) * 0 ELSE total / NULLIF(number, 0) END"
+_SUMS = f"(SELECT {_ADDED} AS total, COUNT({{0}}) AS number OFFSET 0) AS dpsql_sums"
 _FROM_DOUBLE = (
     f"CAST(NULLIF(NULLIF(LEAST(GREATEST({{0}}, -9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}), "
     f"-9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}) AS bigint)"
@@ -385,7 +377,7 @@ _FROM_DOUBLE = (
 
 NUMBERS: Mapping[str, str] = {
     **{
-        f"{sign} {family} {other}": fit_type(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
+        f"{sign} {family} {other}": fit_type(f"CAST({{0}} AS numeric) {sign} CAST({{1}} AS numeric)")
         for sign in "+-*"
         for family in ("INTEGER", "DECIMAL")
         for other in ("INTEGER", "DECIMAL")
@@ -400,7 +392,7 @@ NUMBERS: Mapping[str, str] = {
     "abs INTEGER": fit_type("abs(CAST({0} AS numeric))"),
     "abs DECIMAL": "abs({0})",
     "~ INTEGER": "CAST({least} + {greatest} - CAST({0} AS numeric) AS {type})",
-    **{f"{sign} INTEGER INTEGER": form for sign, form in _BITS.items()},
+    **{f"{sign} INTEGER INTEGER": f"({{0}} {own} {{1}})" for sign, own in (("&", "&"), ("|", "|"), ("xor", "#"))},
     "+ DOUBLE DOUBLE": _sum("+"),
     "- DOUBLE DOUBLE": _sum("-"),
     "* DOUBLE DOUBLE": _product(),
@@ -424,8 +416,8 @@ NUMBERS: Mapping[str, str] = {
     **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
     "round DECIMAL INTEGER": "round({0}, LEAST(CAST({1} AS integer), {scale}))",
     "round INTEGER INTEGER": fit_type("round(CAST({0} AS numeric), CAST({1} AS integer))"),
-    "sum_sorted DOUBLE": _added(),
-    "avg_sorted DOUBLE": _averaged(),
+    "sum_sorted DOUBLE": _ADDED,
+    "avg_sorted DOUBLE": f"(SELECT {_MEAN} FROM {_SUMS})",  # noqa: S608 - as above
     "greatest_common_divisor INTEGER INTEGER": fit_type("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
     "least_common_multiple INTEGER INTEGER": fit_type("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
     "cast INTEGER INTEGER": fit_type("CAST({0} AS numeric)"),
@@ -461,23 +453,8 @@ def _folded(operand: str, function: str) -> str:
     return f"(CASE WHEN octet_length({operand}) = char_length({operand}) THEN {ascii_} ELSE {whole} END)"
 
 
-def _like(escape: str) -> str:
-    return f'({{0}} COLLATE "C" LIKE {{1}} ESCAPE {escape})'
-
-
-def _ilike(escape: str) -> str:
-    return f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE {escape})"
-
-
-def _part(length: str) -> str:
-    """Return the form of SUBSTRING: it counts from the end where the position is negative, and back from it."""
-    first = "(CASE WHEN {1} < 0 THEN char_length({0}) + 1 + {1} ELSE {1} END)"
-    if not length:
-        return f"substr({{0}}, CAST({first} AS integer))"
-    start = f"CAST({first} + LEAST({length}, 0) AS integer)"
-    return f"substr({{0}}, {start}, CAST(abs({length}) AS integer))"
-
-
+# SUBSTRING counts from the end where the position is negative, and back from it where the length is
+_FROM = "(CASE WHEN {1} < 0 THEN char_length({0}) + 1 + {1} ELSE {1} END)"
 _AT = "CASE WHEN {2} < 0 THEN {count} + 1 + {2} ELSE {2} END"
 _SPLIT = "string_to_array({0}, {1})"
 _LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS integer), 1)"
@@ -496,10 +473,10 @@ TEXTS: Mapping[str, str] = {
     "max TEXT": 'MAX({0} COLLATE "C")',
     "min UUID": 'MIN(CAST({0} AS text) COLLATE "C")',
     "max UUID": 'MAX(CAST({0} AS text) COLLATE "C")',
-    "like TEXT TEXT": _like("''"),
-    "ilike TEXT TEXT": _ilike("''"),
-    "like_escape TEXT TEXT TEXT": _like("{2}"),
-    "ilike_escape TEXT TEXT TEXT": _ilike("{2}"),
+    "like TEXT TEXT": "({0} COLLATE \"C\" LIKE {1} ESCAPE '')",
+    "ilike TEXT TEXT": f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE '')",
+    "like_escape TEXT TEXT TEXT": '({0} COLLATE "C" LIKE {1} ESCAPE {2})',
+    "ilike_escape TEXT TEXT TEXT": f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE {{2}})",
     "md5 TEXT": "md5({0})",
     "keyed_hash TEXT": 'hashtextextended({0} COLLATE "C", {1})',
     "sha256 TEXT": "encode(sha256(convert_to({0}, 'UTF8')), 'hex')",
@@ -519,8 +496,10 @@ TEXTS: Mapping[str, str] = {
     **{f"{name} TEXT TEXT": f"{name}({{0}}, {{1}})" for name in ("ltrim", "rtrim")},
     "trim TEXT": f"btrim({{0}}, '{BLANKS}')",
     "trim TEXT TEXT": "btrim({0}, {1})",
-    "substring TEXT INTEGER": _part(""),
-    "substring TEXT INTEGER INTEGER": _part("{2}"),
+    "substring TEXT INTEGER": f"substr({{0}}, CAST({_FROM} AS integer))",
+    "substring TEXT INTEGER INTEGER": (
+        f"substr({{0}}, CAST({_FROM} + LEAST({{2}}, 0) AS integer), CAST(abs({{2}}) AS integer))"
+    ),
     **{f"{name} TEXT INTEGER": f"{name}({{0}}, CAST({{1}} AS integer))" for name in ("left", "right")},
     "starts_with TEXT TEXT": 'starts_with({0} COLLATE "C", {1})',
     "suffix TEXT TEXT": '(right({0}, char_length({1})) = {1} COLLATE "C")',
@@ -544,26 +523,18 @@ _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP")  # 
 _COMPUTED = (*_COMPARED, "TEXT")
 
 
-def _comparisons() -> dict[str, str]:
-    forms = {}
-    for family in _COMPARED:
-        for sign in SIGNS:
-            forms[f"{sign} {family} {family}"] = f"({{0}} {sign} {{1}})"
-        forms[f"between {family} {family} {family}"] = "({0} BETWEEN {1} AND {2})"
-        forms[f"is_distinct {family} {family}"] = "({0} IS DISTINCT FROM {1})"
-        forms[f"is_not_distinct {family} {family}"] = "({0} IS NOT DISTINCT FROM {1})"
-    forms["= BLOB BLOB"] = forms["= FLOAT FLOAT"] = "({0} = {1})"  # of units, and of a column with its zero
-    return forms
-
-
-def _choices() -> dict[str, str]:
-    forms = {f"coalesce {family}": "COALESCE({*})" for family in _COMPUTED}
-    for name, sign in (("greatest", "MAX"), ("least", "MIN")):
-        forms |= {f"{name} {family}": f"{name.upper()}({{*}})" for family in _COMPARED}
-        forms |= {f"{sign.lower()} {family}": f"{sign}({{0}})" for family in (*_COMPARED, "FLOAT")}
-    return {**forms, "min BOOLEAN": "bool_and({0})", "max BOOLEAN": "bool_or({0})"}
-
-
+_COMPARISONS = {
+    **{f"{sign} {kind} {kind}": f"({{0}} {sign} {{1}})" for kind in _COMPARED for sign in SIGNS},
+    **{f"between {kind} {kind} {kind}": "({0} BETWEEN {1} AND {2})" for kind in _COMPARED},
+    **{f"is_distinct {kind} {kind}": "({0} IS DISTINCT FROM {1})" for kind in _COMPARED},
+    **{f"is_not_distinct {kind} {kind}": "({0} IS NOT DISTINCT FROM {1})" for kind in _COMPARED},
+    **dict.fromkeys(("= BLOB BLOB", "= FLOAT FLOAT"), "({0} = {1})"),  # of units, and of a column with its zero
+    **{f"coalesce {kind}": "COALESCE({*})" for kind in _COMPUTED},
+    **{f"{name} {kind}": f"{name.upper()}({{*}})" for name in ("greatest", "least") for kind in _COMPARED},
+    **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in (*_COMPARED, "FLOAT")},
+    "min BOOLEAN": "bool_and({0})",
+    "max BOOLEAN": "bool_or({0})",
+}
 _WINDOWS = list_windows("CAST(@ AS integer)")
 _WINDOWS["ntile INTEGER"] = _WINDOWS.pop("ntile")
 
@@ -572,8 +543,7 @@ POSTGRES = Dialect(
     "postgres",
     MappingProxyType(
         {
-            **_comparisons(),
-            **_choices(),
+            **_COMPARISONS,
             **ALIKE,
             **_WINDOWS,
             **NUMBERS,

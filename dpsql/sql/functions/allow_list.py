@@ -78,13 +78,6 @@ class Site:
         """Return the refusal of this call."""
         return Refusal("function-arguments", f"{self.name}: {reason}", hint=hint, place=self.place)
 
-    def count(self, least: int, most: int) -> None:
-        """Refuse fewer or more arguments."""
-        if not least <= len(self.arguments) <= most:
-            wanted = str(least) if least == most else f"{least} to {most}"
-            hint = "Write that many, with commas between them." if most else "Leave the parentheses empty."
-            raise self.refuse(f"it takes {wanted} arguments.", hint)
-
     def of(self, index: int, families: frozenset[Family]) -> Expression:
         """Return an argument, which must be of one of the families."""
         wanted = next(type_ for type_ in _FIRST_CHOICES if type_.family in families)
@@ -113,14 +106,6 @@ class Site:
         raise self.refuse(
             f"argument {index + 1} must be a whole number up to {MAX_POSITION}.", "Write a number, such as 10."
         )
-
-    def pattern(self, index: int, *, flags: str = "") -> Literal:
-        """Return an argument with `flags` before it, which must be a pattern that the engine compiles."""
-        value = flags + str(self.literal_text(index).value)
-        if len(value.encode()) > MAX_PATTERN_LENGTH or not self.accepts_pattern(value):
-            reason = f"argument {index + 1} is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes."
-            raise self.refuse(reason, "Write a simpler one, such as '^a'.")
-        return Literal(value, TEXT, len(value))
 
     def number(self, index: int) -> Expression:
         """Return an argument, which must be a number."""
@@ -185,11 +170,15 @@ def find_max_length(argument: Expression) -> int:
 
 def _takes(least: int, most: int | None = None) -> Callable[[Rule], Rule]:
     """Let a rule refuse fewer or more arguments before it looks at them."""
+    last = least if most is None else most
 
     def decorate(rule: Rule) -> Rule:
         def counted(site: Site) -> Expression:
-            site.count(least, least if most is None else most)
-            return rule(site)
+            if least <= len(site.arguments) <= last:
+                return rule(site)
+            wanted = str(least) if least == last else f"{least} to {last}"
+            hint = "Write that many, with commas between them." if last else "Leave the parentheses empty."
+            raise site.refuse(f"it takes {wanted} arguments.", hint)
 
         return counted
 
@@ -254,13 +243,20 @@ def _replace(site: Site) -> Expression:
 
 
 def _pattern(site: Site, options_at: int, *, replaces: bool = False) -> tuple[Literal, bool]:
-    """Return the pattern, with its options written into it, and whether every match is meant."""
+    """Return the pattern, with its options written into it, and whether every match is meant.
+
+    It must be one that the engine compiles.
+    """
     written = "" if len(site.arguments) <= options_at else str(site.literal_text(options_at, such_as="").value)
     if not set(written) <= set("cisg" if replaces else "cis") or {"c", "i"} <= set(written):
         letters = "c, i, s and g" if replaces else "c, i and s"
         raise site.refuse(f"argument {options_at + 1} may hold the options {letters}.", "Write 'i' to ignore case.")
     flags = "".join(flag for flag in "is" if flag in written)
-    return site.pattern(1, flags=f"(?{flags})" if flags else ""), "g" in written
+    value = (f"(?{flags})" if flags else "") + str(site.literal_text(1).value)
+    if len(value.encode()) > MAX_PATTERN_LENGTH or not site.accepts_pattern(value):
+        reason = f"argument 2 is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes."
+        raise site.refuse(reason, "Write a simpler one, such as '^a'.")
+    return Literal(value, TEXT, len(value)), "g" in written
 
 
 def _matches(function: str) -> Rule:

@@ -342,9 +342,13 @@ class PrivateQuery:
     @property
     def holders(self) -> str:
         """Return the names of the tables that hold the unit, in words; any whose unit has another name says so."""
-        own = [table for table, unit in self.protected if unit == self.unit_name]
-        others = [f"{unit} of {table}" for table, unit in self.protected if unit != self.unit_name]
-        *most, last = [*own, *others]
+        own, others = list[str](), list[str]()
+        for table, unit in self.protected:
+            if unit == self.unit_name:
+                own.append(table)
+            else:
+                others.append(f"{unit} of {table}")
+        *most, last = own + others
         return f"{', '.join(most)} and {last}" if most else last
 
     @property

@@ -47,10 +47,13 @@ def rebuild(node: Node, change: Change) -> Node:
     """Return the node with `change` applied to each expression in it, those of its subqueries included."""
     if isinstance(node, ColumnRef | Literal):
         return node
-    names = [field.name for field in fields(node)]
+    parts, changed = fields(node), dict[str, Any]()
     if isinstance(node, In):
-        names.reverse()  # choices come first: the order decides the names of a stage's columns, as stored answers do
-    changed: dict[str, Any] = {name: _change(getattr(node, name), change) for name in names}
+        parts = parts[
+            ::-1
+        ]  # choices come first: the order decides the names of a stage's columns, as stored answers do
+    for part in parts:
+        changed[part.name] = _change(getattr(node, part.name), change)
     return replace(node, **changed)
 
 

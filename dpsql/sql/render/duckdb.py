@@ -310,6 +310,7 @@ class Writer:
 
     def select(self, columns: Sequence[str], body: FromWhere, *, where: str = "", distinct: bool = False) -> str:
         """Return SELECT of columns that are SQL already; `where` is one more condition on the rows of the body."""
+        body = self.adapt_joins(body)
         more = "" if not where else f" {'WHERE' if body.where is None else 'AND'} {where}"
         return f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(columns)} {self.body(body)}{more}"
 
@@ -319,6 +320,7 @@ class Writer:
 
     def body(self, body: FromWhere) -> str:
         """Return FROM and WHERE as text."""
+        body = self.adapt_joins(body)
         source = self.relation(body.source)
         where = "" if body.where is None else f" WHERE {self.expression(body.where)}"
         return f"FROM {source}{where}"

@@ -224,10 +224,18 @@ class PortableWriter(Writer):
         """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
         if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
             raise self._lacking(relation.kind)
-        if isinstance(relation, Joined):
-            return self._joined(relation)
-        self.made.add(relation.number)
-        return Writer.relation(self, relation)
+        if not isinstance(relation, Joined):
+            self.made.add(relation.number)
+            return Writer.relation(self, relation)
+        if f"{relation.kind} unequal" in self.dialect.lacks and _has_no_equality(relation):
+            raise self._lacking(f"{relation.kind} JOIN without an equality of its two sides")
+        left, right = self.relation(relation.left), self.relation(relation.right)
+        if isinstance(relation.right, Joined):  # those on the left stand without parentheses, which few engines need
+            if "nested" in self.dialect.lacks:
+                raise self._lacking("join in parentheses")
+            right = f"({right})"
+        on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
+        return f"{left} {relation.kind} JOIN {right}{on}"
 
     def adapt_joins(self, body: FromWhere) -> FromWhere:
         """Return FROM and WHERE with SEMI and ANTI JOIN as conditions, if the engine lacks these joins."""
@@ -238,22 +246,6 @@ class PortableWriter(Writer):
             conditions = (*conditions, body.where)
         where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
         return FromWhere(source, where)
-
-    def body(self, body: FromWhere) -> str:
-        """Return FROM and WHERE as text."""
-        return Writer.body(self, self.adapt_joins(body))
-
-    def _joined(self, joined: Joined) -> str:
-        """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
-        if f"{joined.kind} unequal" in self.dialect.lacks and _has_no_equality(joined):
-            raise self._lacking(f"{joined.kind} JOIN without an equality of its two sides")
-        left, right = self.relation(joined.left), self.relation(joined.right)
-        if isinstance(joined.right, Joined):
-            if "nested" in self.dialect.lacks:
-                raise self._lacking("join in parentheses")
-            right = f"({right})"
-        on = "" if joined.on is None else f" ON {self.expression(joined.on)}"
-        return f"{left} {joined.kind} JOIN {right}{on}"
 
     def _select(self, derived: Derived) -> str:
         outer = self.read, self.made
@@ -380,7 +372,7 @@ class PortableWriter(Writer):
         words = {name: _word(type_) for name, type_ in self.types.items()}
         salt = self.bind("".join(f"{each:016x}" for each in salts))
         parts = [
-            self._digested(f"CAST({salt} AS VARCHAR)"),
+            self._in_form("digested", f"CAST({salt} AS VARCHAR)", type_=TEXT),
             self._text(unit, hashed=words.get(unit) not in _WITHOUT_COMMA),
         ]
         for at, name in enumerate(names, 1):
@@ -392,14 +384,11 @@ class PortableWriter(Writer):
         family = _word(self.types[name]) if name in self.types else ""
         form = self.dialect.form("cast", (family, "TEXT")) if family in _PRINTED else None
         text = f"CAST({name} AS VARCHAR)" if form is None else self._marked(self._typed(form, TEXT), (name,))
-        text = self._digested(text)
+        text = self._in_form("digested", text, type_=TEXT)
         return self._hash(text) if hashed else text
 
     def _hash(self, text: str) -> str:
         return self._marked(self.dialect.forms.get("draw TEXT") or self._found("md5", (_word(TEXT),)), (text,))
-
-    def _digested(self, text: str) -> str:
-        return self._in_form("digested", text, type_=TEXT)
 
     def _call(self, call: Call) -> str:
         name, arguments = call.function, call.arguments

@@ -28,7 +28,7 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contribution_bounding import (
+from dpsql.sql.rewrite.contributions import (
     FIRST,
     GROUPS,
     RANK,
@@ -38,18 +38,16 @@ from dpsql.sql.rewrite.contribution_bounding import (
     Bound,
     UnitRows,
     bound_contributions,
-    count_groups_of_units,
-    filter_partitions,
-    rank_pairs,
-    select_pairs,
-    weigh_contributions,
-)
-from dpsql.sql.rewrite.contributions import (
     build_contributions,
     build_stored_sums,
+    count_groups_of_units,
+    filter_partitions,
     name_parts,
     name_sums,
+    rank_pairs,
+    select_pairs,
     sum_contributions,
+    weigh_contributions,
 )
 from dpsql.sql.rewrite.passes import apply_passes
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
@@ -444,7 +442,7 @@ def _read_units(writer: Writer, query: PrivateQuery, *, names: list[str], form: 
         return writer.select([*keys, "dpsql_units AS dpsql_count"], query.body)
     unit = writer.expression(canonicalize(query.unit))
     columns = [*keys, f"{unit} AS dpsql_unit", *([RANK, GROUPS] if form is Form.RANKS else [])]
-    return writer.select(columns, writer.adapt_joins(query.body), where=f"({unit} IS NOT NULL)")
+    return writer.select(columns, query.body, where=f"({unit} IS NOT NULL)")
 
 
 def _list_contributions(draft: _Draft) -> str:

@@ -1,7 +1,7 @@
 """Statements that materialize a private table, in DuckDB and in other engines.
 
 Each set of columns has two tables. `pairs` has one row for each unit and each combination of values in its rows, with
-two more columns: RANK, the rank of the row within its unit in the order of `contribution_bounding.py`, and GROUPS, the
+two more columns: RANK, the rank of the row within its unit in the order of `contributions.py`, and GROUPS, the
 number of rows of the unit. `counts` has one row for each combination of values with UNITS, the number of its units.
 Both have the measures that the policy bounds, as `use_materialized.py` says. Rows without a unit are dropped. The salts
 of the ranks are drawn when the tables are first built and are stored with them. A unit whose rows did not change

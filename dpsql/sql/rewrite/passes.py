@@ -54,7 +54,7 @@ def make_total(expression: Expression) -> Expression:
         raise Unsupported(
             "subquery", "(SELECT ...) and EXISTS are not supported inside an operation that can fail.", hint=hint
         )
-    if rebuilt.function in _TRIED_ON_STATISTICS:
+    if rebuilt.function in _TRIED_ON_STATISTICS:  # epoch_ms(ts) becomes TRY(epoch_ms(TRY(ts)))
         hidden = (  # DuckDB has no statistics for the result of TRY
             part if isinstance(part, Literal | Try) else Try(part, part.type, part.longest)
             for part in rebuilt.arguments
@@ -84,7 +84,10 @@ def _can_raise(node: Call) -> bool:
 
 
 def widen(expression: Expression) -> Expression:
-    """Return a number as DOUBLE, with the arithmetic that it is worked out by in DOUBLE too."""
+    """Return a number as DOUBLE, with the arithmetic that it is worked out by in DOUBLE too.
+
+    amount * 1000      becomes      TRY_CAST(amount AS DOUBLE) * CAST(1000.0 AS DOUBLE)
+    """
     match expression:
         case Literal(value=value) if isinstance(value, int | float | Decimal):
             return Literal(float(value), DOUBLE)
@@ -114,7 +117,10 @@ def _keeps_value(argument: Expression, type_: Type) -> bool:
 
 
 def widen_presence(condition: Expression | None) -> Expression | None:
-    """Return a condition in which a number that arithmetic works out is NULL only where an operand is."""
+    """Return a condition in which a number that arithmetic works out is NULL only where an operand is.
+
+    (amount * 1000) IS NOT NULL      becomes      (TRY_CAST(amount AS DOUBLE) * CAST(1000.0 AS DOUBLE)) IS NOT NULL
+    """
     parts = split_conjuncts(condition)
     for at, part in enumerate(parts):
         match part:

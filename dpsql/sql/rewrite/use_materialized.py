@@ -5,9 +5,12 @@ be read once. The materialized pairs replace the rows of a table everywhere exce
 and set operations, which count rows. Three short forms are faster still. They need a query of one table whose keys,
 with the columns that WHERE fixes to one value, identify one stored row of a unit:
 
-* COUNTS: the groups of a unit are unbounded and the query does not name the unit. The counts are stored.
-* PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group.
-* RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks.
+* COUNTS: the groups of a unit are unbounded and the query does not name the unit. The counts are stored:
+  SELECT city, count(DISTINCT user_id) FROM visits GROUP BY city      becomes      SELECT city, dpsql_units FROM counts
+* PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group:
+  SELECT city, count() FROM pairs WHERE user_id <> 7 GROUP BY city
+* RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks:
+  SELECT city, count() FROM pairs WHERE dpsql_rank <= 2 GROUP BY city
 
 Rows and sums can be read in a query of one table whose sets have them. Both tables of a set have the same columns of
 measures. In the pairs they are of one unit: the number of its rows (ROWS), and for each summed column, by its position,
