@@ -5,13 +5,14 @@ A private SELECT that computes with its measures is split into one that releases
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.outer_tree import SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
+from dpsql.sql.analysis.private_select import read_private
 from dpsql.sql.analysis.private_statement import (
     AnalysisRequest,
     ImpliedReading,
@@ -19,12 +20,10 @@ from dpsql.sql.analysis.private_statement import (
     check_header,
     check_implied,
     find_implied,
-    note_released,
     read_implied,
-    read_private,
     set_terms,
 )
-from dpsql.sql.analysis.ranked_statements import RankedSelect
+from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, describe_released, has_all_groups
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
@@ -62,7 +61,7 @@ from dpsql.sql.syntax.spans import (
 _OF_ORDER = frozenset(["nulls", "first", "last"])
 
 
-def read_outer_select(
+def read_outer_select(  # noqa: C901 - one rule after another
     asked: AnalysisRequest, standard: StandardSQL, *, parser: SelectParser, refused: Refusal | Unsupported
 ) -> OuterSelect | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
@@ -76,8 +75,10 @@ def read_outer_select(
         for at, each in enumerate(found):
             check_explicit(asked, each.query, computed=each.computed)
             _check_windows(asked, each)
-            if not each.span.is_main:
-                found[at] = replace(each, query=note_released(asked, each.query))
+            if not (each.span.is_main or has_all_groups(each.query)) and computes_around(
+                statement, tokens, query=each.query
+            ):
+                found[at] = replace(each, query=replace(each.query, list_note=describe_released(each.query)))
     else:
         implied = find_implied(asked, standard)
         marks = [clause.head[-1].start for clause in implied]
@@ -101,7 +102,9 @@ def read_outer_select(
         arrays=arrays,
         literal=partial(_bind_outer, asked, arrays=arrays),
     )
-    _check_apart(statement, found, text=around.text)
+    for number, each in enumerate(found, 1):
+        if f'"{name_released(number)}"' not in around.text:  # it is inside another one
+            raise several_queries(statement, each.span.clause)
     try:
         query = read_outer_tree(
             around.text,
@@ -121,43 +124,28 @@ def read_outer_select(
     else:  # it may name what is not there, of which dpsql says more than DuckDB
         return replace(query, otherwise=refused) if refused.code.startswith("unknown") else query
     is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
-    raise refused if is_better or (computed and _explains_more(refused, other)) else other
+    if computed and not is_better:  # the refusal of a private query may explain more than that of what is around it
+        is_arithmetic = refused.code in {"aggregate", "syntax"}
+        is_better = other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
+    raise refused if is_better else other
 
 
 def _bind_outer(asked: AnalysisRequest, value: Value, *, arrays: Collection[Value]) -> Literal | list[Literal]:
     """Return what is bound to a parameter around private queries, and the items of an array, which may be a text."""
     bound = asked.bound[value] if value.kind == "parameter" else value.content
-    if isinstance(bound, UnboundParameter):
-        return _make_sample(bound, value, is_array=value in arrays)
+    if isinstance(bound, UnboundParameter):  # something stands for it, small enough for a cast to any type of numbers
+        bound.is_array |= value in arrays
+        if bound.value is None and not bound.is_array:
+            bound.otherwise = NULL  # DuckDB decides what it may be
+        sample = make_literal(bound, value.place)
+        if sample.type == BIGINT:
+            sample = Literal(1, BIGINT)
+        return [sample] if bound.is_array else sample
     if value in arrays and isinstance(bound, str):
         bound = read_array(bound, value.place)
     if isinstance(bound, list | tuple):
         return [make_literal(each, value.place) for each in bound]
     return make_literal(bound, value.place)
-
-
-def _make_sample(unbound: UnboundParameter, value: Value, *, is_array: bool) -> Literal | list[Literal]:
-    """Return what stands for a parameter without a value, small enough for a cast to any type of numbers."""
-    unbound.is_array |= is_array
-    if unbound.value is None and not unbound.is_array:
-        unbound.otherwise = NULL  # DuckDB decides what it may be
-    sample = make_literal(unbound, value.place)
-    if sample.type == BIGINT:
-        sample = Literal(1, BIGINT)
-    return [sample] if unbound.is_array else sample
-
-
-def _check_apart(statement: Statement, found: Sequence[_Found], *, text: str) -> None:
-    """Refuse a private query inside another one: the text around them does not name it."""
-    for number, each in enumerate(found, 1):
-        if f'"{name_released(number)}"' not in text:
-            raise several_queries(statement, each.span.clause)
-
-
-def _explains_more(refused: Refusal | Unsupported, other: Refusal | Unsupported) -> bool:
-    """Say whether the refusal of a private query explains more than that of the SELECT around its measures."""
-    is_arithmetic = refused.code in {"aggregate", "syntax"}
-    return other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +212,10 @@ def _read_implied_span(
             raise refused from None
         return read_spans[0].query
 
-    def check(found: PrivateQuery) -> object:
+    def check(found: PrivateQuery) -> None:
         _check_windows(asked, read_spans[0], clause=clause)
         try:
-            return check_implied(found, read_spans[0].computed)
+            check_implied(found, read_spans[0].computed)
         except (Refusal, Unsupported) as error:
             raise (_find_unknown(asked, read_spans[0]) or error) from None
 

@@ -16,44 +16,26 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.known_values import check_groups_known
-from dpsql.sql.analysis.measures import (
-    RELEASED_AGGREGATES,
-)
-from dpsql.sql.analysis.private_select import read_private_select
 from dpsql.sql.analysis.ranked_statements import (
     ListReading,
-    computes_around,
     describe_cut,
     describe_released,
     has_all_groups,
     refuse_computation,
 )
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS, PatternCheck
+from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
-from dpsql.sql.ir.statements import (
-    PrivateQuery,
-)
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.lexer import Statement, Value, ascii_lower
-from dpsql.sql.syntax.clause import (
-    SplitStatement,
-    list_select_tokens,
-)
+from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
-from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.implied import (
-    ImpliedClause,
-    PrivateNames,
-    StandardSQL,
-    describe_end,
-    find_implied_clauses,
-)
-from dpsql.sql.syntax.sqlglot_nodes import parse
+from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
 
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
-_Check = Callable[[PrivateQuery], object]
+_Check = Callable[[PrivateQuery], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +70,12 @@ def find_implied(
     header = asked.header
     if not standard.is_private and header is None:
         return []
-    names, parameter = _list_private_names(asked.catalog), asked.bound.__getitem__
-    names = replace(names, tables=names.tables | besides)
+    private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
+    names = PrivateNames(
+        besides.union(ascii_lower(table.name.rpartition(".")[2]) for table in private),
+        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
+    )
+    parameter = asked.bound.__getitem__
     found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
     if header is not None and found and [clause.select for clause in found] != [header.select]:
         hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
@@ -97,30 +83,11 @@ def find_implied(
     return found
 
 
-def _list_private_names(catalog: Catalog) -> PrivateNames:
-    private = [table for table in catalog.tables if table.privacy_unit is not None]
-    return PrivateNames(
-        frozenset(ascii_lower(table.name.rpartition(".")[2]) for table in private),
-        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
-    )
-
-
-def check_explicit(
-    asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None
-) -> PrivateQuery:
-    """Return a query whose clause is written; refuse an order that it cannot have, and groups that are not known."""
+def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
+    """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
     check_implied(query, computed)
-    if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
+    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(query, catalog=asked.catalog)
-    return query
-
-
-def note_released(asked: AnalysisRequest, query: PrivateQuery) -> PrivateQuery:
-    """Return a query whose clause is written, noting that a SELECT around it computes from its rows if one does."""
-    tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
-    if has_all_groups(query) or not computes_around(asked.statement, tokens, query=query):
-        return query
-    return replace(query, list_note=describe_released(query))
 
 
 def check_header(asked: AnalysisRequest) -> None:
@@ -135,13 +102,6 @@ def set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStat
     if header is None or lifted.clause is None:
         return lifted
     return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
-
-
-def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:
-    """Return the private query of a SELECT that has a clause."""
-    statement = sources.reader.statement
-    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
-    return read_private_select(select, sources, lifted=lifted)
 
 
 class _Read(Protocol):
@@ -163,7 +123,7 @@ class ImpliedReading:
     check: _Check | None = None
 
 
-def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:
+def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:  # noqa: C901 - one rule after another
     """Return the private query that a statement implies.
 
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
@@ -191,21 +151,17 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
         if every is None:
             raise
         return every
-    return _note_groups(clause, found, by=by)
-
-
-def _note_groups(clause: ImpliedClause, query: PrivateQuery, *, by: ImpliedReading) -> PrivateQuery:
-    """Return a ranking that notes which groups SQL promises besides; refuse what a SELECT computes from all of them."""
-    if has_all_groups(query):
-        return query
+    if has_all_groups(found):
+        return found
+    # a ranking notes which groups SQL promises besides
     if clause.around is not None and clause.may_be_all:
-        raise refuse_computation(by.statement, clause, found=clause.around, query=query, catalog=by.catalog)
+        raise refuse_computation(by.statement, clause, found=clause.around, query=found, catalog=by.catalog)
     if clause.may_be_all and not clause.is_largest:
         may_have_clause = not clause.beside and by.header is None
         after = describe_end(by.statement, clause) if clause.is_inside else ""
         reading = ListReading(clause.asked, by.max_k, may_have_clause, after)
-        return replace(query, cut_list=describe_cut(query, reading, catalog=by.catalog))
-    return replace(query, list_note=describe_released(query) if clause.computes and not clause.is_largest else "")
+        return replace(found, cut_list=describe_cut(found, reading, catalog=by.catalog))
+    return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
 
 
 def _read_all(read: _Read) -> PrivateQuery | None:
@@ -219,64 +175,46 @@ def _read_all(read: _Read) -> PrivateQuery | None:
     return None if found.domain is None else _mark(found)
 
 
-def check_implied(query: PrivateQuery, computed: ComputedSelect | None = None) -> PrivateQuery:
-    """Return a statement; refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
-
-    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
-    `computed`, that has the order and HAVING of the query.
-    """
-    if query.clause.implied and query.clause.shape == "top":
-        _check_order(query)
-        _check_having(query)
-        if computed is not None:
-            _check_computed(query, computed)
-    return query
-
-
-def _check_computed(query: PrivateQuery, computed: ComputedSelect) -> None:
-    if computed.is_other_order and query.limit is not None and query.limit < ROW_CAP:
-        reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
-        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
-        raise Refusal("order", reason, hint=hint, place=query.clause.place)
-    if computed.tests_others:
-        raise _refuse_having(query)
-
-
 def _mark(query: PrivateQuery) -> PrivateQuery:
     """Return the query with a clause that says that it was not written."""
     return replace(query, clause=replace(query.clause, implied=True))
 
 
-def _check_order(query: PrivateQuery) -> None:
-    """Refuse an order of a ranking that private groups cannot be found by."""
-    if not query.order:
+def check_implied(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:
+    """Refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
+
+    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
+    `computed`, that has the order and HAVING of the query.
+    """
+    if not query.clause.implied or query.clause.shape != "top":
         return
-    first = query.order[0]
-    output = query.outputs[first.output]
-    if output.key is not None and query.limit is not None and query.limit < ROW_CAP:
-        reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
-        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
-        raise Refusal("order", reason, hint=hint, place=query.clause.place)
-    if output.key is None and not first.descending:
-        reason = "The least frequent groups are not found in private."
-        hint = "Write ORDER BY ... DESC, or order the first ones: SELECT * FROM (... DESC LIMIT 10) AS t ORDER BY ..."
-        raise Refusal("order", reason, hint=hint, place=query.clause.place)
-    if output.divisor is not None:
-        hint = "Order by COUNT(*) or SUM, largest first."
-        raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=query.clause.place)
-
-
-def _check_having(query: PrivateQuery) -> None:
-    """Refuse a HAVING that groups outside of the ranking would pass, too."""
-    for term in query.keep:
-        output = query.outputs[term.output]
-        if term.operator in {">", ">="} and output.measure == 0 and output.divisor is None:
-            continue
-        raise _refuse_having(query)
-
-
-def _refuse_having(query: PrivateQuery) -> Unsupported:
-    outside = f"filter the first ones: SELECT * FROM (... DESC LIMIT {query.clause.k}) AS t WHERE ..."  # noqa: S608 - a hint
-    hint = f"Write HAVING ... >= 100 of the measure that ranks, or {outside}"
-    reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
-    return Unsupported("having", reason, hint=hint, place=query.clause.place)
+    place, is_cut = query.clause.place, query.limit is not None and query.limit < ROW_CAP
+    by_measure = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+    if query.order:
+        first = query.order[0]
+        output = query.outputs[first.output]
+        if output.key is not None and is_cut:
+            reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
+            raise Refusal("order", reason, hint=by_measure, place=place)
+        if output.key is None and not first.descending:
+            reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
+            hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."
+            raise Refusal("order", reason, hint=hint, place=place)
+        if output.divisor is not None:
+            hint = "Order by COUNT(*) or SUM, largest first."
+            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=place)
+    outputs = [(term, query.outputs[term.output]) for term in query.keep]
+    tests_others = any(
+        term.operator not in {">", ">="} or output.measure != 0 or output.divisor is not None
+        for term, output in outputs
+    )
+    if computed is not None and not tests_others:
+        if computed.is_other_order and is_cut:
+            reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
+            raise Refusal("order", reason, hint=by_measure, place=place)
+        tests_others = computed.tests_others
+    if tests_others:
+        outside = f"filter the first ones: SELECT * FROM (... DESC LIMIT {query.clause.k}) AS t WHERE ..."  # noqa: S608 - a hint
+        hint = f"Write HAVING ... >= 100 of the measure that ranks, or {outside}"
+        reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
+        raise Unsupported("having", reason, hint=hint, place=place)
