@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from dpsql import engines, errors, report, time_grid
-from dpsql import ledger as ledgers
 from dpsql import plan as planning
 from dpsql.answer import Answer
 from dpsql.build_answer import View, build_answer, build_free_answer
 from dpsql.errors import WastedChargeWarning
+from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
 from dpsql.session_dependencies import SessionDependencies

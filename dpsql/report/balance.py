@@ -13,9 +13,10 @@ from fractions import Fraction
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger import Entry, Ledger, compute_remaining, sum_entries
+from dpsql.ledger.base import compute_remaining, sum_entries
+from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import Calendar
+from dpsql.ledger.record import Calendar, Entry
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
 from dpsql.policy.settings import UNLISTED
