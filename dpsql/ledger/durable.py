@@ -81,6 +81,18 @@ class EventRows(ABC):
     def _run(self, statement: str, *values: object) -> RowsFound:
         """Run a statement with values in place of its question marks."""
 
+    @abstractmethod
+    def terms(self) -> LedgerTerms:
+        """Return the present terms."""
+
+    @abstractmethod
+    def balances(self) -> Mapping[str, BudgetState]:
+        """Return the state of every holder: the total and all accounts."""
+
+    @abstractmethod
+    def history(self, after: int = ...) -> Iterable[tuple[Any, ...]]:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
+
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
         event = make_event(self.head(), kind, body=body, at=at)
@@ -252,7 +264,10 @@ def encode_checkpoint(sums: Sums) -> str:
         "seq": sums.seq,
         "chain": sums.chain,
         "terms": encode_present(sums.terms),
-        "states": [[holder, *map(encode_fraction, _values(state))] for holder, state in sums.states.items()],
+        "states": [
+            [holder, *map(encode_fraction, (state.spent, state.permanent, state.reserved))]
+            for holder, state in sums.states.items()
+        ],
         "held": [[entry, f"{rho[0]}/{rho[1]}", account] for entry, (rho, account) in sums.held.items()],
         "failed": [[account, when.isoformat()] for account, when in sums.failed],
     }
@@ -313,10 +328,6 @@ def _state(values: list[object]) -> BudgetState:
     return BudgetState(spent, permanent, reserved)
 
 
-def _values(state: BudgetState) -> tuple[Fraction, Fraction, Fraction]:
-    return state.spent, state.permanent, state.reserved
-
-
 def _digest(line: str) -> str:
     return hashlib.sha256(line.encode("utf-8", "replace")).hexdigest()
 
@@ -338,39 +349,7 @@ class Verified:
     head: str
 
 
-class LedgerRows(Protocol):
-    """Rows to verify."""
-
-    def terms(self) -> LedgerTerms:
-        """Return the present terms."""
-        ...
-
-    def balances(self) -> Mapping[str, BudgetState]:
-        """Return the state of every holder: the total and all accounts."""
-        ...
-
-    def history(self, after: int = ...) -> Iterable[tuple[Any, ...]]:
-        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
-        ...
-
-    def chain_at(self, seq: int) -> str | None:
-        """Return the chain of an event, if it is there."""
-        ...
-
-    def answer(self, entry: int) -> bytes | None:
-        """Return the stored answer of an entry, if there is one; its digest must be that of the settlement."""
-        ...
-
-    def events(self, after: int, most: int) -> list[Event]:
-        """Return so many events, from the one that follows number `after`."""
-        ...
-
-    def answers(self) -> Iterator[int]:
-        """Return the entries of all answers, in their order."""
-        ...
-
-
-def replayed(rows: LedgerRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
+def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
     """Return what the history adds up to, and the terms; raise `ledger-tampered` where the rows say otherwise.
 
     It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
@@ -382,7 +361,7 @@ def replayed(rows: LedgerRows, checkpoint: Sums | None = None) -> tuple[Replay, 
     return _agreeing(rows, Replay())
 
 
-def _agreeing(rows: LedgerRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
+def _agreeing(rows: EventRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
     replay.read(rows.history(replay.began) if replay.began else rows.history())
     terms = rows.terms()
     if terms != replay.terms:
@@ -392,12 +371,10 @@ def _agreeing(rows: LedgerRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
     return replay, terms
 
 
-def verify_rows(rows: LedgerRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
+def verify_rows(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
     """Replay from the first event, and check the stored answers and the checkpoint as well."""
     replay, terms = replayed(rows)
     _check_answers(rows, replay)
-    if replay.repeats:
-        _check_repeats(rows)
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
         before = Replay()
         before.read(islice(rows.history(), checkpoint.seq))
@@ -406,41 +383,33 @@ def verify_rows(rows: LedgerRows, checkpoint: Sums | None = None) -> tuple[Repla
     return replay, terms
 
 
-def _check_answers(rows: LedgerRows, replay: Replay) -> None:
-    """Raise `ledger-tampered` if an answer was changed, is missing, or belongs to no event.
+def _check_answers(rows: EventRows, replay: Replay) -> None:
+    """Raise `ledger-tampered` if an answer was changed, is missing, belongs to no event, or to another question.
 
     None is missing if there are as many answers as events that name one, and each has the digest of its event.
     """
-    found = 0
+    count = 0
     for entry in rows.answers():
         if rows.answer(entry) is None:
             raise tampered("it holds an answer that no event was given")
-        found += 1
-    if found == replay.answers:
-        return
-    for _, _, kind, body, _ in rows.history():
-        if kind == "settled":
-            rows.answer(json.loads(body)["entry"])  # raises for the first that is missing
-
-
-def _check_repeats(rows: LedgerRows) -> None:
-    """Raise `ledger-tampered` if a settlement repeats an entry that has no answer, or is of another question."""
-    for seq, _, kind, body, _ in rows.history():
+        count += 1
+    if count != replay.answers:
+        for _, _, kind, body, _ in rows.history():
+            if kind == "settled":
+                rows.answer(json.loads(body)["entry"])  # raises for the first that is missing
+    for seq, _, kind, body, _ in rows.history() if replay.repeats else ():
         told = json.loads(body) if kind == "settled" else {}
         if "repeats" in told:
-            own, repeated = (_question(rows, told[name]) for name in ("entry", "repeats"))
-            if own is None or own != repeated or rows.answer(told["repeats"]) is None:
+            questions = []
+            for entry in (told["entry"], told["repeats"]):
+                (event,) = rows.events(entry - 1, 1)
+                asked = json.loads(event.body)
+                is_question = event.kind == "reserved" and asked["key"]
+                questions.append((asked["key"], asked["account"], asked["data_version"]) if is_question else None)
+            if None in questions or questions[0] != questions[1] or rows.answer(told["repeats"]) is None:
                 raise tampered(f"event {seq} repeats an answer to another question")
 
 
-def _question(rows: LedgerRows, entry: int) -> tuple[str, str | None, int] | None:
-    """Return key, account and data version of a reservation; None for another event, or one without a key."""
-    (event,) = rows.events(entry - 1, 1)
-    told = json.loads(event.body)
-    found = event.kind == "reserved" and told["key"]
-    return (told["key"], told["account"], told["data_version"]) if found else None
-
-
-def is_behind(rows: LedgerRows, mark: Mark, *, data_set: str) -> bool:
+def is_behind(rows: EventRows, mark: Mark, *, data_set: str) -> bool:
     """Say whether the ledger never came to what its mark says."""
     return mark.data_set != data_set or rows.chain_at(mark.seq) != mark.chain

@@ -20,7 +20,11 @@ from dpsql.policy.validation import check_count, check_delta, check_epsilon, che
 from dpsql.quantities import Delta, Epsilon, Number
 
 _DEFAULT_K = 10
-_LIMIT_COUNTS = ("default_k", "max_k", "max_k_bar", "max_rows_fetched", "failures_per_day")
+_LIMIT_KEYS = {
+    **dict.fromkeys(("max_epsilon", "min_epsilon", "max_delta"), "number"),
+    **dict.fromkeys(("default_k", "max_k", "max_k_bar", "max_rows_fetched", "failures_per_day"), "whole"),
+    "share_replays": "flag",
+}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -97,22 +101,14 @@ class Limits:
 
 def read_limits(root: Section) -> Limits:
     """Return the ceilings that the table [limits] of a policy file describes."""
-    section = root.section("limits")
-    section.only("max_epsilon", "min_epsilon", "max_delta", *_LIMIT_COUNTS, "share_replays")
-    counts = {key: section.whole(key) for key in _LIMIT_COUNTS if key in section.values}
-    ceilings = Limits()
+    values = root.section("limits").read(_LIMIT_KEYS)
     with root.placing():
-        return Limits(
-            max_epsilon=section.number_or("max_epsilon", ceilings.max_epsilon),
-            min_epsilon=section.number_or("min_epsilon", ceilings.min_epsilon),
-            max_delta=section.number_or("max_delta", ceilings.max_delta),
-            share_replays=section.flag("share_replays") or False,
-            **counts,
-        )
+        return Limits(**values)
 
 
 UNLISTED = "default"  # the name under which a policy says what holds for all whom it does not list
 _LONGEST_NAME = 100
+_ANALYST_KEYS = {"epsilon": "number", "delta": "number", "items": "whole", "queries": "whole", "enabled": "flag"}
 _NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
 
 
@@ -185,12 +181,9 @@ def check_asking(name: str | None) -> None:
 
 def read_analyst(section: Section) -> Analyst:
     """Return the analyst that a table of a policy file describes."""
-    section.only("epsilon", "delta", "items", "queries", "enabled")
-    enabled = section.flag("enabled")
-    limit = section.number_or("epsilon", None), section.number_or("delta", None)
-    counts = {key: section.whole(key) for key in ("items", "queries") if key in section.values}
+    values = section.read(_ANALYST_KEYS)
     with section.placing():
-        return Analyst(*limit, enabled=enabled is not False, **counts)
+        return Analyst(**values)
 
 
 def _is_name(name: object) -> bool:
@@ -289,19 +282,16 @@ class EngineSettings:
 
 def read_engine(root: Section) -> EngineSettings:
     """Return the settings that the table [engine] of a policy file describes."""
-    section = root.section("engine")
-    whole = ("threads", "answer_grid_ms", "connections", "max_waiting")
-    section.only("isolation", "memory_limit", "time_limit", "public_time_limit", *whole)
-    counts = {key: section.whole(key) for key in whole if key in section.values}
-    isolation, memory_limit = section.text("isolation"), section.text("memory_limit")
+    values = root.section("engine").read(_ENGINE_KEYS)
     with root.placing():
-        return EngineSettings(
-            isolation="in_process" if isolation is None else isolation,
-            memory_limit=memory_limit,
-            time_limit=section.number_or("time_limit", None),
-            public_time_limit=section.number_or("public_time_limit", EngineSettings().public_time_limit),
-            **counts,
-        )
+        return EngineSettings(**values)
+
+
+_ENGINE_KEYS = {
+    **dict.fromkeys(("isolation", "memory_limit"), "text"),
+    **dict.fromkeys(("time_limit", "public_time_limit"), "number"),
+    **dict.fromkeys(("threads", "answer_grid_ms", "connections", "max_waiting"), "whole"),
+}
 
 
 def _isolation(value: str) -> str:
@@ -357,7 +347,6 @@ CATALOGS = ("auto", "none")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
 _SURFACES = ("postgres", "web", "mcp")
-_COUNTS = ("statements_per_minute", "max_connections", "connections_per_user")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -448,28 +437,19 @@ def is_loopback(host: str) -> bool:
 
 def read_server(root: Section, folder: Path) -> ServerSettings:
     """Return the settings that the table [server] of a policy file in `folder` describes."""
-    section = _without_flight(root.section("server"))
-    section.only("users", *_SURFACES, "certificate", "key", "require_tls", "catalog", *_COUNTS)
-    texts = {name: section.text(name) for name in ("users", "certificate", "key")}
-    counts = {name: section.whole(name) for name in _COUNTS if name in section.values}
-    usual = ServerSettings()
-
-    def said(name: str, otherwise: str) -> str:
-        return otherwise if (text := section.text(name)) is None else text
-
+    values = _without_flight(root.section("server")).read(_SERVER_KEYS)
     with root.placing():
-        files = {name: beside(folder, text, place=f"server.{name}") for name, text in texts.items()}
-        return ServerSettings(
-            users=files["users"],
-            postgres=said("postgres", usual.postgres),
-            web=said("web", usual.web),
-            mcp=said("mcp", usual.mcp),
-            certificate=files["certificate"],
-            key=files["key"],
-            catalog=said("catalog", usual.catalog),
-            require_tls=bool(section.flag("require_tls")),
-            **counts,
-        )
+        for name in ("users", "certificate", "key"):
+            values[name] = beside(folder, values.get(name), place=f"server.{name}")
+        return ServerSettings(**values)
+
+
+_SERVER_KEYS = {
+    **dict.fromkeys(("users", *_SURFACES, "certificate", "key"), "text"),
+    "require_tls": "flag",
+    "catalog": "text",
+    **dict.fromkeys(("statements_per_minute", "max_connections", "connections_per_user"), "whole"),
+}
 
 
 def _without_flight(section: Section) -> Section:

@@ -44,11 +44,8 @@ from dpsql.ledger.postgres.connection import (
     WRITING,
     Haste,
     LedgerConnection,
-    missing,
-    rolled_back,
+    fault,
     sealed,
-    unknown,
-    unreachable,
 )
 from dpsql.ledger.postgres.tables import PostgresRows
 from dpsql.ledger.record import Clock, LedgerTerms, now
@@ -89,7 +86,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     def _open_book(self, wanted: LedgerTerms | None) -> tuple[LedgerTerms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
         if not self._is_prepared(wanted) and not self._is_prepared(wanted):
-            raise unknown()
+            raise fault("ledger-unconfirmed")
         with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
             rows = PostgresRows(connection)
             replay, terms = replayed(rows, _checkpoint(rows))
@@ -117,7 +114,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             rows = PostgresRows(connection)
             data_set = rows.take_turn().data_set
             if is_behind(rows, self._mark, data_set=data_set):
-                raise rolled_back()
+                raise fault("ledger-rolled-back")
             yield rows
             head = Mark(data_set, *rows.head())
         self._mark = head
@@ -158,7 +155,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             if self._closed:
                 raise ledger_closed()
             if self._failed_at > asked_at:
-                raise unreachable()
+                raise fault("ledger-unreachable")
             yield
 
     def _begun(self, level: str) -> LedgerConnection:
@@ -206,7 +203,7 @@ def verify(url: str | DatabaseUrl) -> Verified:
         postgres_server.begin(connection, READING, schema=address.schema)
         with postgres_server.until_committed(connection, READING):
             if postgres_tables.is_blank(connection, address.schema):
-                raise missing()
+                raise fault("ledger-missing")
             rows = _open_rows(connection, address.schema)
             replay, _ = verify_rows(rows, _checkpoint(rows))
     return Verified(replay.seq, replay.chain)
@@ -220,7 +217,7 @@ def _prepare(connection: LedgerConnection, schema: str, *, wanted: LedgerTerms |
     """Make the tables if there are none, or see that they are ours and can be written."""
     if postgres_tables.is_blank(connection, schema):
         if wanted is None:
-            raise missing()
+            raise fault("ledger-missing")
         postgres_tables.lock_making(connection)
         if postgres_tables.is_blank(connection, schema):  # still, after those who came first
             postgres_tables.build(connection, schema)
