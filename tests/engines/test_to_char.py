@@ -6,7 +6,7 @@ import duckdb
 import pytest
 from support.postgres_kit import server
 
-from dpsql.sql.analysis.outer_functions import PATTERNS, translate_format
+from dpsql.sql.analysis.outer_tree import PATTERNS, translate_format
 
 MOMENTS = ["2026-03-05 07:08:09.012345", "2024-12-30 00:00:00", "1999-01-01 12:34:56.999999", "2000-02-29 23:59:59.5"]
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 
 from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.analyze import analyze
@@ -72,12 +73,25 @@ class AnalysisCache:
         if known is not None:
             return known
         clock = _TrackedClock(self._clock)
-        asked = self._analyze(text, parameters, clock=clock, implicit=implicit, postgres=postgres)
+        reading = partial(
+            analyze,
+            text,
+            self._catalog,
+            parameters=parameters,
+            accepts_pattern=self._accepts_pattern,
+            standard=StandardSQL(implicit, self._default_k, self._max_k),
+            parser=self._parser,
+            postgres=postgres,
+        )
+        asked = reading(clock=clock)
         if clock.moment is not None:
             moment = clock.moment
-            tick: Clock = lambda: moment.replace(second=(moment.second + 1) % 60)  # noqa: E731 - used once
-            later = self._analyze(text, parameters, clock=tick, implicit=implicit, postgres=postgres)
-            asked = asked if asked == later else _mark_seconds(asked)
+            later = reading(clock=lambda: moment.replace(second=(moment.second + 1) % 60))
+            # a private query that means another one a second later says so
+            if asked != later and isinstance(asked, PrivateQuery):
+                asked = replace(asked, reads_seconds=True)
+            elif asked != later and isinstance(asked, OuterSelect):
+                asked = replace(asked, inners=tuple(replace(inner, reads_seconds=True) for inner in asked.inners))
         if key is not None and clock.moment is None:
             if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
@@ -88,20 +102,6 @@ class AnalysisCache:
         """Return whether the analysis of a statement is in the cache, by its key."""
         return key in self._kept
 
-    def _analyze(
-        self, text: str, parameters: ParameterValues, *, clock: Clock, implicit: bool, postgres: bool
-    ) -> Asked:
-        return analyze(
-            text,
-            self._catalog,
-            parameters=parameters,
-            accepts_pattern=self._accepts_pattern,
-            clock=clock,
-            standard=StandardSQL(implicit, self._default_k, self._max_k),
-            parser=self._parser,
-            postgres=postgres,
-        )
-
 
 def find_key(text: object, parameters: object, *, implicit: bool, postgres: bool = False) -> Hashable:
     """Return the key of a statement in caches; None for a long one, and for parameters that are no plain values.
@@ -111,21 +111,13 @@ def find_key(text: object, parameters: object, *, implicit: bool, postgres: bool
     """
     if type(text) is not str or not isinstance(parameters, tuple | list | dict):
         return None
-    if parameters and not (type(parameters) in {tuple, list} and all(type(each) in _VALUES for each in parameters)):
+    if not parameters:
+        return (text, implicit, postgres, ()) if len(text) <= MAX_STATEMENT_LENGTH else None
+    if type(parameters) not in {tuple, list} or not all(type(each) in _VALUES for each in parameters):
         return None
     values = tuple((type(each), repr(each)) for each in parameters)
     size = len(text) + sum(len(value) for _, value in values)
     return (text, implicit, postgres, values) if size <= MAX_STATEMENT_LENGTH else None
-
-
-def _mark_seconds(statement: Asked) -> Asked:
-    """Return a statement that says of its private query, if it has one, that it means another one a second later."""
-    match statement:
-        case PrivateQuery():
-            return replace(statement, reads_seconds=True)
-        case OuterSelect(inners=inners):
-            return replace(statement, inners=tuple(replace(inner, reads_seconds=True) for inner in inners))
-    return statement
 
 
 class _TrackedClock:

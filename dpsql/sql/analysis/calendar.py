@@ -29,7 +29,7 @@ from dpsql.sql.analysis.domains import MOST_GROUPS
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.measures import cast_sum, read_argument
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.select_block import make_sort_term, read_output
+from dpsql.sql.analysis.select_block import read_output
 from dpsql.sql.functions.allow_list import MAX_POSITION
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import split_conjuncts
@@ -38,7 +38,7 @@ from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, FromWhere, Lite
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, Family, Type, has_one_form, sum_type
 from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import only, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -110,7 +110,7 @@ class _Buckets:
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar:
+class BucketDomain:
     """The buckets of a key, and which of them a bound in WHERE `cut`s, in words; "" for none."""
 
     domain: LiteralDomain
@@ -122,7 +122,7 @@ def is_time_bucket(key: Expression) -> bool:
     return _find_buckets(key) is not None
 
 
-def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: Place) -> Calendar | None:
+def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: Place) -> BucketDomain | None:
     """Return the buckets of a key between the bounds of its column in WHERE; None for a key that is no time bucket.
 
     Where WHERE has no bound, that of the policy counts. Raises `Refusal` where a bound is missing, where no time is
@@ -138,16 +138,14 @@ def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: 
     begins: list[datetime] = []
     for begin in _list_begins(buckets, first, high=last):
         if len(begins) == MOST_GROUPS:
-            reason, hint = (
-                f"The calendar has more than {MOST_GROUPS:,} buckets.",
-                "Write longer ones, or set the bounds closer.",
-            )
+            reason = f"The calendar has more than {MOST_GROUPS:,} buckets."
+            hint = "Write longer ones, or set the bounds closer."
             raise Refusal("domain", reason, hint=hint, place=place)
         begins.append(begin)
     if not begins:
         hint = "Let the last time be after the first."
         raise Refusal("domain", "There is no time between the bounds of the calendar.", hint=hint, place=place)
-    return Calendar(
+    return BucketDomain(
         LiteralDomain(tuple(map(buckets.spell, begins))),
         _describe_cut(buckets, begins, bounds=find_bounds(buckets.column, body.where)),
     )
@@ -235,19 +233,15 @@ def _find_buckets(key: Expression) -> _Buckets | None:
         case Call(function="date_trunc", arguments=(Literal(value=str(unit)), ColumnRef() as column)):
             return _Buckets(column, unit, key.type) if unit in _LENGTHS or unit in _MONTHS else None
         case Call(function="time_bucket", arguments=(Literal(value=str(width)), ColumnRef(type=type_) as column)):
-            return _find_short_buckets(column, width) if type_ == TIMESTAMP else None
+            number, short = width.split()
+            length = int(number) * _LENGTHS[short] if short in _SHORT else timedelta()
+            is_whole = type_ == TIMESTAMP and length and not _DAY % length  # every midnight begins a bucket
+            return _Buckets(column, short, TIMESTAMP, length) if is_whole else None
         case Cast(argument=ColumnRef() as column, type=type_) if type_ == DATE and column.type == TIMESTAMP:
             return _Buckets(column, "day", DATE)
         case ColumnRef() if key.type == DATE:
             return _Buckets(key, "day", DATE)
     return None
-
-
-def _find_short_buckets(column: ColumnRef, width: str) -> _Buckets | None:
-    """Return the buckets of time_bucket, None where not every midnight begins one."""
-    number, unit = width.split()
-    length = int(number) * _LENGTHS[unit] if unit in _SHORT else timedelta()
-    return _Buckets(column, unit, TIMESTAMP, length) if length and not _DAY % length else None
 
 
 def find_bounds(column: ColumnRef, where: Expression | None) -> tuple[datetime | None, datetime | None]:
@@ -325,13 +319,25 @@ def read_window(reader: Reader, node: Node) -> Expression:
     partition = tuple(
         canonicalize(read_output(reader, term, readers=READERS)) for term in node.args.get("partition_by") or ()
     )
-    order = node.args.get("order")
+    order, found = node.args.get("order"), list[Sorted]()
     if order is not None:
         only(reader.statement, order, "expressions")
-    terms = tuple(_term(reader, term) for term in (order.expressions if order is not None else ()))
-    called = node.this
+    for term in order.expressions if order is not None else ():
+        only(reader.statement, term, "this", "desc", "nulls_first")
+        expression = read_argument(reader, term.this)
+        if isinstance(expression, Literal):
+            reason, hint = "A constant puts nothing in order.", "Order by a column."
+            raise Refusal("order", reason, hint=hint, place=reader.place(term))
+        found.append(Sorted(expression, *read_direction(term)))
+    terms, called = tuple(found), node.this
     if type(called).__name__ == "Count":
-        return Window(*_counted(reader, called), partition, terms, BIGINT)
+        only(reader.statement, called, "this", "big_int")
+        if type(called.this).__name__ == "Star":
+            only(reader.statement, called.this)
+            return Window("count_star", (), partition, terms, BIGINT)
+        if called.this is None:
+            raise Unsupported("window", "This window is not read.", hint=_HINT, place=reader.place(called))
+        return Window("count", (read_argument(reader, called.this),), partition, terms, BIGINT)
     only(reader.statement, called, "this", "expressions")
     name = str(called.this).removeprefix(FUNCTION_PREFIX)
     arguments = tuple(read_argument(reader, argument) for argument in called.expressions)
@@ -339,33 +345,13 @@ def read_window(reader: Reader, node: Node) -> Expression:
         return Window(name, (), partition, terms, _NUMBERED[name])
     if name == "ntile" and len(arguments) == 1 and _is_position(arguments[0], min_value=1):
         return Window(name, (replace(arguments[0], type=BIGINT),), partition, terms, BIGINT)
-    found = _of_column(reader, node, name=name, arguments=arguments)
-    if isinstance(found, Window):
-        return replace(found, partition=partition, order=terms)
-    return rebuild(found, lambda part: replace(part, partition=partition, order=terms))  # type: ignore[arg-type]
+    window = _read_column_window(reader, node, name=name, arguments=arguments)
+    if isinstance(window, Window):
+        return replace(window, partition=partition, order=terms)
+    return rebuild(window, lambda part: replace(part, partition=partition, order=terms))  # type: ignore[arg-type]
 
 
-def _term(reader: Reader, term: Node) -> Sorted:
-    only(reader.statement, term, "this", "desc", "nulls_first")
-    expression = read_argument(reader, term.this)
-    if isinstance(expression, Literal):
-        reason, hint = "A constant puts nothing in order.", "Order by a column."
-        raise Refusal("order", reason, hint=hint, place=reader.place(term))
-    return make_sort_term(term, expression)
-
-
-def _counted(reader: Reader, node: Node) -> tuple[str, tuple[Expression, ...]]:
-    """Return COUNT(*) or COUNT(x) by name and arguments."""
-    only(reader.statement, node, "this", "big_int")
-    if type(node.this).__name__ == "Star":
-        only(reader.statement, node.this)
-        return "count_star", ()
-    if node.this is None:
-        raise Unsupported("window", "This window is not read.", hint=_HINT, place=reader.place(node))
-    return "count", (read_argument(reader, node.this),)
-
-
-def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expression, ...]) -> Expression:
+def _read_column_window(reader: Reader, node: Node, *, name: str, arguments: tuple[Expression, ...]) -> Expression:
     """Return a window that takes a column, without partition and order: itself, or the cast of a sum."""
     type_, place = arguments[0].type if arguments else BOOLEAN, reader.place(node)
     if name in {"sum", "avg"} and len(arguments) == 1 and type_.family is Family.DOUBLE:
@@ -406,17 +392,14 @@ def break_ties(
             for column in columns:
                 if not has_one_form(column.type):
                     raise refuse(column)
-            ties = tuple(
-                Sorted(tie, descending=False, nulls_first=False) for column in columns for tie in _ties(column)
-            )
-            return replace(expression, order=(*expression.order, *ties))
+            ties = list[Expression]()  # what is the same of two values only if they print alike
+            for column in columns:
+                if column.type.family is Family.DOUBLE or column.type.name == "FLOAT":
+                    ties += [canonicalize(column), Call("signbit", (column,), BOOLEAN)]  # 0.0 and -0.0 differ in it
+                else:
+                    ties.append(canonicalize(stored_column(column.relation, column.name, type_=column.type)))
+            terms = (Sorted(tie, descending=False, nulls_first=False) for tie in ties)
+            return replace(expression, order=(*expression.order, *terms))
         return rebuild(expression, ordered)
 
     return tuple(map(ordered, found))
-
-
-def _ties(column: ColumnRef) -> tuple[Expression, ...]:
-    """Return what is the same of two values only if they print alike: 0.0 and -0.0 differ in their sign."""
-    if column.type.family is Family.DOUBLE or column.type.name == "FLOAT":
-        return canonicalize(column), Call("signbit", (column,), BOOLEAN)
-    return (canonicalize(stored_column(column.relation, column.name, type_=column.type)),)

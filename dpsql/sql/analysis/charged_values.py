@@ -40,7 +40,7 @@ from dpsql.sql.ir.tree import (
     stored_column,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
+from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 
@@ -54,40 +54,29 @@ _Relations = dict[int, Scan | tuple[Derived, ...]]
 
 def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) -> ChargedValues | None:
     """Return the values that a query of these rows and units names, None for one that is charged to all units."""
-    table = next((each for each in catalog.tables if each.budget_by is not None), None)
-    if table is None or table.budget_by is None:
+    for table in catalog.tables:
+        if table.budget_by is not None:
+            break
+    else:
         return None
     found = _find_values(body, table)
     types = dict(table.columns)
-    own = stored_column(_TABLE, _find_unit(table), type_=types[_find_unit(table)])
+    wanted = ascii_lower(table.privacy_unit or "")
+    unit_name = next(name for name in types if ascii_lower(name) == wanted)  # as the table spells it
+    own = stored_column(_TABLE, unit_name, type_=types[unit_name])
     if not found or len(found) > MAX_VALUES or unit.type != own.type:
         return None
     names = tuple(sorted(found))
     value = stored_column(_TABLE, table.budget_by, type_=types[table.budget_by])
-    condition = _select_units(table, (unit, own), value=value, wanted=tuple(found[name] for name in names))
-    return ChargedValues(table.name, table.budget_by, names, condition)
-
-
-def _find_unit(table: Table) -> str:
-    """Return the column of a table that is its unit, as the table spells it."""
-    wanted = ascii_lower(table.privacy_unit or "")
-    return next(name for name, _ in table.columns if ascii_lower(name) == wanted)
-
-
-def _select_units(
-    table: Table, units: tuple[Expression, Expression], *, value: Expression, wanted: tuple[Literal, ...]
-) -> Expression:
-    """Return the condition that the unit of a row has one of the wanted values.
-
-    The least is over all rows of the stored table, whatever the query's own conditions, options and salts are.
-    """
-    unit, own = units
+    # the least is over all rows of the stored table, whatever the query's own conditions, options and salts are
     least = Call("min", (canonicalize(value),), value.type)
     is_there = Call("not", (Call("is_null", (own,), BOOLEAN),), BOOLEAN)
-    grouped = Derived(_UNITS, (canonicalize(own), least), FromWhere(Scan(_TABLE, table.path), is_there), grouping="1")
+    rows = FromWhere(Scan(_TABLE, table.path), is_there)
+    grouped = Derived(_UNITS, (canonicalize(own), least), rows, grouping="1")
     of_unit, of_value = output_column(_UNITS, 1, expression=own), output_column(_UNITS, 2, expression=value)
-    chosen = In(canonicalize(of_value), wanted)
-    return InQuery(canonicalize(unit), Derived(_SUBQUERY, (canonicalize(of_unit),), FromWhere(grouped, chosen)))
+    chosen = FromWhere(grouped, In(canonicalize(of_value), tuple(found[name] for name in names)))
+    condition = InQuery(canonicalize(unit), Derived(_SUBQUERY, (canonicalize(of_unit),), chosen))
+    return ChargedValues(table.name, table.budget_by, names, condition)
 
 
 def _find_values(body: FromWhere, table: Table) -> _Values | None:
@@ -133,8 +122,13 @@ def _read_constants(
         return None
     values: dict[str, Literal] = {}
     for constant in constants:
-        name = _name_value(constant, column.type)
-        if name is None or not isinstance(constant, Literal):
+        if not isinstance(constant, Literal) or constant.type != column.type or column.type.family not in _FAMILIES:
+            return None
+        value = constant.value
+        if value is None or isinstance(value, float):
+            return None
+        name = str(value).lower() if isinstance(value, bool) else str(value)
+        if not name.isprintable() or len(name) > _MAX_LENGTH:  # a ledger does not name it
             return None
         values[name] = constant
     return values
@@ -159,17 +153,6 @@ def _find_relation(source: Relation, number: int) -> Relation | None:
     if isinstance(source, Joined):
         return _find_relation(source.left, number) or _find_relation(source.right, number)
     return source if isinstance(source, Scan | Derived) and source.number == number else None
-
-
-def _name_value(constant: Expression, type_: Type) -> str | None:
-    """Return the name of a constant of the column's type; None for NULL, and for what a ledger does not name."""
-    if not isinstance(constant, Literal) or constant.type != type_ or type_.family not in _FAMILIES:
-        return None
-    value = constant.value
-    if value is None or isinstance(value, float):
-        return None
-    name = str(value).lower() if isinstance(value, bool) else str(value)
-    return name if name.isprintable() and len(name) <= _MAX_LENGTH else None
 
 
 def _intersect(found: Iterable[_Values | None]) -> _Values | None:
@@ -204,7 +187,13 @@ def find_private_columns(expression: Expression, source: Relation, *, catalog: C
     """Return the stored columns of numbers of private tables that an expression reads, as (table, column), sorted."""
     columns = _stored_columns(expression, _relations(source))
     found = {(table, name) for _, path, name in columns for table in _find_private(path, catalog) if name}
-    return tuple(sorted((table.name, name) for table, name in found if _has_numbers(table, name)))
+    return tuple(
+        sorted(
+            (table.name, name)
+            for table, name in found
+            if any(known == name and find_read_type(type_).is_number for known, type_ in table.columns)
+        )
+    )
 
 
 def find_stored_column(column: ColumnRef, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
@@ -223,10 +212,6 @@ def find_stored_column(column: ColumnRef, source: Relation, *, catalog: Catalog)
 
 def _find_private(path: tuple[str, ...], catalog: Catalog) -> list[Table]:
     return [table for table in catalog.tables if table.path == path and table.privacy_unit is not None]
-
-
-def _has_numbers(table: Table, column: str) -> bool:
-    return any(name == column and find_read_type(type_).is_number for name, type_ in table.columns)
 
 
 def _stored_columns(

@@ -16,12 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import count
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.charged_values import find_sole_column
 from dpsql.sql.functions.coercion import convert, unify_for_comparison
-from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (
     Assumption,
@@ -40,7 +39,7 @@ from dpsql.sql.ir.statements import (
     list_factors,
 )
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan, Sorted
-from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
+from dpsql.sql.ir.types import TEXT, Family, find_read_type
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import MAX_LISTED
@@ -81,7 +80,16 @@ def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog)
         hint = _HINT.format(name)
         raise Refusal(name, "This is neither a column nor a list.", hint=hint, place=option.place)
     table, column = find_public_column(name, option, catalog=catalog, hint=_HINT.format(name))
-    return TableDomain(FromWhere(table, None), _as_key(name, column, wanted=key.type, place=option.place))
+    # the column in the key's type: what the key cannot take becomes NULL, and no candidate
+    type_ = find_read_type(column.type)
+    value = column if type_ == column.type else Cast(column, type_)
+    if type_ != key.type:
+        if not type_.family is key.type.family is Family.INTEGER:
+            hint = f"Cast the key: CAST(... AS {type_})."
+            reason = f"The key is {key.type} and the column of {name} {type_}."
+            raise Refusal(name, reason, hint=hint, place=option.place)
+        value = Cast(value, key.type)
+    return TableDomain(FromWhere(table, None), value)
 
 
 def convert_values(name: str, texts: tuple[str, ...], *, key: Expression, place: Place) -> LiteralDomain:
@@ -95,16 +103,22 @@ def convert_values(name: str, texts: tuple[str, ...], *, key: Expression, place:
 def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
     """Return the public query for the distinct values of a domain as text: at most one more than `most`, and NULL."""
     text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
+    return _select(name, canonicalize(text), source=source, distinct=True, limit=most + 2)
+
+
+def _select(name: str, output: Expression, *, source: TableDomain, distinct: bool, limit: int) -> PublicQuery:
+    """Return the query for one column of a public table; the highest values first, unless each is there once."""
+    order = () if distinct else (Sorted(output, descending=True, nulls_first=False),)
     return PublicQuery(
         names=(name,),
-        outputs=(canonicalize(text),),
-        distinct=True,
+        outputs=(output,),
+        distinct=distinct,
         body=source.body,
         keys=None,
         by_all=False,
         having=None,
-        order=(),
-        limit=most + 2,
+        order=order,
+        limit=limit,
         offset=0,
     )
 
@@ -124,7 +138,8 @@ def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str
     if table.privacy_unit is not None:
         reason = f"The values of {name} must be public, and this table has a privacy unit."
         raise Refusal(name, reason, hint=hint, place=place)
-    found = _column(table, column)
+    matches = (each for each in table.columns if ascii_lower(each[0]) == ascii_lower(column))
+    found = next((ColumnRef(_NUMBER, *each) for each in matches), None)
     if found is None:
         told = list_names("Its columns are", [known for known, _ in table.columns], wanted=column)
         raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)
@@ -142,23 +157,6 @@ def _parts(name: str) -> list[str]:
         if name[found.end()] != ".":
             break
     return [""]
-
-
-def _column(table: Table, name: str) -> ColumnRef | None:
-    matches = (each for each in table.columns if ascii_lower(each[0]) == ascii_lower(name))
-    return next((ColumnRef(_NUMBER, column, type_) for column, type_ in matches), None)
-
-
-def _as_key(name: str, column: ColumnRef, *, wanted: Type, place: Place) -> Expression:
-    """Return the column in the key's type; what the key cannot take becomes NULL, and no candidate."""
-    type_ = find_read_type(column.type)
-    value = column if type_ == column.type else Cast(column, type_)
-    if type_ == wanted:
-        return value
-    if type_.family is wanted.family is Family.INTEGER:
-        return Cast(value, wanted)
-    hint = f"Cast the key: CAST(... AS {type_})."
-    raise Refusal(name, f"The key is {wanted} and the column of {name} {type_}.", hint=hint, place=place)
 
 
 def find_group_query(query: PrivateQuery) -> PublicQuery | None:
@@ -219,12 +217,10 @@ def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog)
         hint = "Leave domain out: partitions says which values PER's key has."
         raise Refusal("domain", "A known domain does not go with PER.", hint=hint, place=per.place)
     key = query.keys[named]
-    found = Partitions(named, (), option.place, column=find_sole_column(key, query.body.source, catalog=catalog))
+    column = find_sole_column(key, query.body.source, catalog=catalog)
     values = read_values("partitions", option, key=key, catalog=catalog)
-    found = (
-        replace(found, source=values) if isinstance(values, TableDomain) else replace(found, values=_ordered(values))
-    )
-    return replace(query, partitions=found)
+    source, listed = (values, ()) if isinstance(values, TableDomain) else (None, _ordered(values))
+    return replace(query, partitions=Partitions(named, listed, option.place, source=source, column=column))
 
 
 def _show_form(query: PrivateQuery, per: Name | None) -> str:
@@ -253,9 +249,8 @@ def set_partition_values(query: PrivateQuery, texts: Iterable[str | None]) -> Pr
     known = tuple(text for text in texts if text is not None)
     if len(known) > MAX_LISTED:
         reason = f"The column of partitions has more than {MAX_LISTED} values."
-        raise Refusal(
-            "partitions", reason, hint="List those that matter: partitions = ['DE', 'FR'].", place=found.place
-        )
+        hint = "List those that matter: partitions = ['DE', 'FR']."
+        raise Refusal("partitions", reason, hint=hint, place=found.place)
     values = convert_values("partitions", known, key=query.keys[found.key], place=found.place)
     return replace(query, partitions=replace(found, values=_ordered(values), source=None))
 
@@ -276,7 +271,13 @@ def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
         raise Refusal("assume", "This is no guess of the counts.", hint=_ASSUME_HINT, place=option.place)
     law = _ZIPF.fullmatch(option.value)
     if law is not None:
-        return Assumption(tuple(_falling(float(law[1]), int(law[2]))))
+        exponent, first, counts = float(law[1]), int(law[2]), list[int]()
+        for rank in range(1, MAX_ASSUMED + 1):  # first / rank**exponent, rounded down, while a unit is left
+            units = int(first / rank**exponent)
+            if units < 1:
+                break
+            counts.append(units)
+        return Assumption(tuple(counts))
     if "(" in option.value:
         raise Refusal("assume", "This is no guess of the counts.", hint=_ASSUME_HINT, place=option.place)
     table, column = find_public_column("assume", option, catalog=catalog, hint=_ASSUME_HINT)
@@ -291,31 +292,10 @@ def find_guess_query(query: PrivateQuery) -> PublicQuery | None:
     source = None if query.assumed is None else query.assumed.source
     if source is None:
         return None
-    units = canonicalize(source.value)
-    return PublicQuery(
-        names=("assume",),
-        outputs=(units,),
-        distinct=False,
-        body=source.body,
-        keys=None,
-        by_all=False,
-        having=None,
-        order=(Sorted(units, descending=True, nulls_first=False),),
-        limit=MAX_ASSUMED,
-        offset=0,
-    )
+    return _select("assume", canonicalize(source.value), source=source, distinct=False, limit=MAX_ASSUMED)
 
 
 def set_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
     known = sorted((min(count, MAX_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))
-
-
-def _falling(exponent: float, first: int) -> Iterable[int]:
-    """Yield first / rank**exponent, rounded down, while a unit is left."""
-    for rank in count(1):
-        units = int(first / rank**exponent)
-        if units < 1 or rank > MAX_ASSUMED:
-            return
-        yield units

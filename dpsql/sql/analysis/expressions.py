@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis import predicates
@@ -100,20 +100,15 @@ def _column(reader: Reader, node: Node) -> Expression:
         return reader.column(node).column
     word, block = ascii_lower(node.name), node.parent_select
     items = [] if block is None else block.expressions
-    if any(_is_called(item, word) for item in items):
-        hint = "Choose another alias, or write today() or now() for the clock."
-        reason = "This name could mean the clock or an output."
-        raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
+    for item in items:
+        if type(item).__name__ != "Alias" or ascii_lower(item.alias) != word:
+            continue
+        named = item.this
+        if type(named).__name__ != "Column" or ascii_lower(named.name) != word or named.args.get("table"):
+            hint = "Choose another alias, or write today() or now() for the clock."
+            reason = "This name could mean the clock or an output."
+            raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
     return read_clock(reader.now(), word)
-
-
-def _is_called(item: Node, word: str) -> bool:
-    """Say whether an item of a select list has the alias `word`, and is not what that means without the alias."""
-    if type(item).__name__ != "Alias" or ascii_lower(item.alias) != word:
-        return False
-    return (
-        type(item.this).__name__ != "Column" or ascii_lower(item.this.name) != word or bool(item.this.args.get("table"))
-    )
 
 
 def _literal(reader: Reader, node: Node) -> Expression:
@@ -122,9 +117,8 @@ def _literal(reader: Reader, node: Node) -> Expression:
         return number(node.this, reader.at(node))
     value = reader.statement.value(node.this)
     if value is None:
-        raise Refusal(
-            "syntax", "This text cannot be read.", hint="Write it in single quotes.", place=reader.place(node)
-        )
+        hint = "Write it in single quotes."
+        raise Refusal("syntax", "This text cannot be read.", hint=hint, place=reader.place(node))
     if value.kind == "parameter":
         given = make_literal(reader.bound[value], value.place)
         reader.literals += (given.longest or 0) // LIKE_A_LITERAL
@@ -171,7 +165,7 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     if type(node.expression).__name__ == "Interval":
         return shift_date(left, operator, interval=_interval(reader, node.expression), where=where)
     if type(node.expression).__name__ == "Mul" and type(node.expression.this).__name__ == "Interval":
-        return _short_bucket(reader, node.expression, left=left, operator=operator)
+        return _read_short_bucket(reader, node.expression, left=left, operator=operator)
     right = reader.read(node.expression)
     if operator == "/" and reader.statement.postgres:
         operator, left, right = divide_whole(left, right)
@@ -182,7 +176,7 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     return arithmetic(left, operator, right=right, where=where)
 
 
-def _short_bucket(reader: Reader, node: Node, *, left: Expression, operator: str) -> Expression:
+def _read_short_bucket(reader: Reader, node: Node, *, left: Expression, operator: str) -> Expression:
     """Return time_bucket for what tools write in PostgreSQL, and refuse any other product with an INTERVAL.
 
     date_trunc('hour', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(minute FROM ts) / 15) is time_bucket(INTERVAL '15
@@ -209,9 +203,21 @@ def _interval(reader: Reader, node: Node) -> Literal:
     amount, unit = node.this, node.args.get("unit")
     while type(amount).__name__ == "Paren":
         amount = amount.this
-    written = ""
-    if type(amount).__name__ == "Literal":
-        written = _written(reader, str(amount.this), counts=unit is not None)
+    written, literal = "", str(amount.this) if type(amount).__name__ == "Literal" else ""
+    value = reader.statement.value(literal)
+    bound = None if value is None or value.kind == "string" else reader.bound[value]
+    if value is None:
+        written = literal if literal.isdigit() else ""
+    elif value.kind == "string":
+        written = value.content
+    elif isinstance(bound, UnboundParameter):  # it counts units that follow it, or else names them itself
+        some = Literal(1, BIGINT) if unit is not None else Literal("1 day", TEXT, len("1 day"))
+        bound.fill(some.type, such_as=some)
+        written = str(bound.literal().value)
+    elif isinstance(bound, str):
+        written = bound
+    elif type(bound) is int and abs(bound) < 1 << 63:
+        written = str(bound)
     spelled = f"{written.strip()} {unit.name}" if unit is not None else written.strip()
     found = _INTERVAL.fullmatch(spelled.lower())
     if not found:
@@ -220,31 +226,10 @@ def _interval(reader: Reader, node: Node) -> Literal:
     return Literal(f"{found[1]} {found[2]}", INTERVAL)
 
 
-def _written(reader: Reader, literal: str, *, counts: bool) -> str:
-    """Return the digits or the text of an INTERVAL, as written or bound; nothing for any other literal.
-
-    It `counts` units that follow it, or else names them itself.
-    """
-    value = reader.statement.value(literal)
-    if value is None:
-        return literal if literal.isdigit() else ""
-    if value.kind == "string":
-        return value.content
-    bound = reader.bound[value]
-    if isinstance(bound, UnboundParameter):
-        some = Literal(1, BIGINT) if counts else Literal("1 day", TEXT, len("1 day"))
-        bound.fill(some.type, such_as=some)
-        return str(bound.literal().value)
-    if type(bound) is int:
-        return str(bound) if abs(bound) < 1 << 63 else ""
-    return bound if isinstance(bound, str) else ""
-
-
 def _joined_text(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression", "safe")
     if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | BITWISE.keys()):
-        hint = "Put the arithmetic in parentheses."
-        raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
+        raise _two_ways(reader, node, hint="Put the arithmetic in parentheses.")
     left, right = (fill_unbound(reader.operand(side), TEXT) for side in (node.this, node.expression))
     if NULL in {left.type, right.type}:
         hint = "Cast it with CAST(NULL AS VARCHAR)."
@@ -257,7 +242,7 @@ def _joined_text(reader: Reader, node: Node) -> Expression:
 
 def _cast(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "to", "safe")
-    wanted, argument = _cast_type(reader, node), reader.read(node.this)
+    wanted, argument = _read_cast_type(reader, node), reader.read(node.this)
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
         literal = convert(argument, wanted, place=reader.at(node))
         return Cast(literal, wanted) if wanted.is_number else literal  # its type was said: it gives way to none
@@ -268,14 +253,16 @@ def _cast(reader: Reader, node: Node) -> Expression:
     return Cast(argument, wanted, argument.longest if wanted == TEXT else None)
 
 
-def _cast_type(reader: Reader, node: Node) -> Type:
+def _read_cast_type(reader: Reader, node: Node) -> Type:
     target = node.args["to"]
     only(reader.statement, target, "this", "expressions", "nested")
     kind = target.this.name if hasattr(target.this, "name") else str(target.this)
+    sizes = list[int]()
     for size in target.expressions:
         only(reader.statement, size, "this")
         only(reader.statement, size.this, "this", "is_string")
-    sizes = [int(str(size.this.this)) for size in target.expressions if _is_size(size.this)]
+        if type(size.this).__name__ == "Literal" and not size.this.is_string and str(size.this.this) in _SIZES:
+            sizes.append(int(str(size.this.this)))
     if kind == "DECIMAL" and len(sizes) == len(target.expressions) <= 2:  # noqa: PLR2004 - width and scale
         width, scale = (*sizes, *(18, 3)[len(sizes) :]) if sizes else (18, 3)
         scale = 0 if len(sizes) == 1 else scale
@@ -285,10 +272,6 @@ def _cast_type(reader: Reader, node: Node) -> Type:
         return _CASTS[kind]
     hint = "Types are BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL(10, 2), VARCHAR, DATE, TIMESTAMP and smaller integers."
     raise Unsupported("type", "Casts to this type are not read.", hint=hint, place=reader.place(node))
-
-
-def _is_size(node: Node) -> bool:
-    return type(node).__name__ == "Literal" and not node.is_string and str(node.this) in _SIZES
 
 
 def _case(reader: Reader, node: Node) -> Expression:
@@ -308,12 +291,11 @@ def _case(reader: Reader, node: Node) -> Expression:
         results.append(reader.read(node.args["default"]))
     results = list(unify_types(results, reader.at(node)))
     if results[0].type == NULL:
-        raise Refusal(
-            "type",
+        reason, hint = (
             "A CASE needs at least one result with a type.",
-            hint="Cast one of them, such as CAST(NULL AS VARCHAR).",
-            place=reader.place(node),
+            "Cast one of them, such as CAST(NULL AS VARCHAR).",
         )
+        raise Refusal("type", reason, hint=hint, place=reader.place(node))
     lengths = [result.longest for result in results]
     longest = None if None in lengths else max(length for length in lengths if length is not None)
     default = results[len(conditions)] if len(results) > len(conditions) else None
@@ -338,12 +320,9 @@ def _function(reader: Reader, node: Node) -> Expression:
         hint = "Write COUNT(DISTINCT user_id) AS n, value_low(n) AS n_low, and use the alias."
         raise Unsupported("function", reason, hint=hint, place=reader.place(node))
     if name not in FUNCTIONS:
-        raise Unsupported(
-            "function",
-            "This function is not on the allow-list.",
-            hint=f"{propose_name(name, FUNCTIONS)}SHOW FUNCTIONS lists those that there are.",
-            place=reader.place(node),
-        )
+        reason = "This function is not on the allow-list."
+        hint = f"{propose_name(name, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
+        raise Unsupported("function", reason, hint=hint, place=reader.place(node))
     arguments = tuple(
         _interval(reader, argument)
         if name in TAKES_INTERVAL and type(argument).__name__ == "Interval"
@@ -366,19 +345,14 @@ def _scalar(reader: Reader, node: Node) -> Expression:
         hint = "Compute it for each privacy unit in a subquery of FROM, and join that on the unit."
         reason = "A subquery in place of a value may not read a private table."
         raise Refusal("subquery-private", reason, hint=hint, place=reader.place(node))
-    source = inside.source
-    if len(source.outputs) != 1 or not _is_one_row(source):
+    source, inner = inside.source, inside.source.body.source
+    # one that aggregates all rows as one group, and leaves none out, has one row for certain
+    is_one_row = isinstance(inner, Derived) and not inner.grouping and all(map(is_aggregate, inner.outputs))
+    if len(source.outputs) != 1 or not is_one_row or source.body.where is not None:
         hint = "Such as (SELECT max(low) FROM prices), without GROUP BY; for several rows write x IN (SELECT ...)."
         reason = "A subquery in place of a value must select one aggregate, and nothing else."
         raise Unsupported("subquery", reason, hint=hint, place=reader.place(node))
     return reader.computed(Scalar(source, source.outputs[0].type, source.outputs[0].longest), node)
-
-
-def _is_one_row(source: Derived) -> bool:
-    """Say whether a subquery has one row for certain: it aggregates all rows as one group, and leaves none out."""
-    inner = source.body.source
-    whole = isinstance(inner, Derived) and not inner.grouping and all(map(is_aggregate, inner.outputs))
-    return whole and source.body.where is None
 
 
 def _regexp_like(reader: Reader, node: Node) -> Expression:
@@ -389,8 +363,7 @@ def _regexp_like(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
     sides = node.this, node.expression
     if any(type(side).__name__ not in _PLAIN_OPERANDS for side in sides):
-        hint = "Put parentheses around what is on the left and on the right of ~."
-        raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
+        raise _two_ways(reader, node, hint="Put parentheses around what is on the left and on the right of ~.")
     arguments = tuple(map(reader.read, sides))
     flags = "i" if type(node).__name__ == "RegexpILike" else ""
     if reader.statement.postgres and isinstance(arguments[1], Literal):
@@ -405,12 +378,8 @@ def _extract(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
     argument = reader.read(node.expression)
     if type(node.this).__name__ != "Var" or argument.type.family not in {Family.DATE, Family.TIMESTAMP}:
-        raise Refusal(
-            "type",
-            "EXTRACT takes a part FROM a date or time stamp.",
-            hint="Write EXTRACT(hour FROM ts).",
-            place=reader.place(node),
-        )
+        reason, hint = "EXTRACT takes a part FROM a date or time stamp.", "Write EXTRACT(hour FROM ts)."
+        raise Refusal("type", reason, hint=hint, place=reader.place(node))
     return date_part(node.this.name.lower(), argument, place=reader.at(node))
 
 
@@ -440,7 +409,16 @@ def _between(reader: Reader, node: Node) -> Expression:
 
 def _before(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this")
-    _check_beside(reader, node)
+    # DuckDB reads some operators around ~ and @ otherwise. One that follows the operand is inside. One before ~ comes
+    # last, so that a - b * ~c is (a - b) * ~c, and so two before it are refused. Before @ there is none, nor ~.
+    below: object = node
+    above: Any = node.parent
+    most, before = (1, _BINARY) if type(node).__name__ == "BitwiseNot" else (0, _BINARY | {"BitwiseNot"})
+    while type(above).__name__ in _PREFIXED | _BINARY:
+        most -= type(above).__name__ in before
+        if most < 0 or (type(above).__name__ in _BINARY and above.this is below):
+            raise _two_ways(reader, node)
+        below, above = above, above.parent
     if type(node).__name__ == "BitwiseNot":
         argument = _whole(reader, node.this)
         return Call("~", (argument,), argument.type)
@@ -448,22 +426,6 @@ def _before(reader: Reader, node: Node) -> Expression:
     if argument.type.is_number:
         return Call("abs", (argument,), argument.type)
     raise Refusal("type", "@ takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
-
-
-def _check_beside(reader: Reader, node: Node) -> None:
-    """Refuse ~ or @ where DuckDB reads the operators around it otherwise.
-
-    One that follows the operand is inside. One before ~ comes last, so that a - b * ~c is (a - b) * ~c, and so two
-    before it are refused. Before @ there is none, nor ~.
-    """
-    below: object = node
-    above: object = node.parent
-    most, before = (1, _BINARY) if type(node).__name__ == "BitwiseNot" else (0, _BINARY | {"BitwiseNot"})
-    while type(above).__name__ in _PREFIXED | _BINARY:
-        most -= type(above).__name__ in before
-        if most < 0 or (type(above).__name__ in _BINARY and getattr(above, "this", None) is below):
-            raise _two_ways(reader, node)
-        below, above = above, getattr(above, "parent", None)
 
 
 def _whole(reader: Reader, node: Node) -> Expression:
@@ -475,8 +437,7 @@ def _whole(reader: Reader, node: Node) -> Expression:
     raise Refusal("type", "~, & and | take whole numbers.", hint=hint, place=reader.place(node))
 
 
-def _two_ways(reader: Reader, node: Node) -> Refusal:
-    hint = "Put one of them in parentheses."
+def _two_ways(reader: Reader, node: Node, *, hint: str = "Put one of them in parentheses.") -> Refusal:
     return Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
 
 

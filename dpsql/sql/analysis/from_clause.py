@@ -34,19 +34,17 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.reader import Inside, Read, Reader
+from dpsql.sql.analysis.reader import Inside, Read, Reader, read_alias
 from dpsql.sql.analysis.subqueries import (
     SET_OPERATIONS,
-    check_shape,
+    SUBQUERY_PARTS,
     combine_branches,
     is_plain,
-    read_alias,
     read_subquery,
     read_unnest,
-    split_branches,
 )
 from dpsql.sql.functions.coercion import unify_for_comparison
-from dpsql.sql.ir.catalog import HOME, Catalog, Link, RowKey, Table
+from dpsql.sql.ir.catalog import HOME, Catalog, Link, RowKey
 from dpsql.sql.ir.scope import (
     Scope,
     ScopeColumn,
@@ -175,35 +173,30 @@ class Sources:
             relation, scope = self._relation(origin.this)
             commas = False
             for join in joins:
-                self._check_lateral(join)
+                lacks = join.args.get("side") in {"RIGHT", "FULL"} or join.args.get("kind") in _FILTERS
+                if lacks and is_unnest(join.this.this):  # its rows would be there without the row that they come of
+                    hint = "CROSS JOIN, JOIN ... ON and LEFT JOIN ... ON are, and a comma."
+                    reason, where = "This join of unnest is not read.", self.reader.place(join)
+                    raise Unsupported("unnest", reason, hint=hint, place=where)
                 self.reader.within(scope)
                 right = self._relation(join.this)
-                relation, scope = read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
+                relation, scope = _read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
         scope = replace(scope, outer=outer)
-        where = select.args.get("where")
         condition = None
-        if where is not None:
+        if select.args.get("where") is not None:
             with self.reader.correlating():
-                condition = self.reader.within(scope).condition(where.this)
+                condition = self.reader.within(scope).condition(select.args["where"].this)
         condition, scope = self._tied(select, condition, scope=scope)
         self.reader.within(scope)
         return FromWhere(relation, condition), scope
-
-    def _check_lateral(self, join: Node) -> None:
-        """Refuse an unnest whose rows would have to be there without the row that they come of."""
-        if is_unnest(join.this.this) and (
-            join.args.get("side") in {"RIGHT", "FULL"} or join.args.get("kind") in _FILTERS
-        ):
-            hint = "CROSS JOIN, JOIN ... ON and LEFT JOIN ... ON are, and a comma."
-            raise Unsupported("unnest", "This join of unnest is not read.", hint=hint, place=self.reader.place(join))
 
     def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
         units, outer_units = scope.units, scope.outer_units
         condition, pairs = extract_unit_equalities(condition, units, right=units)
         condition, outside = extract_unit_equalities(condition, units, right=outer_units)
-        around = [(inner, outer_units[0].column) for inner, _ in outside]  # which are all of one unit
+        around = [(inner, outer_units[0].column) for inner, _ in outside] if outside else []  # all of one unit
         if not is_connected(scope, (*pairs, *around)):
             linked = (*scope.linked, *find_linked_units(condition, scope.tables, right=scope.tables))
             condition, pairs = add_ties(condition, linked), (*pairs, *((one.column, two.column) for one, two in linked))
@@ -246,10 +239,11 @@ class Sources:
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
         only(self.reader.statement, node, "this", "db", "catalog", "alias")
         name = node.name
-        before = [part.name for part in (node.args.get("catalog"), node.args.get("db")) if part]
-        found = None if before else self.ctes.get(ascii_lower(name))
+        schema, database = node.args.get("db"), node.args.get("catalog")
+        found = None if schema or database else self.ctes.get(ascii_lower(name))
         if found is None:
-            return self._scan(node, (*before, name))
+            before = (schema.name,) if schema else ()
+            return self._scan(node, (*((database.name, *before) if database else before), name))
         outside, self.ctes = self.ctes, dict(found[1])  # type: ignore[arg-type]
         try:
             return self._derived(found[0], self._alias(node) or name, node=node)
@@ -285,24 +279,24 @@ class Sources:
         return _LINKED + self.linked
 
     def _scan(self, node: Node, path: Sequence[str]) -> tuple[Relation, Scope]:
-        name = path[-1]
         table = self.catalog.find_path(path)
         if table is None:
-            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=name)
+            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
-        row_keys = self.catalog.row_keys
-        keys = self._find_row_keys(table, row_keys) if row_keys else {}
-        columns = tuple(
-            ScopeColumn(
-                column,
-                stored_column(number, column, type_=type_),
-                is_unit=ascii_lower(column) == unit,
-                row_keys=keys.get(ascii_lower(column), frozenset()),
-            )
-            for column, type_ in table.columns
-        )
+        keys = dict[str, frozenset[RowKey]]()  # of the columns that are the key or the column of a link
+        if self.catalog.row_keys:
+            every = self.catalog.row_keys if table.privacy_unit is not None else frozenset()
+            keys = {key: frozenset([(path, key)]) for path, key in every if path == table.path}
+        if self.catalog.row_keys and table.link is not None:
+            column, row = ascii_lower(table.link.column), (table.link.path, ascii_lower(table.link.key))
+            keys[column] = keys.get(column, frozenset()) | {row}
+        columns: tuple[ScopeColumn, ...] = ()
+        for name, type_ in table.columns:
+            stored, lower = stored_column(number, name, type_=type_), ascii_lower(name)
+            row_keys = keys.get(lower, frozenset())
+            columns = (*columns, ScopeColumn(name, stored, is_unit=lower == unit, row_keys=row_keys))
         relation: Relation = Scan(number, table.path)
         if table.link is not None:
             relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
@@ -312,16 +306,7 @@ class Sources:
             self.protected[table.name] = table.privacy_unit
         alias = self._alias(node)
         home = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
-        return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
-
-    def _find_row_keys(self, table: Table, row_keys: frozenset[RowKey]) -> dict[str, frozenset[RowKey]]:
-        """Return the columns of a table, in lower case, that are the key or the column of a link."""
-        every = row_keys if table.privacy_unit is not None else frozenset()
-        found = {key: frozenset([(path, key)]) for path, key in every if path == table.path}
-        if table.link is not None:
-            column, row = ascii_lower(table.link.column), (table.link.path, ascii_lower(table.link.key))
-            found[column] = found.get(column, frozenset()) | {row}
-        return found
+        return relation, Scope((ScopeTable(alias or path[-1], columns, private, table.privacy_unit, home),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""
@@ -339,9 +324,23 @@ class Sources:
             if select.args.get("with_") is not None:
                 self.define(select.args["with_"])
             if type(select).__name__ in SET_OPERATIONS:
-                left, right = (self._branch(branch) for branch in split_branches(self.reader, select))
+                for name in ("order", "limit", "offset"):  # they would apply to both branches
+                    if select.args.get(name) is not None:
+                        reason = "ORDER BY and LIMIT behind UNION are not read."
+                        hint = "Leave them out, or order and limit a subquery that holds the UNION."
+                        where = self.reader.place(select.args[name])
+                        raise Unsupported("subquery", reason, hint=hint, place=where)
+                only(self.reader.statement, select, "this", "expression", "distinct", "with_")
+                if type(select).__name__ != "Union" and not select.args.get("distinct"):
+                    reason, hint = "INTERSECT ALL and EXCEPT ALL are not read.", "Leave ALL out."
+                    raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(select))
+                left, right = self._branch(select.this), self._branch(select.expression)
                 return combine_branches(self.reader, select, left=left, right=right, alias=alias)
-            check_shape(self.reader, select, node=node)
+            if type(select).__name__ != "Select":
+                hint = "Or several, with UNION, INTERSECT or EXCEPT between them."
+                reason = "A subquery here must be one SELECT."
+                raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(node))
+            only(self.reader.statement, select, *SUBQUERY_PARTS)
             number = self._number(node)
             body, scope = self.block(select)
             return read_subquery(self.reader, select, number=number, alias=alias, body=body, scope=scope)
@@ -368,7 +367,16 @@ def propose_tie(*scopes: Scope, joins: Sequence[Node] = (), reader: Reader | Non
         return f"Ask the curator for units of one type: {' and '.join(types)} are not equal here, even if cast."
     if not all(alias for alias, _ in found):
         return f"Name the subqueries, as in (SELECT ...) AS a JOIN (SELECT ...) AS b ON {_EXAMPLE_TIE}."
-    written = [] if reader is None else [text for join in joins for text in _list_equalities(reader, join)]
+    written, parts = list[str](), [join.args.get("on") for join in joins] if reader is not None else []
+    while reader is not None and parts:
+        part = parts.pop(0)
+        kind = type(part).__name__
+        if part is not None and kind == "And":
+            parts = [part.this, part.expression, *parts]
+        elif part is not None and kind == "EQ":  # of two columns of tables, as it is written
+            sides, place = (part.this, part.expression), reader.place(part)
+            is_plain = all(type(side).__name__ == "Column" and side.args.get("table") for side in sides)
+            written += [" ".join(place.fragment.split())] if place is not None and is_plain else []
     private = [table for table in tables if any(column.is_unit for column in table.columns)]
     ties = [_propose_pair(table, private[:at], written=written) for at, table in enumerate(private) if at]
     more = [text for text in written if text not in ties]
@@ -395,37 +403,16 @@ def _qualify(alias: str, column: ScopeColumn) -> str:
     return f"{write_name(alias)}.{write_name(column.name)}"
 
 
-def _list_equalities(reader: Reader, join: Node) -> list[str]:
-    """Return the conditions of ON that compare two columns of tables, as they are written."""
-    parts, found = [join.args.get("on")], list[str]()
-    while parts:
-        part = parts.pop(0)
-        kind = type(part).__name__
-        if part is not None and kind == "And":
-            parts = [part.this, part.expression, *parts]
-        elif part is not None and kind == "EQ":
-            sides, place = (part.this, part.expression), reader.place(part)
-            is_plain = all(type(side).__name__ == "Column" and side.args.get("table") for side in sides)
-            found += [" ".join(place.fragment.split())] if place is not None and is_plain else []
-    return found
-
-
-def _tie_left(source: Relation, scope: Scope) -> Side:
-    """Return the left side of a join that keeps rows of the right one, with the ties that links give it."""
-    if not scope.linked or is_connected(scope) or not isinstance(source, Joined) or source.kind not in _INNER:
-        return source, scope
-    pairs = tuple((one.column, other.column) for one, other in scope.linked)
-    tied = replace(source, kind="INNER", on=add_ties(source.on, scope.linked))
-    return tied, replace(scope, ties=(*scope.ties, *pairs))
-
-
-def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
+def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
     """Return the join of two sides, of which the right one is a single table; `commas` precede it in FROM."""
     only(reader.statement, join, "this", "side", "kind", "on", "using")
     (source, scope), (other, added) = left, right
     kind = _kind(reader, join, scope=scope, added=added, commas=commas)
-    if kind in _KEEPS_RIGHT:
-        source, scope = _tie_left(source, scope)
+    is_untied = kind in _KEEPS_RIGHT and bool(scope.linked) and not is_connected(scope)
+    if is_untied and isinstance(source, Joined) and source.kind in _INNER:
+        # rows of the right side are kept: links have to tie the left side by then
+        source = replace(source, kind="INNER", on=add_ties(source.on, scope.linked))
+        scope = replace(scope, ties=(*scope.ties, *((one.column, two.column) for one, two in scope.linked)))
     (table,) = added.tables
     if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
         hint = "Give one of them another alias."
@@ -439,10 +426,17 @@ def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bo
         ),
     )
     if join.args.get("using"):
-        after, conditions = _using(reader, join, scope=scope, table=table, after=after)
+        after, conditions = _read_using(reader, join, scope=scope, table=table, after=after)
     if join.args.get("on") is not None:
         conditions.append(reader.within(after).condition(join.args["on"]))
-        _check_on(reader, join, kind=kind, condition=conditions[-1])
+        parts = walk(conditions[-1])
+        if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(isinstance(each, InQuery | Exists | Scalar) for each in parts):
+            # DuckDB's optimizer fails on it where it could do without the join
+            reason = "A subquery is not read in ON of an outer join."
+            hint = "Compute it as a column of a subquery in FROM, such as "
+            hint += "(SELECT *, x IN (SELECT ...) AS found FROM t)."
+            where = reader.place(join.args["on"]) or reader.place(join)
+            raise Unsupported("subquery", reason, hint=hint, place=where)
     if not conditions and (kind != "INNER" or str(join.args.get("kind") or "") not in {"", "CROSS"}):
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=reader.place(join))
     condition, after = _tied(
@@ -483,16 +477,6 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
 
 
-def _check_on(reader: Reader, join: Node, *, kind: str, condition: Expression) -> None:
-    """Refuse a subquery in ON of an outer join: DuckDB's optimizer fails on it where it could do without the join."""
-    if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(
-        isinstance(each, InQuery | Exists | Scalar) for each in walk(condition)
-    ):
-        reason = "A subquery is not read in ON of an outer join."
-        hint = "Compute it as a column of a subquery in FROM, such as (SELECT *, x IN (SELECT ...) AS found FROM t)."
-        raise Unsupported("subquery", reason, hint=hint, place=reader.place(join.args["on"]) or reader.place(join))
-
-
 def _tied(
     reader: Reader, join: Node, *, kind: str, scopes: tuple[Scope, Scope, Scope], condition: Expression | None
 ) -> tuple[Expression | None, Scope]:
@@ -518,7 +502,7 @@ def _tied(
     return condition, replace(after, ties=(*after.ties, pairs[0]))
 
 
-def _using(
+def _read_using(
     reader: Reader, join: Node, *, scope: Scope, table: ScopeTable, after: Scope
 ) -> tuple[Scope, list[Expression]]:
     """Return the names after a join with its USING columns merged, and the equalities they mean."""
@@ -527,8 +511,8 @@ def _using(
         where = partial(reader.at, name)
         left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
         if left is None or right is None:
-            shared = {ascii_lower(column.name) for column in table.columns}
-            near = propose_name(name.name, [each.name for each in scope.star() if ascii_lower(each.name) in shared])
+            others = {ascii_lower(column.name) for column in table.columns}
+            near = propose_name(name.name, [each.name for each in scope.star() if ascii_lower(each.name) in others])
             reason, hint = "USING needs this column on both sides.", f"{near}Write ON left.x = right.y instead."
             raise Refusal("unknown-column", reason, hint=hint, place=where())
         if left.is_unit and right.is_unit and left.column.type == right.column.type:
@@ -539,21 +523,19 @@ def _using(
         side = str(join.args.get("side") or "")
         if left.is_unit != right.is_unit and (scope.private is None or table.table is None):
             side = "LEFT" if left.is_unit else "RIGHT"  # rows of the public side alone are dropped
-        after = _merged(after, left, right=right, shared=_shared(side, left, right=right, sides=sides))
+        if side == "FULL":  # the present one of both
+            lengths = [each.longest for each in sides]
+            longest = None if None in lengths else max(length for length in lengths if length is not None)
+            both = Call("coalesce", sides, sides[0].type, longest)
+            is_unit, absent = left.is_unit and right.is_unit, left.absent or right.absent
+            shared = ScopeColumn(left.name, both, is_unit=is_unit, absent=absent)
+        else:
+            shared = right if side == "RIGHT" else left  # the column of the preserved side
+        after = _merge_columns(after, left, right=right, shared=shared)
     return after, conditions
 
 
-def _shared(side: str, left: ScopeColumn, *, right: ScopeColumn, sides: tuple[Expression, ...]) -> ScopeColumn:
-    """Return the meaning of a name of USING: the column of the preserved side, or the present one of both."""
-    if side != "FULL":
-        return right if side == "RIGHT" else left
-    lengths = [each.longest for each in sides]
-    longest = None if None in lengths else max(length for length in lengths if length is not None)
-    first = Call("coalesce", sides, sides[0].type, longest)
-    return ScopeColumn(left.name, first, is_unit=left.is_unit and right.is_unit, absent=left.absent or right.absent)
-
-
-def _merged(after: Scope, left: ScopeColumn, *, right: ScopeColumn, shared: ScopeColumn) -> Scope:
+def _merge_columns(after: Scope, left: ScopeColumn, *, right: ScopeColumn, shared: ScopeColumn) -> Scope:
     """Return the names with the right side's column hidden behind the left's, which means `shared`."""
     tables, ties = list[ScopeTable](), after.ties
     for table in after.tables:

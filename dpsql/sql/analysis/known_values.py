@@ -97,7 +97,7 @@ class _Block:
     catalog: Catalog
     seen: dict[tuple[int, int], Values | None]
 
-    def values(self, node: Expression) -> Values | None:
+    def values(self, node: Expression) -> Values | None:  # noqa: C901 - one rule after another
         """Return the values of an expression, each once; None where the statement does not determine them."""
         found: Values | None = None
         match node:
@@ -115,8 +115,12 @@ class _Block:
                 found = self._column(node)
         if found is None and node.type.family is Family.BOOLEAN:
             found = self._with_null([Literal(value, node.type) for value in (False, True)], node)
-        if found is None and (ends := _find_range(node)) is not None and ends[1] - ends[0] < MOST_GROUPS:
-            found = tuple(Literal(value, node.type) for value in range(ends[0], ends[1] + 1))
+        if found is None and node.type.family is Family.INTEGER:
+            low, high = _find_ends(node.argument if isinstance(node, Cast) and node.argument.type == DOUBLE else node)
+            if low is None or high is None or not (node.type.holds(low) and node.type.holds(high)):
+                return None
+            if low <= high < low + MOST_GROUPS:
+                found = tuple(Literal(value, node.type) for value in range(low, high + 1))
         return None if found is None else tuple(dict.fromkeys(found))
 
     def can_be_null(self, node: Expression) -> bool:
@@ -126,8 +130,16 @@ class _Block:
                 return value is None
             case ColumnRef():
                 return not self._is_present(node)
-            case Call():
-                return self._call_can_be_null(node)
+            case Call(function=function) if function in _NEVER_NULL:
+                return False
+            case Call(function=function, arguments=arguments) if function in _OF_BOTH:
+                return any(map(self.can_be_null, arguments))
+            case Call(function=function, arguments=arguments) if function in _PASSES_OVER_NULL:
+                return all(map(self.can_be_null, arguments))
+            case Call(function=function, arguments=arguments):
+                time = arguments[-1] if function in {"date_part", *_NAMES} else None
+                # infinite times have no parts
+                return not isinstance(time, ColumnRef) or None in find_bounds(time, self.body.where)
             case Cast(argument=argument, type=type_):
                 is_total = type_ == DOUBLE and argument.type.family in _EXACT_NUMBERS
                 is_part = type_ == BIGINT and isinstance(argument, Call) and argument.function == "date_part"
@@ -138,18 +150,6 @@ class _Block:
                 results = (result for _, result in branches)
                 return default is None or any(map(self.can_be_null, (*results, default)))
         return not isinstance(node, Exists)
-
-    def _call_can_be_null(self, call: Call) -> bool:
-        if call.function in _NEVER_NULL:
-            return False
-        if call.function in _OF_BOTH:
-            return any(map(self.can_be_null, call.arguments))
-        if call.function in _PASSES_OVER_NULL:
-            return all(map(self.can_be_null, call.arguments))
-        time = call.arguments[-1] if call.function in {"date_part", *_NAMES} else None
-        return not isinstance(time, ColumnRef) or None in find_bounds(
-            time, self.body.where
-        )  # infinite times have no parts
 
     def _with_null(self, values: list[Literal], node: Expression) -> Values:
         return (*values, Literal(None, node.type)) if self.can_be_null(node) else tuple(values)
@@ -176,8 +176,9 @@ class _Block:
         found = list[Literal]()
         default = Literal(None, case.type) if case.default is None else case.default
         for condition, result in (*case.branches, (None, default)):
-            if _asks_for_null(condition) and not self.can_be_null(condition.arguments[0]):  # type: ignore[union-attr]
-                continue
+            match condition:
+                case Call(function="is_null", arguments=(argument, *_)) if not self.can_be_null(argument):
+                    continue
             values = self.values(result)
             if values is None or len(found) > _MOST_LISTED:
                 return None
@@ -241,26 +242,11 @@ class _Block:
         return tuple(value for value in found if not (present and value.value is None))
 
 
-def _find_range(node: Expression) -> tuple[int, int] | None:
-    """Return the least and the greatest value of a whole number between literals, as LEAST and GREATEST set them.
-
-    Both pass over NULL, so that with a literal among their operands they are never NULL.
-    """
-    if node.type.family is not Family.INTEGER:
-        return None
-    inner = node.argument if isinstance(node, Cast) and node.argument.type == DOUBLE else node
-    low, high = _find_ends(inner)
-    if low is None or high is None or low > high or not (node.type.holds(low) and node.type.holds(high)):
-        return None
-    return low, high
-
-
-def _asks_for_null(condition: Expression | None) -> bool:
-    return isinstance(condition, Call) and condition.function == "is_null"
-
-
 def _find_ends(node: Expression) -> tuple[int | None, int | None]:
-    """Return the least and the greatest whole value of a number, None where nothing in the text sets one."""
+    """Return the least and the greatest whole value of a number, None where nothing in the text sets one.
+
+    LEAST and GREATEST pass over NULL, so that with a literal among their operands they are never NULL.
+    """
     if isinstance(node, Literal) and isinstance(node.value, int | float):
         whole = isfinite(node.value) and node.value == int(node.value)
         return (int(node.value), int(node.value)) if whole else (None, None)

@@ -18,24 +18,22 @@ noise follows from them. The bounds of the policy are defaults, and protect noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.charged_values import find_private_columns
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS
-from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.functions.allow_list import AGGREGATES
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
 from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -91,17 +89,18 @@ class ReadMeasure:
 def is_measure(node: Node) -> bool:
     """Say whether a node is an aggregate that is released, with or without FILTER."""
     inner = node.this if type(node).__name__ == "Filter" else node
-    return type(inner).__name__ == "Count" or _find_name(inner) in RELEASED_AGGREGATES
+    return type(inner).__name__ == "Count" or find_function(inner) in RELEASED_AGGREGATES
 
 
-def is_interval_end(node: Node) -> bool:
-    """Say whether a node calls value_low or value_high."""
-    return _find_name(node) in INTERVAL_ENDS
+def find_function(node: Node) -> str:
+    """Return the name of a called function, "" for another node."""
+    return str(node.this).removeprefix(FUNCTION_PREFIX) if type(node).__name__ == "Anonymous" else ""
 
 
-def means_high_end(node: Node) -> bool:
-    """Say which end a call of value_low or value_high means."""
-    return _find_name(node) == "value_high"
+def name_unit(reader: Reader) -> str:
+    """Return the name of the privacy unit in scope, for a hint."""
+    private = reader.scope.private
+    return (private.unit_name if private else None) or "unit"
 
 
 def read_end_argument(reader: Reader, node: Node, *, named: Sequence[tuple[str, ReadMeasure]]) -> ReadMeasure:
@@ -116,36 +115,30 @@ def read_end_argument(reader: Reader, node: Node, *, named: Sequence[tuple[str, 
             for name, measure in named:
                 if ascii_lower(name) == wanted:
                     return measure
-    name = _find_name(node)
-    example = next((name for name, _ in named if name.isidentifier()), f"COUNT(DISTINCT {_name_unit(reader)})")
+    name = find_function(node)
+    example = next((name for name, _ in named if name.isidentifier()), f"COUNT(DISTINCT {name_unit(reader)})")
     hint = f"Write {name}({example}), the alias of a measure of the select list or the measure itself."
     raise Refusal("aggregate", f"{name} takes one released measure.", hint=hint, place=reader.place(node))
 
 
-def _find_name(node: Node) -> str:
-    """Return the name of a called function, "" for another node."""
-    return str(node.this).removeprefix(FUNCTION_PREFIX) if type(node).__name__ == "Anonymous" else ""
-
-
 def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     """Return what an aggregate of the select list releases; refuse one that is not released."""
-    if type(node).__name__ != "Filter":
-        return _read(reader, node, condition=None)
-    only(reader.statement, node, "this", "expression")
-    only(reader.statement, node.expression, "this")
-    return _read(reader, node.this, condition=reader.condition(node.expression.this))
-
-
-def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
-    name = _find_name(node)
+    condition: Expression | None = None
+    if type(node).__name__ == "Filter":
+        only(reader.statement, node, "this", "expression")
+        only(reader.statement, node.expression, "this")
+        condition, node = reader.condition(node.expression.this), node.this
+    name = find_function(node)
     if not name:
         return _read_count(reader, node, condition=condition)
     only(reader.statement, node, "this", "expressions")
-    arguments, stated = split_stated_bounds(reader, node.expressions)
+    arguments, stated = _split_stated_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
-    words = find_words(reader, node)
+    words = _find_words(reader, node)
     if name == "sum":
-        check_holds_zero(reader, node, stated=stated)
+        if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
+            reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
+            raise _refuse_bounds(reader, node, reason=reason)
         return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
     divisor = replace(_count_present(found, condition), words=words)
     if stated is not None:  # of the mean of one unit, which counts as one row
@@ -167,53 +160,57 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
         raise Refusal("aggregate", "An aggregate may not stand in another.", hint=hint, place=place)
     found = fill_unbound(reader.read(argument), DOUBLE)
     if _is_unit(reader, found):
-        hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or {name} of another column."
+        hint = f"Write COUNT(DISTINCT {name_unit(reader)}), or {name} of another column."
         raise Refusal("aggregate", "The privacy unit is no amount to add up.", hint=hint, place=place)
     if not found.type.is_number:
         hint = (
             f"Write {name}(CAST(x AS DOUBLE)) of what is a number in another form, or COUNT(*) for the number of rows."
         )
         if found.type == BOOLEAN:
-            text = _find_text(reader, argument)
+            where = reader.place(argument)
+            text = "" if where is None else where.fragment
+            is_whole = text.count("(") == text.count(")") and text.count("'") % 2 == 0
+            if not is_whole or not 0 < len(text) <= _LONGEST_QUOTED:  # its end is not known
+                text = "x > 2"
             hint = f"Write COUNT(*) FILTER (WHERE {text}), or {name}(CAST({text} AS INTEGER))."
         raise Refusal("aggregate", f"{name} is for numbers, and this is {found.type}.", hint=hint, place=place)
     return found
 
 
-def _find_text(reader: Reader, node: Node) -> str:
-    """Return a condition as it is written, or another one where it is long or its end is not known."""
-    where = reader.place(node)
-    text = "" if where is None else where.fragment
-    is_whole = text.count("(") == text.count(")") and text.count("'") % 2 == 0
-    return text if is_whole and 0 < len(text) <= _LONGEST_QUOTED else "x > 2"
-
-
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
     only(reader.statement, node, "this", "expressions", "big_int")
-    (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
-    rows = replace(_ROWS, stated=read_bounds_of_rows(reader, node, stated=stated), words=find_words(reader, node))
+    where, unit = reader.place(node), name_unit(reader)
+    (counted, *more), stated = _split_stated_bounds(reader, [node.this, *node.expressions])
+    if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
+        reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
+        hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
+        raise Refusal("option", reason, hint=hint, place=where)
+    rows = replace(_ROWS, stated=stated, words=_find_words(reader, node))
     if more:
-        raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=reader.place(node))
+        raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=where)
     if type(counted).__name__ == "Star":
         only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
-        _, of_units = split_stated_bounds(reader, counted.expressions)
+        _, of_units = _split_stated_bounds(reader, counted.expressions)
         if stated is not None or of_units is not None:
             reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
-            hint = f"Write COUNT(DISTINCT {_name_unit(reader)})."
-            raise Refusal("option", reason, hint=hint, place=reader.place(node))
-        return ReadMeasure(
-            replace(DISTINCT_UNITS, condition=condition),
-            unit=_read_counted_unit(reader, node, columns=list(counted.expressions)),
-        )
+            raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
+        columns = list(counted.expressions)
+        while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
+            columns = [columns[0].this]
+        if len(columns) == 1 and type(columns[0]).__name__ == "Column" and (found := reader.column(columns[0])).is_unit:
+            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.column)
+        hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
+        reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
+        raise Refusal("aggregate", reason, hint=hint, place=where)
     if counted is None:
-        raise Refusal("aggregate", "COUNT needs an argument.", hint="Write COUNT(*).", place=reader.place(node))
-    found = reader.read(counted)
-    if _is_unit(reader, found):
-        hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or COUNT(*) for the number of rows."
-        raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=reader.place(node))
-    return ReadMeasure(_count_present(found, condition, rows=rows))
+        raise Refusal("aggregate", "COUNT needs an argument.", hint="Write COUNT(*).", place=where)
+    argument = reader.read(counted)
+    if _is_unit(reader, argument):
+        hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
+        raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=where)
+    return ReadMeasure(_count_present(argument, condition, rows=rows))
 
 
 def _count_present(argument: Expression, condition: Expression | None, *, rows: Measure = _ROWS) -> Measure:
@@ -222,47 +219,42 @@ def _count_present(argument: Expression, condition: Expression | None, *, rows: 
     return replace(rows, condition=join_conjuncts(present if condition is None else [condition, *present]))
 
 
-def _read_counted_unit(reader: Reader, node: Node, *, columns: Sequence[Node]) -> Expression:
-    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names, also in parentheses; refuse any other."""
-    if len(columns) == 1:
-        counted = columns[0]
-        while type(counted).__name__ == "Paren":  # as Sequelize writes it
-            counted = counted.this
-        if type(counted).__name__ == "Column" and (found := reader.column(counted)).is_unit:
-            return found.column
-    hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or COUNT(*) for the number of rows."
-    reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
-    raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
-
-
-def _name_unit(reader: Reader) -> str:
-    private = reader.scope.private
-    return (private.unit_name if private else None) or "unit"
-
-
 def _is_unit(reader: Reader, expression: Expression) -> bool:
     return any(expression == unit.column for unit in reader.scope.units)
 
 
-def list_measures(found: Sequence[ReadMeasure], *, ranking: ReadMeasure | None) -> tuple[Measure, ...]:
-    """Return the measures of a select list, each once: that which ranks, then the others in the order of their words.
+def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
+    """Return the arguments of an aggregate without its bounds, and these, None without any."""
+    if not arguments or type(arguments[-1]).__name__ != "Anonymous" or arguments[-1].this != STATED:
+        return list(arguments), None
+    *most, node = arguments
+    only(reader.statement, node, "this", "expressions")
+    ends = list[Fraction]()
+    for sample, end in zip(_SAMPLES, node.expressions, strict=True):
+        found = fill_unbound(reader.read(end), DOUBLE, such_as=sample)
+        value = found.value if isinstance(found, Literal) else None
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not isfinite(value):
+            reason = "Bounds are numbers, written in the statement or bound to parameters."
+            raise _refuse_bounds(reader, end, reason=reason)
+        ends.append(Fraction(value))
+    low, high = ends
+    if not low < high or max(abs(low), abs(high)) > LARGEST_STATED or high - low < _SMALLEST:
+        most_stated = f"{LARGEST_STATED:,}"
+        reason = f"The first bound must be below the second, and both between -{most_stated} and {most_stated}."
+        raise _refuse_bounds(reader, node, reason=reason)
+    return most, StatedBounds(low, high)
 
-    So the same measures, listed in another order, are the same question.
-    """
-    first = [] if ranking is None else [ranking.measure]
-    every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
-    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)]))
+
+def _refuse_bounds(reader: Reader, node: Node, *, reason: str) -> Refusal:
+    hint = "Write SUM(x, contribution_bounds_per_group => (0, 500))."
+    return Refusal("option", reason, hint=hint, place=reader.place(node))
 
 
-def set_columns(query: PrivateQuery, *, catalog: Catalog) -> PrivateQuery:
-    """Return the query with the stored columns that each of its sums is worked out from."""
-    measures = tuple(
-        measure
-        if measure.argument is None
-        else replace(measure, columns=find_private_columns(measure.argument, query.body.source, catalog=catalog))
-        for measure in query.measures
-    )
-    return replace(query, measures=measures)
+def _find_words(reader: Reader, node: Node) -> Place | None:
+    """Return the place of an aggregate as the analyst wrote it, None where it is not found."""
+    starts = [below.meta["start"] for below in node.walk() if "start" in below.meta]
+    found = find_aggregate_call(list(reader.statement.tokens), min(starts)) if starts else None
+    return reader.place(node) if found is None else reader.statement.place(*found)
 
 
 def has_aggregate(expression: Expression) -> bool:
@@ -284,7 +276,8 @@ def read_argument(reader: Reader, node: Node) -> Expression:
         return reader.read(node)
 
 
-def _count(reader: Reader, node: Node) -> Expression:
+def _count(reader: Reader, node: Node, *, form: Callable[[Expression], Expression] = canonicalize) -> Expression:
+    """Return a COUNT; values that it tells apart are put into `form`."""
     only(reader.statement, node, "this", "big_int")
     counted = node.this
     if type(counted).__name__ == "Star":
@@ -293,18 +286,11 @@ def _count(reader: Reader, node: Node) -> Expression:
     if type(counted).__name__ == "Distinct":
         only(reader.statement, counted, "expressions")
         if len(counted.expressions) == 1:
-            return Call("count_distinct", (read_argument(reader, counted.expressions[0]),), BIGINT)
+            return Call("count_distinct", (form(read_argument(reader, counted.expressions[0])),), BIGINT)
     elif counted is not None:
         return Call("count", (read_argument(reader, counted),), BIGINT)
     hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
     raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
-
-
-def _local_count(reader: Reader, node: Node) -> Expression:
-    counted = _count(reader, node)
-    if isinstance(counted, Call) and counted.function == "count_distinct":
-        return Call(counted.function, tuple(map(canonicalize, counted.arguments)), BIGINT)
-    return counted
 
 
 def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
@@ -335,8 +321,9 @@ def _exact(reader: Reader, node: Node) -> Expression:
         return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
     if name == "sum":
         return Call(name, (argument,), sum_type(type_))
-    stored = _find_stored_column(argument)
-    if stored is not None and name != "sum":
+    # a column that is only read as another type is also stored in that type's order, all but an ENUM
+    stored = argument.argument if isinstance(argument, Cast) else None
+    if isinstance(stored, ColumnRef) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
         return Cast(Call(name, (stored,), stored.type), type_)
     return Call(name, (argument,), type_, argument.longest)
 
@@ -395,72 +382,10 @@ def cast_sum(total: Expression, argument: Expression) -> Expression:
     return Cast(total, decimal(WIDEST_DECIMAL, scale))
 
 
-def _find_stored_column(argument: Expression) -> ColumnRef | None:
-    """Return the column that is only read as another type, in whose order it is also stored: all but an ENUM."""
-    inner = argument.argument if isinstance(argument, Cast) else None
-    if not isinstance(inner, ColumnRef) or inner.type.name == ENUM:
-        return None
-    return inner if find_read_type(inner.type) == argument.type else None
-
-
-def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
-    """Return the arguments of an aggregate without its bounds, and these, None without any."""
-    if not arguments or not _is_stated(arguments[-1]):
-        return list(arguments), None
-    *most, node = arguments
-    only(reader.statement, node, "this", "expressions")
-    low, high = (_read_end(reader, end, at=at) for at, end in enumerate(node.expressions))
-    if not low < high or max(abs(low), abs(high)) > LARGEST_STATED or high - low < _SMALLEST:
-        reason = (
-            f"The first bound must be below the second, and both between -{LARGEST_STATED:,} and {LARGEST_STATED:,}."
-        )
-        raise _refuse(reader, node, reason=reason)
-    return most, StatedBounds(low, high)
-
-
-def _is_stated(node: Node) -> bool:
-    return type(node).__name__ == "Anonymous" and node.this == STATED
-
-
-def _read_end(reader: Reader, node: Node, *, at: int) -> Fraction:
-    found = fill_unbound(reader.read(node), DOUBLE, such_as=_SAMPLES[at])
-    value = found.value if isinstance(found, Literal) else None
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not isfinite(value):
-        raise _refuse(reader, node, reason="Bounds are numbers, written in the statement or bound to parameters.")
-    return Fraction(value)
-
-
-def check_holds_zero(reader: Reader, node: Node, *, stated: StatedBounds | None) -> None:
-    """Refuse bounds of a sum that leave out 0, which is what no row adds."""
-    if stated is not None and not stated.low <= 0 <= stated.high:
-        reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
-        raise _refuse(reader, node, reason=reason)
-
-
-def read_bounds_of_rows(reader: Reader, node: Node, *, stated: StatedBounds | None) -> StatedBounds | None:
-    """Return the bounds of a number of rows: from 0 to a whole number."""
-    if stated is None:
-        return None
-    if not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
-        reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
-        hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
-        raise Refusal("option", reason, hint=hint, place=reader.place(node))
-    return stated
-
-
-def _refuse(reader: Reader, node: Node, *, reason: str) -> Refusal:
-    hint = "Write SUM(x, contribution_bounds_per_group => (0, 500))."
-    return Refusal("option", reason, hint=hint, place=reader.place(node))
-
-
-def find_words(reader: Reader, node: Node) -> Place | None:
-    """Return the place of an aggregate as the analyst wrote it, None where it is not found."""
-    starts = [below.meta["start"] for below in node.walk() if "start" in below.meta]
-    found = find_aggregate_call(list(reader.statement.tokens), min(starts)) if starts else None
-    return reader.place(node) if found is None else reader.statement.place(*found)
-
-
-EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _exact}
-
-
-LOCAL: Mapping[str, Read] = {**READERS, "Count": _local_count, "Filter": _filter, "Anonymous": _local}
+EXACT: Mapping[str, Read] = {
+    **READERS,
+    "Count": partial(_count, form=lambda value: value),
+    "Filter": _filter,
+    "Anonymous": _exact,
+}
+LOCAL: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _local}

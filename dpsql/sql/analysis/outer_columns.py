@@ -96,7 +96,18 @@ class OuterColumns:
         """Return the columns of what FROM reads, in order; None where they are not known."""
         kind = read_kind(relation)
         if kind == "JOIN":
-            return self._list_join(relation, ctes)
+            form, join = str(relation["ref_type"]), str(relation["join_type"])
+            left, right = (self.list_relation(cast("Tree", relation[side]), ctes) for side in ("left", "right"))
+            if left is None or right is None or form == "NATURAL":
+                return None
+            if join in _LEFT_ALONE:
+                return left
+            if join in _KEEPS_RIGHT or form == "POSITIONAL":
+                left = [each.computed for each in left]
+            if join in _KEEPS_LEFT or form == "POSITIONAL":
+                right = [each.computed for each in right]
+            shared = {ascii_lower(str(name)) for name in cast("list[object]", relation.get("using_columns") or [])}
+            return [*left, *(each for each in right if ascii_lower(each.name) not in shared)]
         if kind == "EMPTY":
             return []
         found: list[OuterColumn] | None = None
@@ -114,29 +125,14 @@ class OuterColumns:
         name = str(relation["table_name"])
         if not relation["schema_name"] and ascii_lower(name) in ctes:
             cte = ctes[ascii_lower(name)]
-            if cte is None:
-                return None
-            found = self.list_query(cast("Tree", cte[0]["query_node"]), cte[1])
-            return None if found is None else _rename(found, cast("list[str]", cte[0].get("aliases") or []))
+            found = None if cte is None else self.list_query(cast("Tree", cte[0]["query_node"]), cte[1])
+            names = cast("list[str]", cte[0].get("aliases") or []) if cte is not None else []
+            return None if found is None else _rename(found, names)
         if (inner := self.find_inner(relation)) is not None:
             typed = enumerate(zip(self.inners[inner].outputs, self.inners[inner].output_types, strict=True))
             return [OuterColumn("", output.name, type_, inner, at) for at, (output, type_) in typed]
         table = self.public.get(name)
         return None if table is None else [OuterColumn("", *column) for column in table.columns]
-
-    def _list_join(self, relation: Tree, ctes: CTEs) -> list[OuterColumn] | None:
-        kind, form = str(relation["join_type"]), str(relation["ref_type"])
-        left, right = (self.list_relation(cast("Tree", relation[side]), ctes) for side in ("left", "right"))
-        if left is None or right is None or form == "NATURAL":
-            return None
-        if kind in _LEFT_ALONE:
-            return left
-        if kind in _KEEPS_RIGHT or form == "POSITIONAL":
-            left = [each.computed for each in left]
-        if kind in _KEEPS_LEFT or form == "POSITIONAL":
-            right = [each.computed for each in right]
-        shared = {ascii_lower(str(name)) for name in cast("list[object]", relation.get("using_columns") or [])}
-        return [*left, *(each for each in right if ascii_lower(each.name) not in shared)]
 
     def find_measures(self, node: Tree) -> Iterator[OutputMeasure]:
         """Yield which columns of a whole SELECT are released ones, unchanged, a row for a row."""
@@ -230,22 +226,16 @@ def type_parameters(node: Tree, literals: Sequence[Literal], *, columns: OuterCo
     """
     for select, ctes in walk_selects(node):
         below = columns.list_relation(cast("Tree", select["from_table"]), enter_ctes(select, ctes)) or []
-        for each in _list_expressions(select):
-            for member, type_ in _find_types(each, below, postgres=postgres):
-                if read_kind(member) == "VALUE_PARAMETER":
-                    fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
-
-
-def _list_expressions(select: Tree) -> Iterator[Tree]:
-    """Yield the nodes of a SELECT, but for those of SELECTs in it."""
-    pending: list[object] = list(select.values())
-    while pending:
-        each = pending.pop()
-        if isinstance(each, list):
-            pending += each
-        elif isinstance(each, dict) and not read_kind(each).endswith("_NODE"):
-            yield each
-            pending += each.values()
+        pending: list[object] = list(select.values())
+        while pending:  # the nodes of a SELECT, but for those of SELECTs in it
+            each = pending.pop()
+            if isinstance(each, list):
+                pending += each
+            elif isinstance(each, dict) and not read_kind(each).endswith("_NODE"):
+                pending += each.values()
+                for member, type_ in _find_types(each, below, postgres=postgres):
+                    if read_kind(member) == "VALUE_PARAMETER":
+                        fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
 
 
 def _find_types(node: Tree, columns: Sequence[OuterColumn], *, postgres: bool) -> Iterator[tuple[Tree, Type]]:

@@ -33,6 +33,7 @@ from dpsql.sql.analysis.outer_measures import (
     list_arguments,
     unwrap,
     write_call,
+    write_integer,
 )
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
@@ -72,6 +73,7 @@ def add_interval_ends(
             call for part, value in select.items() if part not in {"from_table", "cte_map"} for call in _calls(value)
         ]
         if calls:
+            _name_subqueries(cast("Tree", select["from_table"]))
             inners, used = _replace_calls(select, calls, columns=columns, ctes=enter_ctes(select, ctes), place=place)
             columns = replace(columns, inners=inners)
             read += [(select, source) for source in used]
@@ -81,12 +83,27 @@ def add_interval_ends(
     return inners
 
 
+def _name_subqueries(relation: Tree) -> None:
+    """Name the subqueries of FROM that have no alias, as DuckDB does: it would count them again without the named."""
+    pending, number = [relation], 0
+    while pending:
+        each = pending.pop()
+        if read_kind(each) == "JOIN":
+            pending += [cast("Tree", each["right"]), cast("Tree", each["left"])]
+        elif read_kind(each) == "SUBQUERY" and not each["alias"]:
+            number += 1
+            each["alias"] = _UNNAMED if number == 1 else f"{_UNNAMED}{number}"
+
+
 def _replace_calls(
     node: Tree, calls: Sequence[Tree], *, columns: OuterColumns, ctes: CTEs, place: Place | None
 ) -> tuple[tuple[PrivateQuery, ...], list[_Source]]:
     """Replace the calls in one SELECT; return the private queries with their ends, and what is read with them."""
     found = tuple(columns.inners)
-    levels = [_find_level(inner) for inner in found]
+    levels = [
+        next((each.end.level for each in inner.outputs if each.end and not each.name.endswith(_HIDDEN)), _LEVEL)
+        for inner in found
+    ]
     sources = list(_list_sources(node, "from_table", columns=columns, ctes=ctes))
     used = dict[str, _Source]()
     for call in calls:
@@ -96,18 +113,25 @@ def _replace_calls(
             found = _write_quotient_end(call, quotient, inners=found, level=level)
             used[quotient.source.name] = quotient.source
             continue
-        source, at = _find_measure(call, sources, inners=found, place=place)
-        output, is_high = found[source.inner].outputs[at], ascii_lower(str(call["function_name"])) == "value_high"
+        function, arguments = ascii_lower(str(call["function_name"])), [unwrap(each) for each in list_arguments(call)]
+        measure = _find_output(arguments[0], sources, inners=found) if len(arguments) == 1 else None
+        if measure is None:
+            outputs = [output for source in sources for output in found[source.inner].outputs]
+            names = [output.name for output in outputs if output.key is None and output.end is None]
+            hint = f"Write {function} in the select list of the private query."
+            if names:
+                hint = f"Write {function}({names[0]}), or write it in the private query."
+            reason = f"{function} takes one released measure of a private query that FROM reads as it is."
+            raise Refusal("interval-end", reason, hint=hint, place=place)
+        source, at = measure
+        output, is_high = found[source.inner].outputs[at], function == "value_high"
         hidden = f"{'high' if is_high else 'low'} of {output.name}{_HIDDEN}"
         end = IntervalEnd(is_high, levels[source.inner])
         found = _add_end(found, source.inner, end=replace(output, name=hidden, end=end))
-        alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({output.name})"
-        place_of_call = {part: value for part, value in call.items() if part.startswith("query_location")}
+        alias = call["alias"] or f"{function}({output.name})"
+        column = {**_column(source.name, hidden, alias=str(alias)), **_place(call)}
         call.clear()
-        call.update(
-            {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": alias, "column_names": [source.name, hidden]}
-        )
-        call.update(place_of_call)
+        call.update(column)
         used[source.name] = source
     return found, list(used.values())
 
@@ -132,13 +156,21 @@ def add_ratio_ends(node: Tree, columns: OuterColumns) -> tuple[int, ...]:
     sources = list(_list_sources(node, "from_table", columns=columns, ctes=enter_ctes(node, {}))) if quotients else []
     found, added = list[int](), list[Tree]()
     for at, item in quotients:
-        ends = [{**write_call(item, name, _copy(item)), _ADDED: _LEVEL} for name in ("value_low", "value_high")]
+        ends = [
+            {**write_call(item, name, {**deepcopy(item), "alias": ""}), _ADDED: _LEVEL}
+            for name in ("value_low", "value_high")
+        ]
         quotient = _find_quotient(node, ends[0], sources=sources, inners=columns.inners)
         is_known = not stars or at < stars[0] or at > stars[-1]
-        if quotient is None or not is_known or _is_monotone(columns.inners[quotient.source.inner]):
+        if quotient is None or not is_known:
+            continue
+        monotone = columns.inners[quotient.source.inner].clause.options.get("monotone")
+        if monotone is not None and monotone.value == "true":
             continue
         found.append(at if not stars or at < stars[0] else at - len(items))
-        added += [_try(item, end) for end in ends]
+        # NULL where a call fails: an end is no reason for an answer to fail
+        tried = {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": "", **_place(item)}
+        added += [{**tried, "children": [end]} for end in ends]
     items += added
     return tuple(found)
 
@@ -155,19 +187,13 @@ def _strip_rounding(node: Tree) -> Tree:
             return node
 
 
-def _copy(item: Tree) -> Tree:
-    return {**deepcopy(item), "alias": ""}
+def _place(node: Tree) -> Tree:
+    """Return the parts of a node that say where its text is."""
+    return {part: value for part, value in node.items() if part.startswith("query_location")}
 
 
-def _try(like: Tree, call: Tree) -> Tree:
-    """Return an expression that is NULL where a call fails: an end is no reason for an answer to fail."""
-    place = {part: value for part, value in like.items() if part.startswith("query_location")}
-    return {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": "", **place, "children": [call]}
-
-
-def _is_monotone(inner: PrivateQuery) -> bool:
-    option = inner.clause.options.get("monotone")
-    return option is not None and option.value == "true"
+def _column(*names: str, alias: str = "") -> Tree:
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": alias, "column_names": list(names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +204,6 @@ class _Quotient:
     node: Tree
     part: int
     whole: int
-
-
-def _find_level(inner: PrivateQuery) -> float:
-    """Return the level of the intervals of a query."""
-    shown = (each.end.level for each in inner.outputs if each.end is not None and not each.name.endswith(_HIDDEN))
-    return next(shown, _LEVEL)
 
 
 def _add_end(inners: tuple[PrivateQuery, ...], at: int, *, end: Output) -> tuple[PrivateQuery, ...]:
@@ -275,19 +295,8 @@ def _write_quotient_end(
         output = inners[at].outputs[output_at]
         hidden = f"{'high' if side else 'low'} of {output.name} at {level}{_HIDDEN}"
         inners = _add_end(inners, at, end=replace(output, name=hidden, end=IntervalEnd(side, (1.0 + level) / 2.0)))
-        names[output_at, side] = {
-            "class": "COLUMN_REF",
-            "type": "COLUMN_REF",
-            "alias": "",
-            "column_names": [quotient.source.name, hidden],
-        }
-    zero, one = (
-        cast(
-            "Tree",
-            {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "literal": {"kind": "INTEGER", "text": text}},
-        )
-        for text in ("0", "1")
-    )
+        names[output_at, side] = _column(quotient.source.name, hidden)
+    zero, one = write_integer("0"), write_integer("1")
     least, most = names[quotient.whole, False], names[quotient.whole, True]
     if counts_all_rows(inners[at], quotient.whole):
         wholes = [write_call(like, "greatest", each, one) for each in (least, most)]
@@ -299,17 +308,13 @@ def _write_quotient_end(
         clipped = part
         if is_share(inners[at], quotient.part, of=quotient.whole):
             clipped = write_call(like, "least", write_call(like, "greatest", part, zero), whole)
-        ends.append(_divide(like, clipped, whole=whole))
+        quotient_of_ends = write_call(like, "/", _put(unwrap(list_arguments(like)[0]), clipped), whole)
+        ends.append({**quotient_of_ends, "is_operator": True})
     alias = call["alias"] or f"{ascii_lower(str(call['function_name']))}({like.get('alias') or 'ratio'})"
     found = write_call(like, "greatest" if is_high else "least", *ends)
     call.clear()
     call.update({**found, "alias": alias})
     return inners
-
-
-def _divide(like: Tree, part: Tree, *, whole: Tree) -> Tree:
-    """Return the quotient with other numbers in place of its measures, one on each side."""
-    return {**write_call(like, "/", _put(unwrap(list_arguments(like)[0]), part), whole), "is_operator": True}
 
 
 def _put(value: Tree, column: Tree) -> Tree:
@@ -381,29 +386,6 @@ def _find_query(relation: Tree, ctes: CTEs) -> tuple[Tree | None, CTEs]:
     return cast("Tree", cte[0]["query_node"]), cte[1]
 
 
-def _find_measure(
-    call: Tree, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery], place: Place | None
-) -> tuple[_Source, int]:
-    """Return the source, and the number of its output, that a call is about."""
-    arguments = [unwrap(each) for each in list_arguments(call)]
-    found = _find_output(arguments[0], sources, inners=inners) if len(arguments) == 1 else None
-    if found is not None:
-        return found
-    function = ascii_lower(str(call["function_name"]))
-    measures = [output.name for source in sources for output in inners[source.inner].outputs if _is_value(output)]
-    hint = (
-        f"Write {function}({measures[0]}), or write it in the private query."
-        if measures
-        else (f"Write {function} in the select list of the private query.")
-    )
-    reason = f"{function} takes one released measure of a private query that FROM reads as it is."
-    raise Refusal("interval-end", reason, hint=hint, place=place)
-
-
-def _is_value(output: Output) -> bool:
-    return output.key is None and output.end is None
-
-
 def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path: Path) -> None:
     """Let a relation of FROM read the answer with its ends, and the stars of the SELECT leave them out.
 
@@ -424,14 +406,17 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
         if read_kind(relation) != "SUBQUERY":
             below = deepcopy(below)
             alias, sample = relation["alias"] or relation["table_name"], relation.get("sample")
-            place = {part: value for part, value in relation.items() if part.startswith("query_location")}
-            slot[key] = {"type": "SUBQUERY", "alias": alias, "sample": sample, **place, "column_name_alias": []}
-            cast("Tree", slot[key])["subquery"] = {"node": below, "named_param_map": []}
+            slot[key] = {
+                "type": "SUBQUERY",
+                "alias": alias,
+                "sample": sample,
+                **_place(relation),
+                "column_name_alias": [],
+                "subquery": {"node": below, "named_param_map": []},
+            }
         items = cast("list[Tree]", below["select_list"])
         if not any(read_kind(item) == "STAR" for item in items):
-            items += [
-                {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]} for name in hidden
-            ]
+            items += [_column(name) for name in hidden]
         slot, key, ctes = below, "from_table", enter_ctes(below, inside)
     relation["alias"] = relation["alias"] or relation["table_name"]
     relation["catalog_name"], relation["schema_name"], relation["table_name"] = path

@@ -118,30 +118,25 @@ class _Walk:
             return self._meet(self._unite(arguments), str(node["function_name"]))
         found = self._unite(node.values())
         if kind == "SUBQUERY":
-            return self._find_first(node) if node.get("subquery_type") == "SCALAR" else _NONE
+            if node.get("subquery_type") != "SCALAR":
+                return _NONE
+            inner = cast("Tree", cast("Tree", node["subquery"])["node"])
+            return self._unite(cast("list[object]", inner.get("select_list") or [])[:1])
         if kind in _TRUTHS or type_.startswith("COMPARE_"):
             self._meet(found, "and" if kind == "CONJUNCTION" else type_)
             return _NONE
         if "class" in node:
             return _NONE if type_ in {"OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"} else found
-        self._name_columns(node)
+        # the names that a relation or CTE gives to its columns
+        names = cast("list[str]", node.get("column_name_alias") or node.get("aliases") or [])
+        for name, column in zip(names, self._list_columns(node), strict=False):
+            self.names[ascii_lower(name)] |= column
         return _NONE if "select_list" in node or "from_table" in node or "sample" in node else found
 
     def _meet(self, found: _Outputs, function: str) -> _Outputs:
         if len(found) > 1 and ascii_lower(function) not in _APART:
             self.meetings.add(found)
         return found
-
-    def _find_first(self, node: Tree) -> _Outputs:
-        """Return what the value of a scalar subquery is computed from."""
-        inner = cast("Tree", cast("Tree", node["subquery"])["node"])
-        return self._unite(cast("list[object]", inner.get("select_list") or [])[:1])
-
-    def _name_columns(self, node: Tree) -> None:
-        """Note the names that a relation or CTE gives to its columns."""
-        names = cast("list[str]", node.get("column_name_alias") or node.get("aliases") or [])
-        for name, found in zip(names, self._list_columns(node), strict=False):
-            self.names[ascii_lower(name)] |= found
 
     def _list_columns(self, node: Tree) -> Iterator[_Outputs]:
         """Yield what each column of a relation, a CTE or a query is computed from, as far as it is known."""
@@ -179,11 +174,17 @@ def _clip_quotients(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery
     (part,), (whole,) = counts
     (number, at), (other, of) = (*walk.find(part), *walk.find(whole))
     if number == other and is_share(inners[number], at, of=of):
-        zero: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER", "text": "0"}}
+        zero = write_integer("0")
         least = write_call(value, "greatest", deepcopy(part), zero)
         most = write_call(value, "greatest", deepcopy(whole), zero)
         part.clear()
         part.update(write_call(value, "least", least, most))
+
+
+def write_integer(text: str) -> Tree:
+    """Return a whole number."""
+    literal: Tree = {"kind": "INTEGER", "text": text}
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "literal": literal}
 
 
 def write_call(like: Tree, function: str, *arguments: Tree) -> Tree:
@@ -284,8 +285,16 @@ def _list_places(output: Output) -> list[int]:
 def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
     """Return the set of each output, which is empty for a key and for a measure alone."""
     together = dict[int, _Set]()
-    for meeting in merge_meetings(meetings):
-        met = [at for at in meeting if _may_meet(query.outputs[at], plain)]
+    merged = list[frozenset[int]]()
+    for each in map(frozenset, meetings):  # those that have an output in common are one
+        apart = [other for other in merged if not other & each]
+        merged = [*apart, each.union(*(other for other in merged if other & each))]
+    for meeting in merged:
+        met = [
+            at
+            for at in meeting
+            if _is_number(query, at) and plain[query.outputs[at].measure].aggregate is not Aggregate.UNITS
+        ]
         measures = frozenset(plain[query.outputs[at].measure] for at in met)
         together |= dict.fromkeys(met, measures if len(measures) > 1 else _ALONE)
     last = dict[tuple[int, ...], _Set]()
@@ -301,23 +310,8 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
     return found
 
 
-def _may_meet(output: Output, plain: Sequence[Measure]) -> bool:
-    """Say whether an output is a number of rows or a sum, as it is released."""
-    is_alone = output.key is None and output.divisor is None and output.end is None
-    return is_alone and plain[output.measure].aggregate is not Aggregate.UNITS
-
-
 def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequence[Measure]]) -> Measure:
     """Return the measure that ranks: as it is alone, if an output has it so, else in the set of its first output."""
     able = [pair[0] for output, pair in zip(query.outputs, pairs, strict=True) if pair and output.divisor is None]
     same = [measure for measure in able if replace(measure, weight=None) == ranking]
     return ranking if ranking in same else next(iter(same), ranking)
-
-
-def merge_meetings(meetings: Iterable[Collection[int]]) -> Iterator[frozenset[int]]:
-    """Yield the meetings, those that have an output in common as one."""
-    merged = list[frozenset[int]]()
-    for meeting in map(frozenset, meetings):
-        apart = [each for each in merged if not each & meeting]
-        merged = [*apart, meeting.union(*(each for each in merged if each & meeting))]
-    yield from merged

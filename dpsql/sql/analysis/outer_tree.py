@@ -3,12 +3,23 @@
 It is post-processing of releases, and runs where only released and public rows are. So nothing of what it computes is
 restricted; restricted is what it reads. DuckDB's syntax tree is walked by a closed list of its nodes: every table in it
 is a CTE, a released answer, a public table of the policy or one of a few table functions, and anything else is refused.
+
+A SELECT that only calls DETERMINISTIC functions returns the same from the same rows, whenever it is run. They are known
+by a list, as DuckDB calls some readings of the clock consistent. Another SELECT is run each time, so a function that is
+missing here costs time alone.
+
+PostgreSQL's TO_CHAR, TO_TIMESTAMP and TO_DATE with a format become strftime and strptime. A date is compared as its
+midnight.
+
+    to_char(ts, 'YYYY-MM-DD HH24:MI')        strftime(ts, '%Y-%m-%d %H:%M')
+    to_date('2026-01-02', 'YYYY-MM-DD')      strptime('2026-01-02', '%Y-%m-%d')
 """
 
 from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +29,6 @@ from typing import Any, Protocol, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes, type_parameters
 from dpsql.sql.analysis.outer_columns import read_kind as _kind
-from dpsql.sql.analysis.outer_functions import is_deterministic, rewrite_format
 from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
 from dpsql.sql.analysis.outer_measures import clip_shares, couple_outputs
 from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
@@ -48,6 +58,47 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "COMPARE_GREATERTHANOREQUALTO": operator.ge,
 }
 _MAX_LEVELS = 500  # of JSON: a function in a function is two
+DETERMINISTIC = frozenset(
+    """
+    + - * / // % ** ^ || ~~ !~~ ~~* !~~* & | << >> ~ !
+    abs array_contains array_extract array_length avg bool_and bool_or ceil ceiling char_length concat concat_ws
+    contains count count_star date_diff date_part date_trunc datediff datepart datetrunc day dense_rank exp
+    first_value floor generate_series greatest if ifnull instr isnan lag last_value lead least left len length
+    like_escape list_aggregate list_avg list_contains list_count list_extract list_max list_min list_sort list_sum
+    list_value ln log log10 lower lpad ltrim max md5 median min mod month not_like_escape nullif power pow
+    quantile_cont quantile_disc quarter range rank regexp_extract regexp_full_match regexp_matches regexp_replace
+    repeat replace reverse right round row row_number rpad rtrim sign split_part sqrt starts_with stddev stddev_pop
+    stddev_samp strftime string_split string_to_array strlen struct_extract struct_pack strptime substr substring
+    sum to_days to_hours to_minutes to_months to_seconds to_years trim trunc ucase lcase unnest upper var_pop
+    var_samp variance week weekday year
+    """.split()
+)
+_CLOCK_OR_USER = ("current_", "local", "user", "session_user", "now", "today")  # beginnings of words without ( )
+PATTERNS = {
+    "YYYY": "%Y",
+    "YY": "%y",
+    "MM": "%m",
+    "Mon": "%b",
+    "FMMonth": "%B",
+    "DDD": "%j",
+    "DD": "%d",
+    "Dy": "%a",
+    "FMDay": "%A",
+    "HH24": "%H",
+    "HH12": "%I",
+    "HH": "%I",
+    "MI": "%M",
+    "SS": "%S",
+    "MS": "%g",
+    "US": "%f",
+    "AM": "%p",
+    "PM": "%p",
+    "IYYY": "%G",
+    "IW": "%V",
+    "ID": "%u",
+}
+_WITH_FORMAT = {"to_char": "strftime", "to_timestamp": "strptime", "to_date": "strptime"}
+_TOKEN = re.compile(f'({"|".join(sorted(PATTERNS, key=len, reverse=True))})|"([^"]*)"|([^A-Za-z"])')
 
 
 class SelectParser(Protocol):
@@ -93,10 +144,19 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     """
     node = _parse(text, parser, place=place)
     walk = _Walk(catalog, inners, place)
-    for each in _iterate(node):
-        if _kind(each).endswith("_NODE"):
-            _check_query(walk, each)
-    _drop_unused_ctes(node)
+    nodes = list(_iterate(node))
+    unknown = any(_kind(each).endswith("_NODE") and _kind(each) not in _NODES for each in nodes)
+    if unknown or _kind(node) not in _NODES:
+        raise _refuse_node(walk)
+    # a CTE that nothing reads any more is taken out; those of the private queries may read private tables
+    for query in reversed([each for each in nodes if list_ctes(each)]):
+        ctes = {ascii_lower(str(cte["key"])): cte for cte in list_ctes(query)}
+        wanted = set[str]()
+        pending = _list_names({part: value for part, value in query.items() if part != "cte_map"})
+        while pending:
+            wanted |= pending
+            pending = {name for each in pending & ctes.keys() for name in _list_names(ctes[each])} - wanted
+        query["cte_map"] = {"map": [cte for name, cte in ctes.items() if name in wanted]}
     _visit(walk, node)
     values = tuple(each.value for each in parameters)
     read = sorted({number for number, _ in walk.released})
@@ -114,10 +174,16 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     measures = tuple(columns.find_measures(node))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
-    columns = replace(columns, inners=_couple(node, inners, place=place))
+    tables = [released_path(number)[-1] for number in range(1, len(inners) + 1)]
+    coupled: tuple[PrivateQuery, ...] | None = None
+    with suppress(RecursionError):
+        coupled = couple_outputs(node, inners, tables=tables)
+    if coupled is None:
+        raise _refuse_depth(place)
+    columns = replace(columns, inners=coupled)
     ratios = () if postgres else add_ratio_ends(node, columns)  # PostgreSQL's clients show no table of ours
     inners = add_interval_ends(node, columns, path=lambda at: released_path(at + 1, with_ends=True), place=place)
-    clip_shares(node, inners, tables=_name_tables(inners))
+    clip_shares(node, inners, tables=tables)
     if divides:
         paths = {
             released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
@@ -136,25 +202,10 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
         is_empty=is_empty,
         place=place,
         explained=explained,
-        is_deterministic=is_deterministic(_iterate(node)),
+        is_deterministic=not any(map(_may_change, _iterate(node))),
         ratios=ratios,
         aliases=_list_aliases(node),
     )
-
-
-def _name_tables(inners: Sequence[PrivateQuery]) -> list[str]:
-    """Return the names of the tables of the answers."""
-    return [released_path(number)[-1] for number in range(1, len(inners) + 1)]
-
-
-def _couple(node: Tree, inners: tuple[PrivateQuery, ...], *, place: Place | None) -> tuple[PrivateQuery, ...]:
-    """Return the private queries with their sets of measures; refuse a SELECT that nests too deeply."""
-    found: tuple[PrivateQuery, ...] | None = None
-    with suppress(RecursionError):
-        found = couple_outputs(node, inners, tables=_name_tables(inners))
-    if found is None:
-        raise _refuse_depth(place)
-    return found
 
 
 def find_ungrouped(
@@ -249,18 +300,6 @@ def _iterate(value: object) -> Iterator[Tree]:
         pending += [below for below in _values(each) if isinstance(below, dict | list)]
 
 
-def _drop_unused_ctes(node: Tree) -> None:
-    """Take out the CTEs that nothing reads any more; those of the private queries may read private tables."""
-    for query in reversed([each for each in _iterate(node) if list_ctes(each)]):
-        ctes = {ascii_lower(str(cte["key"])): cte for cte in list_ctes(query)}
-        wanted = set[str]()
-        pending = _list_names({part: value for part, value in query.items() if part != "cte_map"})
-        while pending:
-            wanted |= pending
-            pending = {name for each in pending & ctes.keys() for name in _list_names(ctes[each])} - wanted
-        query["cte_map"] = {"map": [cte for name, cte in ctes.items() if name in wanted]}
-
-
 def _list_names(node: Tree) -> set[str]:
     """Return the bare names of all tables in a node."""
     tables = (each for each in _iterate(node) if _kind(each) == "BASE_TABLE")
@@ -269,7 +308,6 @@ def _list_names(node: Tree) -> set[str]:
 
 def _visit(walk: _Walk, node: Tree) -> None:
     """Check a query, and all below it, where the names of CTEs in scope mean those."""
-    _check_query(walk, node)
     pending: list[tuple[object, frozenset[str]]] = [(node, frozenset())]
     while pending:
         value, ctes = pending.pop()
@@ -289,11 +327,6 @@ def _visit(walk: _Walk, node: Tree) -> None:
         pending += [(below, ctes) for below in reversed(parts)]
 
 
-def _check_query(walk: _Walk, node: Tree) -> None:
-    if _kind(node) not in _NODES:
-        raise _refuse_node(walk)
-
-
 def _is_released(node: Tree) -> bool:
     """Say whether a query stands for a private one, as FROM "dpsql released 1" does: its star is of no public table."""
     table = cast("Tree", node.get("from_table") or {})
@@ -308,7 +341,8 @@ def _enter_ctes(
     seen = ctes
     for cte in list_ctes(node):
         inner = cast("Tree", cast("Tree", cte["value"])["query_node"])
-        _check_query(walk, inner)
+        if _kind(inner) not in _NODES:
+            raise _refuse_node(walk)
         name = ascii_lower(str(cte["key"]))
         pending.append((inner, seen | {name} if _kind(inner) == "RECURSIVE_CTE_NODE" else seen))
         seen |= {name}
@@ -321,7 +355,12 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
     if kind == "COLUMN_REF":
         names = [str(name) for name in cast("list[object]", node["column_names"])]
         walk.names.update(map(ascii_lower, names))
-        node["column_names"] = _drop_schema(names, walk.catalog)
+        # the table has no schema where the SELECT is run; a part after the column is a field of it
+        for before in (2, 1):
+            if len(names) > before + 1 and walk.catalog.find_path(names[: before + 1]) is not None:
+                names = names[before:]
+                break
+        node["column_names"] = names
     elif kind in {"STAR", "POSITIONAL_REFERENCE"}:
         walk.takes_all = True
     elif ascii_lower(str(node.get("function_name", ""))) in _FORBIDDEN_FUNCTIONS:
@@ -332,15 +371,49 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
         rewrite_format(node, walk.place)
 
 
-def _drop_schema(names: list[str], catalog: Catalog) -> list[str]:
-    """Return the name of a column, in parts, without the schema and the database before the table, if they are there.
+def _may_change(node: Mapping[str, object]) -> bool:
+    """Say whether a node takes a sample, reads the clock, or calls a function that is not listed."""
+    if node.get("sample"):
+        return True
+    columns = node.get("column_names")
+    if isinstance(columns, list):
+        return any(ascii_lower(str(name)).startswith(_CLOCK_OR_USER) for name in columns)
+    function = node.get("function_name")
+    return function is not None and ascii_lower(str(function)) not in DETERMINISTIC
 
-    The table has no schema where the SELECT is run. A part after the column is a field of it.
+
+def rewrite_format(node: Tree, place: Place | None) -> None:
+    """Make strftime or strptime of a call with PostgreSQL's format in DuckDB's tree; leave any other call as it is.
+
+    Raises `Unsupported` for a format that is no literal, or has a pattern that DuckDB lacks.
     """
-    for before in (2, 1):
-        if len(names) > before + 1 and catalog.find_path(names[: before + 1]) is not None:
-            return names[before:]
-    return names
+    arguments = cast("list[Tree]", node.get("arguments") or [])
+    function = ascii_lower(str(node["function_name"]))
+    if function not in _WITH_FORMAT or len(arguments) != len(("value", "format")):
+        return
+    instead = _WITH_FORMAT[function]
+    literal = cast("Tree", arguments[1]["expression"]).get("literal")
+    text = literal.get("text") if isinstance(literal, dict) and literal.get("kind") == "STRING" else None
+    form = None if text is None else translate_format(str(text))
+    if form is None or not isinstance(literal, dict):
+        hint = f"Write {instead}(x, '%Y-%m-%d'), or {function} with a literal of {', '.join(sorted(PATTERNS))}."
+        raise Unsupported("function", f"This format of {function.upper()} is not known.", hint=hint, place=place)
+    literal["text"] = form
+    node["function_name"] = instead
+    node["qualified_name"] = {"path": [instead]}
+
+
+def translate_format(text: str) -> str | None:
+    """Return a format of TO_CHAR as one of strftime; None for one that has no equal."""
+    found, at = "", 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            return None
+        pattern, quoted, other = token.groups()
+        found += PATTERNS[pattern] if pattern else (quoted if quoted is not None else other).replace("%", "%%")
+        at = token.end()
+    return found
 
 
 def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str]) -> None:

@@ -105,17 +105,6 @@ def _has_whole_sum(total: Call) -> bool:
     return total.function in _SUMS and total.arguments[0].type.name in _SMALLER
 
 
-def find_numeric_sums(query: PrivateQuery) -> list[str]:
-    """Return the outputs of a private query that are sums of a BIGINT, which are NUMERIC in PostgreSQL."""
-    found = list[str]()
-    for output in query.outputs:
-        argument = query.measures[output.measure].argument
-        is_released = output.key is None and output.divisor is None and output.end is None
-        if is_released and argument is not None and argument.type.family is Family.INTEGER:
-            found += [] if argument.type.name in _SMALLER else [output.name]
-    return found
-
-
 def flag_pattern(pattern: str) -> str:
     """Return the options of a regular expression: in PostgreSQL a dot is also found at the end of a line."""
     return "s" if "." in pattern else ""
@@ -151,9 +140,7 @@ def read_as_postgres(
     SELECT. Raises `Refusal` for a pattern that PostgreSQL refuses.
     """
     found = list(nodes())
-    calls = [
-        node for node in found if str(node.get("type")) in {"FUNCTION", "WINDOW_AGGREGATE"}
-    ]  # others may be no text
+    calls = [node for node in found if str(node.get("type")) in {"FUNCTION", "WINDOW_AGGREGATE"}]  # others: no text
     divides = any(_name(node) == "/" for node in calls)
     changed = [node for node in calls if _is_other(node, values, divides=divides)]
     for select in [node for node in found if node.get("type") == "SELECT_NODE"] if changed else ():
@@ -192,11 +179,19 @@ def _is_other(node: Tree, values: Sequence[object], *, divides: bool) -> bool:
     )
 
 
-def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> None:
+def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> None:  # noqa: C901 - one rule after another
     """Make a call mean in DuckDB what it means in PostgreSQL."""
     name, arguments = _name(node), _arguments(node)
     if name in _LIKES:
-        _escape(node, values, place=place)
+        pattern = _read_value(cast("Tree", arguments[1]["expression"]), values)
+        if not isinstance(pattern, str):  # one from a row may end in the escape, which DuckDB would fail on
+            ends = (_constant("STRING", _UNFINISHED), _constant("STRING", r"\1"))
+            arguments[1]["expression"] = _call("regexp_replace", cast("Tree", arguments[1]["expression"]), *ends)
+        elif (len(pattern) - len(pattern.rstrip("\\"))) % 2:
+            hint = "Write two backslashes for one, or ESCAPE '' where a backslash is no escape."
+            raise Refusal("pattern", "The pattern of LIKE ends in an escape.", hint=hint, place=place)
+        arguments.append(_argument(_constant("STRING", "\\")))
+        _rename(node, _LIKES[name])
     elif name in {"substring", "substr"}:
         start, *lengths = (_read_value(cast("Tree", each["expression"]), values) for each in arguments[1:])
         numbers = [each for each in (start, *lengths) if isinstance(each, int)]
@@ -216,21 +211,6 @@ def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> Non
         _wrap(node, lambda inner: _call("+", inner, _cast(_constant("INTEGER", "0"), "DECIMAL", 1, 0)))
     else:
         _wrap(node, lambda inner: _cast(inner, "DOUBLE"))
-
-
-def _escape(node: Tree, values: Sequence[object], *, place: Place | None) -> None:
-    """Give a LIKE the escape of PostgreSQL; one from a row may end in it, which DuckDB would fail on."""
-    arguments = _arguments(node)
-    pattern = _read_value(cast("Tree", arguments[1]["expression"]), values)
-    if isinstance(pattern, str):
-        if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
-            hint = "Write two backslashes for one, or ESCAPE '' where a backslash is no escape."
-            raise Refusal("pattern", "The pattern of LIKE ends in an escape.", hint=hint, place=place)
-    else:
-        ends = (_constant("STRING", _UNFINISHED), _constant("STRING", r"\1"))
-        arguments[1]["expression"] = _call("regexp_replace", cast("Tree", arguments[1]["expression"]), *ends)
-    arguments.append(_argument(_constant("STRING", "\\")))
-    _rename(node, _LIKES[_name(node)])
 
 
 def _read_value(node: Tree, values: Sequence[object]) -> object:
@@ -268,14 +248,13 @@ def _is_interval(node: Tree) -> bool:
     """Return whether a node is an INTERVAL, as far as the text alone says so; such a one has no // in DuckDB."""
     name, arguments = ascii_lower(str(node.get("function_name", ""))), _arguments(node)
     parts = [cast("Tree", each["expression"]) for each in arguments] if name in _OF_INTERVALS else []
-    if any(map(_is_interval, parts)) or (name == "-" and any(map(_is_moment, parts))):
+    if any(map(_is_interval, parts)):
         return True
+    for part in parts if name == "-" else ():  # the difference of two moments
+        names = [part.get("function_name"), *cast("list[str]", part.get("column_names") or [])]
+        if _read_cast(part).startswith("timestamp") or not _MOMENTS.isdisjoint(map(str, names)):
+            return True
     return _INTERVALS.fullmatch(name) is not None or _read_cast(node) == "interval"
-
-
-def _is_moment(node: Tree) -> bool:
-    names = [node.get("function_name"), *cast("list[str]", node.get("column_names") or [])]
-    return _read_cast(node).startswith("timestamp") or not _MOMENTS.isdisjoint(map(str, names))
 
 
 def _read_cast(node: Tree) -> str:
@@ -345,20 +324,18 @@ def _cast(child: Tree, type_: str, *sizes: int) -> Tree:
 
 def read_sums_as_numeric(table: Tree, inner: PrivateQuery) -> None:
     """Let FROM read the sums of a released table as NUMERIC where they are that in PostgreSQL: those of a BIGINT."""
-    names = find_numeric_sums(inner)
+    names = list[str]()
+    for output in inner.outputs:
+        argument = inner.measures[output.measure].argument
+        is_released = output.key is None and output.divisor is None and output.end is None
+        if is_released and argument is not None and argument.type.family is Family.INTEGER:
+            names += [] if argument.type.name in _SMALLER else [output.name]
     if not names or table.get("column_name_alias"):
         return
     source = dict(table)
     table.clear()
-    replaced = [
-        {
-            "key": name,
-            "value": _cast(
-                {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}, "DECIMAL", 38, 0
-            ),
-        }
-        for name in names
-    ]
+    column: Tree = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": ""}
+    replaced = [{"key": name, "value": _cast({**column, "column_names": [name]}, "DECIMAL", 38, 0)} for name in names]
     star: Tree = {
         "class": "STAR",
         "type": "STAR",

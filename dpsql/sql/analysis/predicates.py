@@ -92,22 +92,18 @@ def _not(reader: Reader, node: Node) -> Expression:
 
 def _comparison(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
-    if type(node.expression).__name__ == "Anonymous" and node.expression.name in _QUANTIFIERS:
-        return _quantified(reader, node)
+    call = node.expression
+    if type(call).__name__ == "Anonymous" and call.name in _QUANTIFIERS:
+        # x = ANY (array) or x <> ALL (array), whose array is a text or a parameter
+        only(reader.statement, call, "this", "expressions")
+        argument, items = reader.operand(node.this), _read_items(reader, call.expressions[0])
+        found: Expression = Literal(False, BOOLEAN)  # noqa: FBT003 - the value; without items none is equal
+        if items:
+            argument, *choices = unify_for_comparison((argument, *items), reader.at(node))
+            found = In(argument, tuple(choices))
+        return found if call.name == _ANY else Call("not", (found,), BOOLEAN)
     sides = reader.operand(node.this), reader.operand(node.expression)
     return Call(_COMPARISONS[type(node).__name__], unify_for_comparison(sides, reader.at(node)), BOOLEAN)
-
-
-def _quantified(reader: Reader, node: Node) -> Expression:
-    """Return x = ANY (array) or x <> ALL (array), whose array is a text or a parameter."""
-    call = node.expression
-    only(reader.statement, call, "this", "expressions")
-    argument, items = reader.operand(node.this), _read_items(reader, call.expressions[0])
-    found: Expression = Literal(False, BOOLEAN)  # noqa: FBT003 - the value; an array without items has none that is equal
-    if items:
-        argument, *choices = unify_for_comparison((argument, *items), reader.at(node))
-        found = In(argument, tuple(choices))
-    return found if call.name == _ANY else Call("not", (found,), BOOLEAN)
 
 
 def _read_items(reader: Reader, node: Node) -> list[Literal]:
@@ -140,23 +136,21 @@ def _is(reader: Reader, node: Node) -> Expression:
     if against == "Null":
         return Call("is_null", (reader.operand(node.this),), BOOLEAN)
     if against != "Boolean":
-        raise Unsupported(
-            "construct",
+        reason, hint = (
             "IS takes NULL, TRUE, FALSE or DISTINCT FROM.",
-            hint="Write = or IS NOT DISTINCT FROM for other values.",
-            place=reader.place(node),
+            "Write = or IS NOT DISTINCT FROM for other values.",
         )
+        raise Unsupported("construct", reason, hint=hint, place=reader.place(node))
     value = fill_unbound(reader.operand(node.this), BOOLEAN)
     if value.type not in {BOOLEAN, NULL}:
-        raise Refusal(
-            "type", "IS TRUE takes a BOOLEAN.", hint="Write a comparison in parentheses.", place=reader.place(node)
-        )
+        hint = "Write a comparison in parentheses."
+        raise Refusal("type", "IS TRUE takes a BOOLEAN.", hint=hint, place=reader.place(node))
     return Call("is_true" if node.expression.this else "is_false", (value,), BOOLEAN)
 
 
 def _in(reader: Reader, node: Node) -> Expression:
     if node.args.get("query") is not None:
-        return read_in_query(reader, node)
+        return _in_query(reader, node)
     only(reader.statement, node, "this", "expressions")
     parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
     argument, *choices = unify_for_comparison(parts, reader.at(node))
@@ -215,7 +209,9 @@ def _match(
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
     if reader.statement.postgres:
         escape = escape_by_backslash(pattern, escape)
-    if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
+    sign = str(escape[0].value) if escape else ""
+    well = rf"(?:[^{re.escape(sign)}]|{re.escape(sign)}.)*" if sign in _ESCAPES else None
+    if escape and (well is None or re.fullmatch(well, str(pattern.value), re.DOTALL) is None):
         reason = "The escape must be one punctuation sign, and stand only before a character."
         hint = "For example LIKE '10!%' ESCAPE '!'."
         if escape[0] is BACKSLASH:
@@ -267,13 +263,7 @@ def _unquoted(reader: Reader, node: Node) -> Unsupported:
     return Unsupported("pattern", reason, hint=hint, place=reader.place(node))
 
 
-def _escapes_well(pattern: str, escape: str) -> bool:
-    if escape not in _ESCAPES:
-        return False
-    return re.fullmatch(rf"(?:[^{re.escape(escape)}]|{re.escape(escape)}.)*", pattern, re.DOTALL) is not None
-
-
-def read_in_query(reader: Reader, node: Node) -> Expression:
+def _in_query(reader: Reader, node: Node) -> Expression:
     """Return x IN (SELECT ...)."""
     only(reader.statement, node, "this", "query")
     only(reader.statement, node.args["query"], "this")
@@ -291,7 +281,7 @@ def read_in_query(reader: Reader, node: Node) -> Expression:
     return InQuery(left, replace(inside.source, outputs=(right,)))
 
 
-def read_exists(reader: Reader, node: Node) -> Expression:
+def _exists(reader: Reader, node: Node) -> Expression:
     """Return EXISTS (SELECT ...)."""
     only(reader.statement, node, "this")
     inside = reader.subquery(node.this, has_list=False)
@@ -349,7 +339,7 @@ READERS: Mapping[str, Read] = {
     **dict.fromkeys(_COMPARISONS, _comparison),
     "Is": _is,
     "In": _in,
-    "Exists": read_exists,
+    "Exists": _exists,
     "Between": _between,
     **dict.fromkeys(["Like", "ILike", "Escape"], _like),
 }

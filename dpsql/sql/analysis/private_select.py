@@ -1,46 +1,47 @@
-"""Private SELECT, from its syntax tree: keys, measures, unit, domain and order, or a refusal."""
+"""Private SELECT, from its syntax tree: keys, measures, unit, domain and order, or a refusal.
+
+ORDER BY, LIMIT and HAVING are over the columns of the released table: post-processing, and free. So are the ends of
+intervals in the select list: value_low, value_high, and WITH (intervals = true).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
-from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.charged_values import find_charged_values, find_sole_column
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.charged_values import find_charged_values, find_private_columns, find_sole_column
 from dpsql.sql.analysis.domains import read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.known_values import needs_bounds, read_group_domain
 from dpsql.sql.analysis.measures import (
+    RELEASED_AGGREGATES,
     ReadMeasure,
-    is_interval_end,
+    find_function,
     is_measure,
-    list_measures,
+    name_unit,
+    read_end_argument,
     read_measure,
-    set_columns,
 )
 from dpsql.sql.analysis.outer_measures import couple_measures
-from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import Item, Released, complete_ends, read_position, read_row_count
-from dpsql.sql.analysis.subqueries import check_alias, read_alias
-from dpsql.sql.ir.literals import UnboundParameter
+from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
+from dpsql.sql.analysis.subqueries import check_alias
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
-from dpsql.sql.ir.scope import Scope, ScopeTable, join_conjuncts, split_conjuncts
-from dpsql.sql.ir.statements import (
-    Clause,
-    Domain,
-    Order,
-    Output,
-    PrivateQuery,
-)
-from dpsql.sql.ir.tree import Cast, Expression, FromWhere
-from dpsql.sql.ir.types import Family, find_read_type
-from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.clause import (
-    SplitStatement,
-)
-from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, place
+from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
+from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
+from dpsql.sql.ir.tree import Cast, Expression, FromWhere, Literal
+from dpsql.sql.ir.types import BIGINT, Family, find_read_type
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.clause import SplitStatement
+from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -50,268 +51,394 @@ MAX_KEYS = 16
 _KEY_FAMILIES = frozenset(
     [Family.BOOLEAN, Family.INTEGER, Family.DECIMAL, Family.DOUBLE, Family.TEXT, Family.DATE, Family.TIMESTAMP]
 )
-_SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "distinct")
-
-
-def read_private_select(select: Node, sources: Sources, *, lifted: SplitStatement) -> PrivateQuery:
-    """Return the private query of a SELECT whose clause was removed; raise `Refusal` or `Unsupported`."""
-    assert lifted.clause is not None  # noqa: S101 - of the caller
-    return _Analysis(sources.reader.statement, sources, lifted, lifted.clause).query(select)
-
-
-def _describe_output(item: Item, keys: tuple[Expression, ...], *, measures: tuple[Measure, ...]) -> Output:
-    """Return the column of the answer that an item of the select list is."""
-    if item.measure is None or item.expression is not None:
-        return Output(item.name, None if item.expression is None else keys.index(item.expression))
-    divisor = item.measure.divisor
-    if measures == (DISTINCT_UNITS,):
-        return Output(item.name, None, end=item.end)
-    return Output(
-        item.name,
-        None,
-        measures.index(item.measure.measure),
-        None if divisor is None else measures.index(divisor),
-        item.end,
-    )
-
-
-def _filter(body: FromWhere, condition: Expression | None) -> FromWhere:
-    """Return the rows of a body where a condition holds."""
-    return FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(condition)]))
+_SELECT_PARTS = "with_ expressions from_ joins where group having order limit distinct offset".split()
+_COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_LEVEL = 0.95
 
 
 @dataclass(slots=True)
-class _Analysis:
-    statement: Statement
-    sources: Sources
-    lifted: SplitStatement
-    clause: Clause
+class _Item:
+    """One item of the outermost select list; `expression` is None for an aggregate, which is the `measure`.
 
-    @property
-    def reader(self) -> Reader:
-        return self.sources.reader
+    With `end` it is an end of the interval of the measure. It is `added` if an option puts it beside the written items.
+    """
 
-    def query(self, select: Node) -> PrivateQuery:
-        """Return the private query of the outermost SELECT."""
-        if read_row_count(self.reader, select.args.get("offset")):
-            hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
-            reason = "OFFSET is not read in a private query."
-            raise Unsupported("limit", reason, hint=hint, place=self._at(select.args["offset"]))
-        only(self.statement, select, *_SELECT_PARTS, "offset")
-        if select.args.get("with_") is not None:
-            self.sources.define(select.args["with_"])
-        body, scope = self.sources.block(select)
-        private, unit = self._private(scope, select)
-        self._check_unit_column(private.unit_name or "")
-        with self.reader.correlating():
-            items = [
-                self._item(item, scope, spelled=spelled)
-                for item, spelled in pair_items_with_text(self.statement, select, tokens=self.lifted.tokens)
-            ]
-            keys = self._keys(select, items, scope=scope)
-            items = complete_ends(self.reader, items, options=self.clause.options)
-        self._check_outputs(items, select)
-        released = Released(self.reader, items)
-        order, assumed = released.order(select), self.clause.options.get("assume")
-        measures, condition = self._measures(items, order)
-        domain, cut = self._domain(keys, body)
-        query = PrivateQuery(
-            text=self.statement.text,
-            table=private.table or "",
-            unit_name=private.unit_name or "",
-            protected=tuple(sorted(self.sources.protected.items())),
-            unit=self._find_unit(items) or unit,
-            keys=keys,
-            body=_filter(body, condition),
-            outputs=tuple(_describe_output(item, keys, measures=measures) for item in items),
-            order=order,
-            limit=read_row_count(self.reader, select.args.get("limit")),
-            clause=self.clause,
-            explained=self.lifted.explained,
-            keep=released.keep(select),
-            domain=domain,
-            assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
-            dialect=self.sources.catalog.dialect,
-            materialized=self.sources.catalog.materialized,
-            private_tables=self.sources.catalog.private_tables,
-            measures=measures,
-            key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
-            cut=cut,
-            charged_values=find_charged_values(body, self._find_unit(items) or unit, catalog=self.sources.catalog),
-        )
-        query = couple_measures(set_columns(query, catalog=self.sources.catalog))
-        return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
+    name: str
+    expression: Expression | None
+    node: Node
+    measure: ReadMeasure | None = None
+    end: IntervalEnd | None = None
+    added: bool = False
 
-    def _check_unit_column(self, unit: str) -> None:
-        """Refuse another privacy unit than the policy's."""
-        option = None if self.clause.terms is None else self.clause.terms.unit_column
-        if option is not None and (not option.word or ascii_lower(str(option.value)) != ascii_lower(unit)):
-            hint = f"Write privacy_unit_column = {write_name(unit)}, or leave it out."
-            raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=option.place)
 
-    def _domain(self, keys: tuple[Expression, ...], body: FromWhere) -> tuple[Domain | None, str]:
-        """Return the known domain of the options or, for ALL PRIVATE, of the statement, and what WHERE cuts of it."""
-        option, catalog = self.clause.options.get("domain"), self.sources.catalog
-        if self.clause.shape != "all":
-            listed = None if self.clause.per else option
-            return (None if listed is None else read_domain(listed, keys, catalog=catalog)), ""
-        unbound = [each for each in self.reader.bound.values() if isinstance(each, UnboundParameter)]
-        if unbound and option is None and any(map(needs_bounds, keys)):  # which groups there are is open
-            for each in unbound:
-                each.is_option = True
-            return None, ""
-        return read_group_domain(keys, body, option=option, catalog=catalog, place=self.clause.place)
-
-    def _at(self, node: Node) -> Place | None:
-        return place(self.statement, node)
-
-    def _measures(self, items: list[Item], order: tuple[Order, ...]) -> tuple[tuple[Measure, ...], Expression | None]:
-        """Return the measures, the one that ranks first, and the condition of rows to count.
-
-        A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
-        counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too.
-        """
-        found = [item.measure for item in items if item.measure is not None]
-        if not found:
-            return (DISTINCT_UNITS,), None
-        conditions = {each.measure.condition for each in found}
-        if len(conditions) == 1 and all(each.unit is not None for each in found):
-            return (DISTINCT_UNITS,), found[0].measure.condition
-        return list_measures(found, ranking=self._find_ranking(items, order)), None
-
-    def _find_ranking(self, items: list[Item], order: tuple[Order, ...]) -> ReadMeasure | None:
-        """Return the measure that ranks: the first in ORDER BY or else in the select list; None where nothing does."""
-        if self.clause.shape != "top":
-            return None
-        ordered = [items[term.output] for term in order]
-        able = [
-            item.measure for item in (*ordered, *items) if item.measure is not None and item.measure.divisor is None
-        ]
-        if able:
-            return able[0]
-        where = next(item.node for item in items if item.measure is not None)
-        private = self.reader.scope.private
-        unit = write_name(private.unit_name or "unit") if private else "unit"
-        hint = f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
-        raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=self._at(where))
-
-    def _find_unit(self, items: list[Item]) -> Expression | None:
-        """Return the unit that is counted DISTINCT, None where none is; refuse two of them."""
-        units = [(item.measure.unit, item.node) for item in items if item.measure is not None and item.measure.unit]
-        if any(unit != units[0][0] for unit, _ in units):
-            hint = "Count one of them: where both are there they are the same unit."
-            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(units[-1][1]))
-        return units[0][0] if units else None
-
-    def _private(self, scope: Scope, select: Node) -> tuple[ScopeTable, Expression]:
-        """Return the private table in scope, which must be there, and its unit."""
-        if scope.private is not None and scope.unit is not None:
-            return scope.private, scope.unit
-        hint = "Leave TOP k PRIVATE out and write ORDER BY ... LIMIT k: public tables are answered exactly, at no cost."
-        if self.clause.shape != "top":
-            hint = "Leave the clause out: public tables are answered exactly, at no cost."
+def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # noqa: C901, PLR0912, PLR0915 - one rule after another
+    """Return the private query of a SELECT that has a clause; raise `Refusal` or `Unsupported`."""
+    assert lifted.clause is not None  # noqa: S101 - of the caller
+    reader, catalog, clause = sources.reader, sources.catalog, lifted.clause
+    statement = reader.statement
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
+    if read_row_count(reader, select.args.get("offset")):
+        hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
+        reason, where = "OFFSET is not read in a private query.", reader.place(select.args["offset"])
+        raise Unsupported("limit", reason, hint=hint, place=where)
+    only(statement, select, *_SELECT_PARTS)
+    if select.args.get("with_") is not None:
+        sources.define(select.args["with_"])
+    body, scope = sources.block(select)
+    private = scope.private
+    if private is None or scope.unit is None:
+        hint = "Leave the clause out: public tables are answered exactly, at no cost."
+        if clause.shape == "top":
+            hint = "Leave TOP k PRIVATE out and write ORDER BY ... LIMIT k: "
+            hint += "public tables are answered exactly, at no cost."
         reason = "No table of this query has a privacy unit."
-        raise Refusal("nothing-private", reason, hint=hint, place=self._at(select))
+        raise Refusal("nothing-private", reason, hint=hint, place=reader.place(select))
+    named = None if clause.terms is None else clause.terms.unit_column
+    if named is not None and not (named.word and ascii_lower(str(named.value)) == ascii_lower(private.unit_name or "")):
+        hint = f"Write privacy_unit_column = {write_name(private.unit_name or '')}, or leave it out."
+        raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=named.place)
+    with reader.correlating():
+        items = _read_items(reader, pair_items_with_text(statement, select, tokens=lifted.tokens), scope=scope)
+        keys = _read_keys(reader, select, items=items, clause=clause)
+        if len(items) > len(keys) or "intervals" in clause.options:
+            items = _complete_ends(reader, items, options=clause.options)
+    if len(set(map(ascii_lower, map(attrgetter("name"), items)))) < len(items):
+        hint, where = "Give each output its own alias.", reader.place(select)
+        raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
+    order = () if select.args.get("order") is None else _read_order(reader, select.args["order"], items=items)
+    measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
+    condition: Expression | None = None
+    domain: Domain | None = None
+    cut = ""
+    measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
+    if measured:
+        ordered = [items[term.output] for term in order]
+        measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
+    if clause.shape == "all" or "domain" in clause.options:
+        domain, cut = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
+    if measured:
+        units = [(item.measure.unit, item.node) for item in measured if item.measure and item.measure.unit]
+        if any(counted != units[0][0] for counted, _ in units):
+            hint = "Count one of them: where both are there they are the same unit."
+            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
+        unit = units[0][0] if units else unit
+    outputs = list[Output]()
+    for item in items:
+        if item.expression is not None:
+            outputs.append(Output(item.name, keys.index(item.expression)))
+        elif item.measure is None or measures == (DISTINCT_UNITS,):
+            outputs.append(Output(item.name, None, end=item.end))
+        else:
+            divisor = None if item.measure.divisor is None else measures.index(item.measure.divisor)
+            outputs.append(Output(item.name, None, measures.index(item.measure.measure), divisor, item.end))
+    for at, each in enumerate(measures):
+        if each.argument is not None:
+            columns = find_private_columns(each.argument, body.source, catalog=catalog)
+            measures = (*measures[:at], replace(each, columns=columns), *measures[at + 1 :])
+    assumed, having = clause.options.get("assume"), select.args.get("having")
+    query = PrivateQuery(
+        text=statement.text,
+        table=private.table or "",
+        unit_name=private.unit_name or "",
+        protected=tuple(sorted(sources.protected.items())),
+        unit=unit,
+        keys=keys,
+        body=FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(condition)])),
+        outputs=tuple(outputs),
+        order=order,
+        limit=read_row_count(reader, select.args.get("limit")),
+        clause=clause,
+        explained=lifted.explained,
+        keep=() if having is None else _read_having(reader, having, items=items),
+        domain=domain,
+        assumed=None if assumed is None else read_assumption(assumed, catalog=catalog),
+        dialect=catalog.dialect,
+        materialized=catalog.materialized,
+        private_tables=catalog.private_tables,
+        measures=measures,
+        key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
+        cut=cut,
+        charged_values=find_charged_values(body, unit, catalog=catalog),
+    )
+    if measured:
+        query = couple_measures(query)
+    if clause.per is None and "partitions" not in clause.options:
+        return query
+    return read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
 
-    def _item(self, item: Node, scope: Scope, *, spelled: str) -> Item:
-        alias, node = read_alias(self.reader, item)
+
+def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Scope) -> list[_Item]:
+    """Return the items of the select list, each with its text: measures, ends of intervals, and what may be a key."""
+    found = list[_Item]()
+    for item, text in pairs:
+        alias, node = read_alias(reader, item)
         kind = type(node).__name__
         if is_measure(node):
-            return Item(alias or spelled, None, node, read_measure(self.reader, node))
-        if is_interval_end(node):
-            return Item(alias or spelled, None, node)  # of a measure that may follow: `complete_ends` finds it
-        if any(is_measure(cast("Node", part)) or is_interval_end(cast("Node", part)) for part in node.walk()):
+            found.append(_Item(alias or text, None, node, read_measure(reader, node)))
+            continue
+        if find_function(node) in INTERVAL_ENDS:  # of a measure that may follow: `_complete_ends` finds it
+            found.append(_Item(alias or text, None, node))
+            continue
+        below = [] if kind == "Column" else [cast("Node", part) for part in node.walk()]
+        if below and any(is_measure(part) or find_function(part) in INTERVAL_ENDS for part in below):
             hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
             reason = "Counts and sums are released as they are, and computed with outside of the private query."
-            raise Refusal("aggregate", reason, hint=hint, place=self._at(node))
+            raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
-            raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
-        check_alias(self.reader, alias, node=node, scope=scope)
-        is_column = kind == "Column" and not self.reader.means_clock(node)
-        name = self.reader.column(node).name if is_column and not alias else alias or spelled
-        return Item(name, self.reader.read(node), node)
+            raise Refusal("star", "* would release raw columns.", hint=hint, place=reader.place(node))
+        if alias:
+            check_alias(reader, alias, node=node, scope=scope)
+        is_column = kind == "Column" and not reader.means_clock(node)
+        name = reader.column(node).name if is_column and not alias else alias or text
+        found.append(_Item(name, reader.read(node), node))
+    return found
 
-    def _keys(self, select: Node, items: list[Item], *, scope: Scope) -> tuple[Expression, ...]:
-        """Return the group keys, in the order of GROUP BY; each must be selected, and nothing else may be."""
-        group, released = select.args.get("group"), [item for item in items if item.expression is not None]
-        if self.clause.shape == "total":
-            return self._no_keys(select, released)
-        if select.args.get("distinct") is not None:
-            only(self.statement, select.args["distinct"])
-        if group is None and select.args.get("distinct") is None:
-            hint = "Add GROUP BY and the columns whose values are to be ranked."
-            raise Refusal("no-group", "There is no GROUP BY.", hint=hint, place=self._at(select))
-        if group is not None:
-            only(self.statement, group, "all" if group.args.get("all") else "expressions")
-        if group is None or group.args.get("all"):
-            keys = [item.expression for item in released if item.expression is not None]
-        else:
-            keys = [self._group_key(node, items, scope=scope) for node in group.expressions]
-        unique = tuple(dict.fromkeys(keys))
-        self._check_keys(unique, released, node=group if group is not None and group.expressions else select)
-        return unique
 
-    def _no_keys(self, select: Node, released: list[Item]) -> tuple[Expression, ...]:
-        """Return no key; refuse a total that has one."""
-        if select.args.get("group") is not None or select.args.get("distinct") is not None:
+def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clause) -> tuple[Expression, ...]:  # noqa: C901, PLR0912 - one rule after another
+    """Return the group keys, in the order of GROUP BY; each must be selected, and nothing else may be."""
+    group, distinct = select.args.get("group"), select.args.get("distinct")
+    released: dict[Expression, Node] = {}
+    for item in items:
+        if item.expression is not None:
+            released.setdefault(item.expression, item.node)
+    if clause.shape == "total":
+        if group is not None or distinct is not None:
             hint = "Write TOP 10 PRIVATE, or ALL PRIVATE where the groups are known."
-            raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=self.clause.place)
+            raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=clause.place)
         if released:
             hint = "End the query with GROUP BY ALL TOP 10 PRIVATE, or leave the column out."
-            raise Refusal("not-a-key", "A total has no keys.", hint=hint, place=self._at(released[0].node))
+            raise Refusal(
+                "not-a-key", "A total has no keys.", hint=hint, place=reader.place(next(iter(released.values())))
+            )
         return ()
+    if distinct is not None:
+        only(reader.statement, distinct)
+    elif group is None:
+        hint = "Add GROUP BY and the columns whose values are to be ranked."
+        raise Refusal("no-group", "There is no GROUP BY.", hint=hint, place=reader.place(select))
+    if group is not None:
+        only(reader.statement, group, "all" if group.args.get("all") else "expressions")
+    keys, where = tuple(released), select
+    if group is not None and not group.args.get("all"):
+        keys = tuple(dict.fromkeys(map(partial(_read_group_key, reader, items=items), group.expressions)))
+    if group is not None and group.expressions:
+        where = group
+    if not keys:
+        hint = "Select a column beside the count, or write PRIVATE alone for a total."
+        raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=reader.place(where))
+    if len(keys) > MAX_KEYS:
+        reason = f"A private query groups by 1 to {MAX_KEYS} keys."
+        raise Refusal("keys", reason, hint="Group by fewer expressions.", place=reader.place(where))
+    if not released.keys() >= set(keys):
+        hint = "Select every key, in the same words."
+        raise Refusal("key-not-selected", "A group key is not selected.", hint=hint, place=reader.place(where))
+    for expression, node in released.items():
+        if expression not in keys:
+            hint = "Group by it: GROUP BY ALL groups by all that is selected."
+            raise Refusal("not-a-key", "This is selected but not a group key.", hint=hint, place=reader.place(node))
+        if expression.type.family not in _KEY_FAMILIES:
+            hint = "Cast it to a type whose equal values print alike, such as VARCHAR."
+            reason = f"A key may not be of type {expression.type}."
+            raise Refusal("key-type", reason, hint=hint, place=reader.place(node))
+    return keys
 
-    def _check_keys(self, keys: tuple[Expression, ...], released: list[Item], *, node: Node) -> None:
-        if not keys:
-            hint = "Select a column beside the count, or write PRIVATE alone for a total."
-            raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=self._at(node))
-        if len(keys) > MAX_KEYS:
-            reason = f"A private query groups by 1 to {MAX_KEYS} keys."
-            raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))
-        selected = [item.expression for item in released]
-        if any(key not in selected for key in keys):
-            hint = "Select every key, in the same words."
-            raise Refusal("key-not-selected", "A group key is not selected.", hint=hint, place=self._at(node))
-        for item in released:
-            if item.expression not in keys:
-                hint = "Group by it: GROUP BY ALL groups by all that is selected."
-                raise Refusal(
-                    "not-a-key", "This is selected but not a group key.", hint=hint, place=self._at(item.node)
-                )
-            if item.expression.type.family not in _KEY_FAMILIES:
-                hint = "Cast it to a type whose equal values print alike, such as VARCHAR."
-                reason = f"A key may not be of type {item.expression.type}."
-                raise Refusal("key-type", reason, hint=hint, place=self._at(item.node))
 
-    def _group_key(self, node: Node, items: list[Item], *, scope: Scope) -> Expression:
-        """Return the key an item of GROUP BY means: a position, a column, an alias, or an expression, in this order."""
+def _read_group_key(reader: Reader, node: Node, *, items: list[_Item]) -> Expression:
+    """Return the key an item of GROUP BY means: a position, a column, an alias, or an expression, in this order."""
+    kind = type(node).__name__
+    if kind == "Literal":
+        position = read_position(node, len(items))
+        if position and (found := items[position - 1].expression) is not None:
+            return found
+        hint = "Positions count the select list from 1 and may not mean the count."
+        raise Refusal("group-position", "This is no position of a key.", hint=hint, place=reader.place(node))
+    is_name = kind == "Column" and not node.args.get("table")
+    if is_name and reader.scope.find(node.name, "", place=partial(reader.place, node)) is None:
+        named = [item for item in items if ascii_lower(item.name) == ascii_lower(node.name)]
+        if len(named) == 1 and named[0].expression is not None:
+            return named[0].expression
+    return reader.read(node)
+
+
+def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, Option]) -> list[_Item]:  # noqa: C901 - one rule after another
+    """Return the items of a select list with the measure of each end, and with the columns that the option adds.
+
+    Raises `Refusal` for an end of nothing, for a name that is there twice, and for ends of counts that are adjusted.
+    """
+    option, named = options.get("intervals"), _list_named(items)
+    adds, level = False, _LEVEL
+    if option is not None and option.word and option.value in {"true", "false"}:
+        adds = option.value == "true"
+    elif option is not None and isinstance(option.value, Decimal) and 0 < float(option.value) < 1:
+        adds, level = True, float(option.value)
+    elif option is not None:
+        hint = "Write intervals = true, for 95 %, or a level such as intervals = 0.9."
+        raise Refusal("option", "intervals is true, false, or a level between 0 and 1.", hint=hint, place=option.place)
+    found = list[_Item]()
+    for item in items:
+        name = find_function(item.node)
+        if name in INTERVAL_ENDS:
+            end = IntervalEnd(name == "value_high", level)
+            found.append(replace(item, measure=read_end_argument(reader, item.node, named=named), end=end))
+            continue
+        found.append(item)
+        if adds and item.measure is not None:
+            for word, is_high in (("low", False), ("high", True)):
+                found.append(replace(item, name=f"{item.name}_{word}", end=IntervalEnd(is_high, level), added=True))
+    if adds and not named:
+        hint = f"Select a measure too, such as COUNT(DISTINCT {name_unit(reader)}) AS n, or leave intervals out."
+        reason = "intervals are those of released measures, and none are selected."
+        raise Refusal("option", reason, hint=hint, place=option.place if option else None)
+    monotone = options.get("monotone")
+    if monotone is not None and monotone.value == "true" and any(item.end is not None for item in found):
+        hint = "Leave monotone out, or the intervals: either is free once the query is answered."
+        reason = "Intervals are those of the counts as they were drawn, and monotone = true changes them."
+        raise Refusal("option", reason, hint=hint, place=monotone.place)
+    names = [ascii_lower(item.name) for item in found]
+    for item in found:
+        if item.added and names.count(ascii_lower(item.name)) > 1:
+            hint = "Give the output of this name, or the measure, another alias."
+            reason = "intervals would add a column of a name that is there already."
+            raise Refusal("output-names", reason, hint=hint, place=reader.place(item.node))
+    return found
+
+
+def _list_named(items: list[_Item]) -> list[tuple[str, ReadMeasure]]:
+    """Return the measures of a select list, with their names."""
+    return [(item.name, item.measure) for item in items if item.measure is not None and item.end is None]
+
+
+def _read_order(reader: Reader, order: Node, *, items: list[_Item]) -> tuple[Order, ...]:
+    """Return the ORDER BY terms; nothing but released columns may be ordered by."""
+    only(reader.statement, order, "expressions")
+    every = find_every_column(reader.statement, order)
+    if every is not None:
+        return tuple(Order(at, *read_direction(every)) for at, item in enumerate(items) if not item.added)
+    terms = list[Order]()
+    for term in order.expressions:
+        only(reader.statement, term, "this", "desc", "nulls_first")
+        position = _find_output(reader, term.this, items=items)
+        if position is None:
+            hint = "Order by an output of the query; its rows come in noisy rank order otherwise."
+            reason = "Only released columns can be ordered by."
+            raise Refusal("order", reason, hint=hint, place=reader.place(term.this))
+        terms.append(Order(position, *read_direction(term)))
+    return tuple(terms)
+
+
+def _read_having(reader: Reader, having: Node, *, items: list[_Item]) -> tuple[HavingTerm, ...]:
+    """Return the HAVING terms: comparisons of released counts with numbers, joined by AND."""
+    only(reader.statement, having, "this")
+    terms, rest = list[HavingTerm](), [having.this]
+    while rest:
+        node = rest.pop()
         kind = type(node).__name__
-        if kind == "Literal":
-            position = read_position(node, len(items))
-            if position and (found := items[position - 1].expression) is not None:
-                return found
-            hint = "Positions count the select list from 1 and may not mean the count."
-            raise Refusal("group-position", "This is no position of a key.", hint=hint, place=self._at(node))
-        is_name = kind == "Column" and not node.args.get("table")
-        if is_name and scope.find(node.name, "", place=partial(self._at, node)) is None:
-            named = [item for item in items if ascii_lower(item.name) == ascii_lower(node.name)]
-            if len(named) == 1 and named[0].expression is not None:
-                return named[0].expression
-        return self.reader.read(node)
+        if kind == "And":
+            rest += [node.expression, node.this]
+        elif kind == "Paren":
+            rest.append(node.this)
+        else:
+            terms.append(_read_having_term(reader, node, items=items))
+    return tuple(terms)
 
-    def _per(self, items: list[Item], keys: tuple[Expression, ...], *, scope: Scope) -> int | None:
-        """Return the number of the key that PER names, by its output or by its column; None where it names none."""
-        per = self.clause.per
-        if per is None:
-            return None
-        named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
-        if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
-            named = [found.column, Cast(found.column, find_read_type(found.column.type))]
-        return next((keys.index(expression) for expression in named if expression in keys), None)
 
-    def _check_outputs(self, items: list[Item], select: Node) -> None:
-        names = [ascii_lower(item.name) for item in items]
-        if len(set(names)) < len(names):
-            hint = "Give each output its own alias."
-            raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=self._at(select))
+def _read_having_term(reader: Reader, node: Node, *, items: list[_Item]) -> HavingTerm:
+    sign = _COMPARISONS.get(type(node).__name__, "")
+    sides = [(node.this, node.expression, sign), (node.expression, node.this, _MIRRORED.get(sign, sign))]
+    for left, right, operator in sides if sign else []:
+        is_value = is_measure(left) or find_function(left) in INTERVAL_ENDS or type(left).__name__ == "Column"
+        output = _find_output(reader, left, items=items) if is_value else None
+        value = None
+        if type(right).__name__ in {"Literal", "Neg", "Paren"}:
+            value = fill_unbound(reader.read(right), BIGINT)
+        number = value.value if isinstance(value, Literal) else None
+        is_number = isinstance(number, int | float | Decimal) and not isinstance(number, bool)
+        if output is not None and items[output].expression is None and is_number:
+            return HavingTerm(output, operator, cast("int | float | Decimal", number))
+    count = f"COUNT(DISTINCT {name_unit(reader)})"
+    hint = f"Select {count} AS n and write HAVING n >= 100, which tests the released count; test keys in WHERE."
+    raise Unsupported("having", "This HAVING tests no released count.", hint=hint, place=reader.place(node))
+
+
+def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | None:
+    """Return the position of the output that a position, an alias or an expression names."""
+    kind = type(node).__name__
+    if kind == "Literal":
+        written = [at for at, item in enumerate(items) if not item.added]
+        position = read_position(node, len(written))
+        return written[position - 1] if position else None
+    if kind == "Column" and not node.args.get("table"):
+        for position, item in enumerate(items):
+            if ascii_lower(item.name) == ascii_lower(node.name):
+                return position
+    measure, is_high, expression = None, None, None
+    if find_function(node) in INTERVAL_ENDS:
+        measure = read_end_argument(reader, node, named=_list_named(items))
+        is_high = find_function(node) == "value_high"
+    elif is_measure(node):
+        measure = read_measure(reader, node)
+    else:
+        expression = reader.read(node)
+    for position, item in enumerate(items):
+        if (item.expression, item.measure, item.end and item.end.is_high) == (expression, measure, is_high):
+            return position
+    return None
+
+
+def _choose_measures(
+    reader: Reader, measured: list[_Item], *, ordered: list[_Item], clause: Clause
+) -> tuple[tuple[Measure, ...], Expression | None]:
+    """Return the measures, the one that ranks first, and the condition of rows to count.
+
+    A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
+    counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
+    others come in the order of their words, so the same measures, listed in another order, are the same question.
+    """
+    found = [item.measure for item in measured if item.measure is not None]
+    conditions = {each.measure.condition for each in found}
+    if len(conditions) == 1 and all(each.unit is not None for each in found):
+        return (DISTINCT_UNITS,), found[0].measure.condition
+    first = list[Measure]()
+    if clause.shape == "top":  # the first in ORDER BY, or else in the select list, ranks
+        able = [
+            each.measure.measure
+            for each in (*ordered, *measured)
+            if each.measure is not None and each.measure.divisor is None
+        ]
+        if not able:
+            unit, where = write_name(name_unit(reader)), reader.place(measured[0].node)
+            hint = (
+                f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
+            )
+            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=where)
+        first = able[:1]
+    every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
+    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
+
+
+def _find_domain(
+    reader: Reader, keys: tuple[Expression, ...], *, body: FromWhere, clause: Clause, sources: Sources
+) -> tuple[Domain | None, str]:
+    """Return the known domain of the options or, for ALL PRIVATE, of the statement, and what WHERE cuts of it."""
+    option, catalog = clause.options.get("domain"), sources.catalog
+    if clause.shape != "all":
+        return (None if option is None or clause.per else read_domain(option, keys, catalog=catalog)), ""
+    unbound = [each for each in reader.bound.values() if isinstance(each, UnboundParameter)]
+    if unbound and option is None and any(map(needs_bounds, keys)):  # which groups there are is open
+        for each in unbound:
+            each.is_option = True
+        return None, ""
+    return read_group_domain(keys, body, option=option, catalog=catalog, place=clause.place)
+
+
+def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...], scope: Scope) -> int | None:
+    """Return the number of the key that PER names, by its output or by its column; None where it names none."""
+    per = clause.per
+    if per is None:
+        return None
+    named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
+    if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
+        named = [found.column, Cast(found.column, find_read_type(found.column.type))]
+    return next((keys.index(expression) for expression in named if expression in keys), None)

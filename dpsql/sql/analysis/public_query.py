@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.measures import EXACT
-from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import read_row_count
-from dpsql.sql.analysis.select_block import Block, Selected, read_output
-from dpsql.sql.analysis.subqueries import read_alias
+from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
+from dpsql.sql.analysis.select_block import SelectBlock, Selected, read_output
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,
@@ -39,7 +38,7 @@ from dpsql.sql.ir.tree import (
     is_aggregate,
     walk,
 )
-from dpsql.sql.ir.types import NULL, Type, find_answer_type
+from dpsql.sql.ir.types import NULL, find_answer_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text
 
@@ -65,9 +64,19 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
     only(reader.statement, select, *_PARTS)
     if select.args.get("with_") is not None:
         sources.define(select.args["with_"])
-    body, _ = sources.nowhere(select) if _is_of_one_row(select) else sources.block(select)
-    items = pair_items_with_text(reader.statement, select, tokens=tokens)
-    block = Block(reader, select, [each for item, text in items for each in _named(reader, item, text=text)], EXACT)
+    # only a list of values, which tools send to test a connection, has one row
+    is_one_row = not select.is_star and all(name == "expressions" for name, part in select.args.items() if part)
+    body, _ = sources.nowhere(select) if is_one_row else sources.block(select)
+    outputs = list[Selected]()
+    for item, text in pair_items_with_text(reader.statement, select, tokens=tokens):
+        if (starred := reader.star(item)) is not None:
+            outputs += [Selected(column.name, column.column) for column in starred]
+            continue
+        name, node = read_alias(reader, item)
+        if type(node).__name__ == "Column" and not reader.means_clock(node):
+            name = name or reader.column(node).name
+        outputs.append(Selected(name or text, read_output(reader, node, readers=EXACT)))
+    block = SelectBlock(reader, select, outputs, EXACT)
     names = tuple(output.name for output in block.outputs)
     if len(set(map(ascii_lower, names))) < len(names):
         hint = "Give each output its own alias."
@@ -99,21 +108,6 @@ def seeks_no_row(reader: Reader, select: Node) -> bool:
         return False
 
 
-def _is_of_one_row(select: Node) -> bool:
-    """Say whether a SELECT is only a list of values, which tools send to test a connection."""
-    return not select.is_star and all(name == "expressions" for name, part in select.args.items() if part)
-
-
-def _named(reader: Reader, item: Node, *, text: str) -> list[Selected]:
-    """Return the outputs of one item of the select list, several for a star."""
-    if (starred := reader.star(item)) is not None:
-        return [Selected(column.name, column.column) for column in starred]
-    name, node = read_alias(reader, item)
-    if type(node).__name__ == "Column" and not reader.means_clock(node):
-        name = name or reader.column(node).name
-    return [Selected(name or text, read_output(reader, node, readers=EXACT))]
-
-
 def is_empty_by_text(query: PrivateQuery) -> bool:
     """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
 
@@ -130,9 +124,11 @@ def has_no_row(query: PublicQuery) -> bool:
 
 def remove_rows(query: PublicQuery) -> PublicQuery:
     """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
-    return PublicQuery(
-        names=query.names,
-        outputs=tuple(_nothing(output.type) for output in query.outputs),
+    absent = Literal(None, NULL)  # in the type as which a column is answered, which the catalog says and no row
+    types = [output.type for output in query.outputs]
+    return replace(
+        query,
+        outputs=tuple(absent if type_ == NULL else Cast(absent, find_answer_type(type_)) for type_ in types),
         distinct=False,
         body=FromWhere(Numbered(1, 1), None),
         keys=None,
@@ -142,12 +138,6 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
         limit=0,
         offset=0,
     )
-
-
-def _nothing(type_: Type) -> Expression:
-    """Return NULL in the type as which a column is answered, which the catalog says and no row."""
-    absent = Literal(None, NULL)
-    return absent if type_ == NULL else Cast(absent, find_answer_type(type_))
 
 
 def _is_empty_body(body: FromWhere) -> bool:
@@ -171,16 +161,11 @@ def _is_empty(relation: Relation) -> bool:
         case Cut(source=source, limit=limit):
             return limit == 0 or _is_empty(source)
         case Derived(body=body):
-            return _has_row_for_row(relation) and _is_empty_body(body)
+            # a subquery that aggregates without a key has a row where its source has none
+            aggregated = any(is_aggregate(node) for output in relation.outputs for node in walk(output))
+            has_key = relation.grouping != "" and any(isinstance(output, ColumnRef) for output in relation.outputs)
+            return (not aggregated or has_key) and _is_empty_body(body)
     return False
-
-
-def _has_row_for_row(derived: Derived) -> bool:
-    """Say whether a subquery has no row where its source has none; one that aggregates without a key has one."""
-    aggregated = any(is_aggregate(node) for output in derived.outputs for node in walk(output))
-    return not aggregated or (
-        derived.grouping != "" and any(isinstance(output, ColumnRef) for output in derived.outputs)
-    )
 
 
 def is_false(condition: Expression) -> bool:

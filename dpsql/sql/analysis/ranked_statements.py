@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_text, write_name
-from dpsql.errors import Place, Refusal
+from dpsql.errors import Refusal
 from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.measures import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
@@ -99,15 +99,14 @@ class RankedSelect:
         if not self.computed.windows or has_all_groups(query):
             return
         per = None if query.partitions is None else query.partitions.key
-        found = [window for window in self.computed.windows if not self._is_decided(window, query, per=per)]
+        found = list[RankedWindow]()
+        for window in self.computed.windows:
+            keys = set(self._list_keys(window, query))
+            if not window.is_ranked or keys != (set() if per is None else {per}):
+                found.append(window)
         if found:
             place = self.statement.place(found[0].first, found[0].last)
             raise Refusal("window", _REASON, hint=self._write_hint(found, query), place=place)
-
-    def _is_decided(self, window: RankedWindow, query: PrivateQuery, *, per: int | None) -> bool:
-        if per is None:
-            return window.is_ranked and not window.partition
-        return window.is_ranked and set(self._list_keys(window, query)) == {per}
 
     def _list_keys(self, window: RankedWindow, query: PrivateQuery) -> list[int | None]:
         """Return the keys of the query in PARTITION BY."""
@@ -154,11 +153,8 @@ class RankedSelect:
         def matches(at: int) -> int:
             for window in found:
                 if tokens[at].start == window.first.start:
-                    return (
-                        next((end for end in range(at, len(tokens)) if tokens[end].start == window.last.start), at)
-                        - at
-                        + 1
-                    )
+                    ends = (end for end in range(at, len(tokens)) if tokens[end].start == window.last.start)
+                    return next(ends, at) - at + 1
                 is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(window.alias)
                 if is_name and ascii_lower(tokens[at].text) == window.alias:
                     return 1
@@ -167,22 +163,22 @@ class RankedSelect:
         k = read_limit_of_rank(tokens, matches=matches) or query.clause.k or 1
         items = [part for part in self.computed.inner if isinstance(part, Slice)]
         source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
-        at = self._find_clause(query)
-        return write_per(self.statement, self.catalog, query=query, per=_Per(key, k), at=at, source=source)
-
-    def _find_clause(self, query: PrivateQuery) -> tuple[int, int]:
-        """Return the characters where the clause stands, or belongs."""
-        if self.clause is None:
-            return _find_characters(self.statement, query)
-        end = self.clause.head[-1].end + 1
-        return end, end
+        at = self.clause.head[-1].end + 1 if self.clause is not None else 0
+        place = (at, at) if self.clause is not None else _find_characters(self.statement, query)
+        return write_per(self.statement, self.catalog, query=query, per=_Per(key, k), at=place, source=source)
 
     def _write_listed(self, query: PrivateQuery) -> str:
         """Return the statement with the private query in FROM of what computes from it."""
         outer, _ = self.computed.write([output.name for output in query.outputs], source=_SOURCE)
         ending: Parts = (f" GROUP BY ALL ORDER BY measure_1 DESC LIMIT {query.clause.k}",)
         if self.clause is None:
-            ending = (" GROUP BY ALL ", _copy_clause(self.statement, query))
+            ending = (" GROUP BY ALL ", str(query.clause))
+        if self.clause is None and (query.clause.options or query.clause.per is not None):  # as they are written
+            start, end = _find_characters(self.statement, query)
+            nodes = nest(token for token in self.statement.tokens if token.start >= end).nodes
+            ends = (at for at, kind in enumerate(kinds_of(nodes)) if kind in _AFTER_CLAUSE)
+            inside = nodes[: next(ends, len(nodes))]
+            ending = (" GROUP BY ALL ", Slice(start, max(last_token(inside).end + 1 if inside else end, start), ()))
         inner = _write(self.statement, (*self.computed.inner, *ending))
         text = _BEHIND.sub(r"\1", _BEFORE.sub("", _write(self.statement, outer)))
         for number in range(1, self.computed.number_of_measures + 1):
@@ -196,34 +192,23 @@ def refuse_computation(
     statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
-    place = statement.place(found.first)
-    if found.window is None:
-        reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
-        if found.is_filter:
-            reason = f"This is tested on the first {clause.k} groups alone, and others pass this test, too."
-        return Refusal(
-            "wrapping",
-            reason,
-            hint=_hint_around(statement, clause, found=found, query=query, catalog=catalog),
-            place=place,
-        )
-    place = statement.place(first_token(found.window.nodes), last_token(found.window.nodes))
-    hint = _hint_around(statement, clause, found=found, query=query, catalog=catalog)
-    return Refusal("window", _REASON, hint=hint, place=place)
-
-
-def _hint_around(
-    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
-) -> str:
+    hint = ""
     if query.clause.terms is None:
         shares = _write_shares_around(statement, clause, found=found, query=query, catalog=catalog)
-        if shares:
-            return _WITH_TOTAL.format(shares)
-        per = _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
-        if per:
-            return per
-    end = "each inner query" if clause.beside else "the inner query"
-    return f"End {end} with LIMIT {clause.k}: {_write_limit(statement, clause)}"
+        per = "" if shares else _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
+        hint = _WITH_TOTAL.format(shares) if shares else per
+    if not hint:
+        end = "each inner query" if clause.beside else "the inner query"
+        others = [each for each in clause.beside if each.around is not None and each.may_be_all]
+        limited = _edit(statement, [edit for each in (clause, *others) for edit in _limit(each)])
+        hint = f"End {end} with LIMIT {clause.k}: {limited}"
+    if found.window is not None:
+        place = statement.place(first_token(found.window.nodes), last_token(found.window.nodes))
+        return Refusal("window", _REASON, hint=hint, place=place)
+    reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
+    if found.is_filter:
+        reason = f"This is tested on the first {clause.k} groups alone, and others pass this test, too."
+    return Refusal("wrapping", reason, hint=hint, place=statement.place(found.first))
 
 
 def _bound_total(total: Total, query: PrivateQuery, *, catalog: Catalog) -> Parts:
@@ -243,7 +228,9 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
     inside = [path for path, _ in query.private_tables if not scanned]  # of a subquery in FROM
     counted = next((each for each in catalog.tables if len(inside) == 1 and each.path == inside[0]), table)
     rows = None if counted is None or counted.rows is None else (Fraction(0), Fraction(counted.rows))
-    measure = next((each for each in query.measures if each.words and _is_alike(each.words, place.words)), None)
+    words = "".join(place.words.split()).lower()
+    written = [(each, "".join(each.words.fragment.split()).lower()) for each in query.measures if each.words]
+    measure = next((each for each, text in written if text == words), None)
     bounds: tuple[Fraction, Fraction] | None = None
     if not place.words:
         bounds = rows or (Fraction(0), Fraction(1))
@@ -257,16 +244,9 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
     if bounds is None:
         return ""
     k, most = query.clause.k or 1, MOST_STEPS if measure is None or measure.argument is None else LARGEST_STATED
-    low, high = (_write_number(max(min(end * k, Fraction(most)), Fraction(-most))) for end in bounds)
+    ends = [max(min(end * k, Fraction(most)), Fraction(-most)) for end in bounds]
+    low, high = (format(Decimal(end.numerator) / Decimal(end.denominator), "f") for end in ends)
     return f", contribution_bounds_per_group => ({low}, {high})"
-
-
-def _write_number(value: Fraction) -> str:
-    return format(Decimal(value.numerator) / Decimal(value.denominator), "f")
-
-
-def _is_alike(words: Place, other: str) -> bool:
-    return "".join(words.fragment.split()).lower() == "".join(other.split()).lower()
 
 
 def _divide_by(statement: Statement, total: Parts, *, ending: str = ")") -> Parts:
@@ -329,7 +309,9 @@ def _write_per_around(
     if key is None or not found.is_direct or not ranking.ranks or ordered != ranking.ranks:
         return ""
     ranks = flatten(window.nodes)
-    alias = _find_alias(tokens, next(at for at, token in enumerate(tokens) if token is ranks[-1]) + 1)
+    after = next(at for at, token in enumerate(tokens) if token is ranks[-1]) + 1
+    after += kind_of(tokens, after) == "ALIAS"
+    alias = ascii_lower(tokens[after].text) if kind_of(tokens, after) in {"VAR", "IDENTIFIER"} else ""
 
     def matches(at: int) -> int:
         if tokens[at] is ranks[0]:
@@ -341,11 +323,6 @@ def _write_per_around(
     end = clause.head[-1].end + 1
     source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
     return write_per(statement, catalog, query=query, per=_Per(key, k), at=(end, end), source=(source,))
-
-
-def _find_alias(tokens: Sequence[Token], at: int) -> str:
-    at += kind_of(tokens, at) == "ALIAS"
-    return ascii_lower(tokens[at].text) if kind_of(tokens, at) in {"VAR", "IDENTIFIER"} else ""
 
 
 def write_per(
@@ -377,32 +354,22 @@ def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
     return quote_text(public) if public else ""
 
 
-def _write_limit(statement: Statement, clause: ImpliedClause) -> str:
-    """Return the statement with LIMIT in its rankings, in the order of the measure that ranks."""
-    others = [each for each in clause.beside if each.around is not None and each.may_be_all]
-    return _edit(statement, [edit for each in (clause, *others) for edit in _limit(each)])
-
-
 def _limit(clause: ImpliedClause) -> list[Edit]:
     """Return what a ranking has with LIMIT, in parentheses if it is a part of a set operation."""
     tokens, ranking = clause.tokens, clause.ranking
     if clause.limit is not None:
         return [(clause.limit.start, clause.limit.end + 1, (str(clause.k),))]
     at = clause.head[-1].end + 1
-    order: Parts = () if ranking is None or ranking.ranked is None else (" ORDER BY ", ranking.ranked, " DESC")
+    order: Parts = () if ranking is None or ranking.ranked is None else ("ORDER BY ", ranking.ranked, " DESC")
     if ranking is not None and ranking.order is not None:
-        return [(ranking.order.start, ranking.order.end, (*_lstrip(order), f" LIMIT {clause.k}"))]
-    limit: Edit = (at, at, (*order, f" LIMIT {clause.k}"))
+        return [(ranking.order.start, ranking.order.end, (*order, f" LIMIT {clause.k}"))]
+    limit: Edit = (at, at, (*((" ", *order) if order else ()), f" LIMIT {clause.k}"))
     first = next(at for at, token in enumerate(tokens) if token.start == clause.select.start)
     around = kind_of(tokens, first - 1), kind_of(clause.tail, 0)
     if not ({*around} & SET_OPERATIONS or around[0] in {"ALL", "DISTINCT"}):
         return [limit]
     start = clause.select.start
     return [(start, start, ("(",)), (at, at, (*limit[2], ")"))]
-
-
-def _lstrip(parts: Parts) -> Parts:
-    return (str(parts[0]).lstrip(), *parts[1:]) if parts else ()
 
 
 def computes_around(statement: Statement, tokens: list[Token], *, query: PrivateQuery) -> bool:
@@ -444,22 +411,6 @@ def _is_written(statement: Statement, query: PrivateQuery) -> bool:
     return ascii_lower(statement.text[start:end]).split()[:1] in (["top"], ["limit"], ["all"], ["private"])
 
 
-def _copy_clause(statement: Statement, query: PrivateQuery) -> str | Slice:
-    """Return the clause of a query, with PER and its options."""
-    if not query.clause.options and query.clause.per is None:
-        return str(query.clause)
-    start, end = _find_characters(statement, query)
-    return Slice(start, _find_clause_end(statement, start, end=end), ())
-
-
-def _find_clause_end(statement: Statement, start: int, *, end: int) -> int:
-    """Return where a clause ends with PER and its options."""
-    nodes = nest(token for token in statement.tokens if token.start >= end).nodes
-    ends = (at for at, kind in enumerate(kinds_of(nodes)) if kind in _AFTER_CLAUSE)
-    inside = nodes[: next(ends, len(nodes))]
-    return max(last_token(inside).end + 1 if inside else end, start)
-
-
 def _edit(statement: Statement, edits: Iterable[Edit]) -> str:
     """Return the statement with other text for some characters."""
     parts, at = list[str | Slice](), 0
@@ -472,7 +423,8 @@ def _edit(statement: Statement, edits: Iterable[Edit]) -> str:
 
 def _write(statement: Statement, parts: Parts) -> str:
     """Return text of the statement, in which each ? has its number: some may be there twice."""
-    marks = [token for token in statement.tokens if _is_mark(statement, token.text)]
+    values = [(token, statement.value(token.text)) for token in statement.tokens]
+    marks = [token for token, value in values if value and (value.kind, value.content) == ("parameter", "?")]
     numbers = {token.start: f"${number}" for number, token in enumerate(marks, 1)}
     found = list[str]()
     for part in parts:
@@ -487,11 +439,6 @@ def _write(statement: Statement, parts: Parts) -> str:
                 at = end
         found.append(statement.text[at : part.end])
     return "".join(found)
-
-
-def _is_mark(statement: Statement, text: str) -> bool:
-    value = statement.value(text)
-    return value is not None and value.kind == "parameter" and value.content == "?"
 
 
 def has_all_groups(query: PrivateQuery) -> bool:
@@ -522,7 +469,11 @@ def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog)
     k, asked, after = query.clause.k or 0, reading.asked, reading.after
     rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
-    order = _write_order(query)
+    order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
+    if query.order and query.outputs[query.order[0].output].key is not None:
+        names = [each.name for each in query.outputs if each.key is None and not each.measure and each.divisor is None]
+        name = next(iter(names), "")
+        order = f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
     found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")
     if after:
         is_at_end = not query.order and asked is None
@@ -536,15 +487,6 @@ def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog)
     every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
     more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
     return replace(found, more=more, where=where, every=every)
-
-
-def _write_order(query: PrivateQuery) -> str | None:
-    """Return the ORDER BY that LIMIT needs, "" where it needs none; None where the measure has no name to order by."""
-    if not query.order or query.outputs[query.order[0].output].key is None:
-        return ""
-    names = [each.name for each in query.outputs if each.key is None and not each.measure and each.divisor is None]
-    name = next(iter(names), "")
-    return f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
 
 
 def describe_released(query: PrivateQuery) -> str:

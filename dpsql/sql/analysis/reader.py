@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propo
 from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
 from dpsql.sql.ir.types import BOOLEAN, NULL, Family, find_read_type
 from dpsql.sql.lexer import Statement, Value, ascii_lower
+from dpsql.sql.syntax.parameters import read_whole_number
 from dpsql.sql.syntax.sqlglot_nodes import only, place
 
 if TYPE_CHECKING:
@@ -34,18 +36,14 @@ PREDICATES = frozenset(
     "EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike RegexpLike RegexpILike Escape Not And "
     "Or".split()
 )
+_INTEGER = re.compile(r"[0-9]{1,18}")
 Read = Callable[["Reader", "Node"], Expression]
 
 
 def _read_qualifiers(node: Node) -> tuple[str, str, str]:
     """Return the database, the schema and the table that are written before a column; empty where they are not."""
-    database, schema, table = (node.args.get(part) for part in ("catalog", "db", "table"))
+    database, schema, table = node.args.get("catalog"), node.args.get("db"), node.args.get("table")
     return (database.name if database else "", schema.name if schema else "", table.name if table else "")
-
-
-def _characters(part: Expression) -> int:
-    """Return how long a literal text is."""
-    return len(part.value) if isinstance(part, Literal) and isinstance(part.value, str) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Reader:
     negated: bool = False
     depth: int = 0
     correlates: bool = False
-    scope: Scope = field(default_factory=lambda: Scope(()))
+    scope: Scope = field(default_factory=partial(Scope, ()))
     moment: datetime | None = None
 
     def within(self, scope: Scope) -> Reader:
@@ -168,7 +166,8 @@ class Reader:
     def copy(self, expression: Expression, node: Node) -> None:
         """Count an expression that is written twice: nested copies would double with every level."""
         parts = walk(expression)
-        self.copied += len(parts) + sum(map(_characters, parts)) // LIKE_A_PART
+        texts = [part.value for part in parts if isinstance(part, Literal) and isinstance(part.value, str)]
+        self.copied += len(parts) + sum(map(len, texts)) // LIKE_A_PART
         if self.copied > MAX_COPIED or any(isinstance(part, InQuery | Exists | Scalar) for part in parts):
             hint = "Nest fewer CASE x WHEN and nullif, and none over a subquery; CASE WHEN x = ... copies nothing."
             raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
@@ -218,23 +217,19 @@ class Reader:
         found = None
         if is_database(database):
             found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
-        if type(node.this).__name__ != "Identifier" or found is None:
-            raise self._no_column(node, qualifier=qualifier, schema=schema)
-        if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
-            self.copy(found.column, node)
-        return found
-
-    def _no_column(self, node: Node, *, qualifier: str, schema: str) -> Refusal:
-        """Return the refusal of a name that no column has."""
+        if type(node.this).__name__ == "Identifier" and found is not None:
+            if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
+                self.copy(found.column, node)
+            return found
         known, where = self.scope.star(qualifier, schema), self.place(node)
         if qualifier and not known:
             hint = list_names("The tables here are", [table.alias for table in self.scope.tables], wanted=qualifier)
-            return Refusal("unknown-column", "There is no such table here.", hint=hint, place=where)
+            raise Refusal("unknown-column", "There is no such table here.", hint=hint, place=where)
         names = [column.name for column in known]
         is_text = bool(node.this.args.get("quoted")) and not qualifier and not propose_name(node.name, names)
         hint = list_names("The columns here are", names, wanted=node.name)
         hint = f"{propose_text(node.name) if is_text else ''}{hint}"
-        return Refusal("unknown-column", "There is no such column here.", hint=hint, place=where)
+        raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=where)
 
     def means_clock(self, node: Node) -> bool:
         """Say whether a name is a word of the clock, which a column of that name would come before, as in DuckDB."""
@@ -258,3 +253,33 @@ class Reader:
     def at(self, node: Node) -> Place:
         """Return the place of the node, or the start of the statement."""
         return self.place(node) or Place(1, 1)
+
+
+def read_alias(reader: Reader, item: Node) -> tuple[str, Node]:
+    """Return the alias of a select item ('' without one) and the item itself."""
+    if type(item).__name__ != "Alias":
+        return "", item
+    only(reader.statement, item, "this", "alias")
+    return str(item.alias), item.this
+
+
+def read_position(node: Node, most: int) -> int:
+    """Return the position in the select list, from 1, that a number means; 0 when it means none."""
+    position = int(node.this) if _INTEGER.fullmatch(str(node.this)) else 0
+    return position if position <= most else 0
+
+
+def read_row_count(reader: Reader, node: Node | None) -> int | None:
+    """Return the number of LIMIT or OFFSET, written or bound; None without the clause."""
+    if node is None:
+        return None
+    only(reader.statement, node, "expression")
+    count = node.expression
+    if type(count).__name__ == "Literal":
+        if _INTEGER.fullmatch(str(count.this)):
+            return int(count.this)
+        given = read_whole_number(reader.statement.value(str(count.this)), reader.bound.__getitem__, min_value=0)
+        if given is not None:
+            return given
+    hint = "Such as LIMIT 10."
+    raise Unsupported("limit", "LIMIT takes a plain whole number.", hint=hint, place=reader.place(node))

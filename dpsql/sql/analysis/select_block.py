@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.measures import has_aggregate, is_grouped
-from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.analysis.released_clauses import read_position
+from dpsql.sql.analysis.reader import Read, Reader, read_position
 from dpsql.sql.ir.tree import Call, Cast, Expression, Literal, Sorted, is_column
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ascii_lower
@@ -60,13 +59,8 @@ def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> E
     return inner if isinstance(inner, Call) and inner.type.family is Family.OPAQUE else expression
 
 
-def make_sort_term(term: Node, expression: Expression) -> Sorted:
-    """Return an ORDER BY term of `expression` with the direction that its node says."""
-    return Sorted(expression, *read_direction(term))
-
-
 @dataclass(frozen=True, slots=True)
-class Block:
+class SelectBlock:
     """One SELECT, with its outputs; `readers` are the nodes that may stand in its expressions."""
 
     reader: Reader
@@ -89,9 +83,19 @@ class Block:
 
     def grouping(self) -> Grouping:
         """Return GROUP BY and HAVING."""
-        group, having = self.select.args.get("group"), self._having()
-        by_all = group is not None and bool(group.args.get("all"))
-        return Grouping(self._keys(having, by_all=by_all), by_all, having)
+        group, node = self.select.args.get("group"), self.select.args.get("having")
+        having = None if node is None else self.condition(node)
+        expressions = [output.expression for output in self.outputs]
+        if group is None:
+            aggregates = having is not None or any(map(has_aggregate, expressions))
+            return Grouping(() if aggregates else None, by_all=False, having=having)
+        by_all = bool(group.args.get("all"))
+        only(self.reader.statement, group, "all" if by_all else "expressions")
+        if by_all:
+            keys = tuple(expression for expression in expressions if not has_aggregate(expression))
+        else:
+            keys = tuple(self._key(node) for node in group.expressions)
+        return Grouping(keys, by_all, having)
 
     def order(self) -> tuple[Sorted, ...]:
         """Return the ORDER BY terms."""
@@ -102,8 +106,19 @@ class Block:
         every = find_every_column(self.reader.statement, order)
         if every is not None:
             outputs = (output.expression for output in self.outputs)
-            return tuple(make_sort_term(every, each) for each in outputs if not isinstance(each, Literal))
-        return tuple(self._term(term) for term in order.expressions)
+            return tuple(Sorted(each, *read_direction(every)) for each in outputs if not isinstance(each, Literal))
+        terms = list[Sorted]()
+        for term in order.expressions:
+            only(self.reader.statement, term, "this", "desc", "nulls_first")
+            node = strip_parentheses(self.reader, term.this)
+            expression = self._named(node)
+            if expression is None and isinstance(
+                expression := read_output(self.reader, node, readers=self.readers), Literal
+            ):
+                reason, hint = "A constant puts nothing in order.", "Order by a column, or by its position."
+                raise Refusal("order", reason, hint=hint, place=self.reader.place(term))
+            terms.append(Sorted(expression, *read_direction(term)))
+        return tuple(terms)
 
     def check(self, grouping: Grouping, order: tuple[Sorted, ...]) -> None:
         """Refuse columns that are neither grouped by nor aggregated, and an order by what DISTINCT leaves out."""
@@ -125,19 +140,6 @@ class Block:
             )
             raise Refusal("not-a-key", "A column is neither grouped by nor aggregated.", hint=hint, place=self.place)
 
-    def _keys(self, having: Expression | None, *, by_all: bool) -> tuple[Expression, ...] | None:
-        group, expressions = self.select.args.get("group"), [output.expression for output in self.outputs]
-        if group is None:
-            return () if having is not None or any(map(has_aggregate, expressions)) else None
-        only(self.reader.statement, group, "all" if by_all else "expressions")
-        if by_all:
-            return tuple(expression for expression in expressions if not has_aggregate(expression))
-        return tuple(self._key(node) for node in group.expressions)
-
-    def _having(self) -> Expression | None:
-        having = self.select.args.get("having")
-        return None if having is None else self.condition(having)
-
     def condition(self, node: Node) -> Expression:
         """Return what HAVING or QUALIFY says, in which a name that no column has may be that of an output."""
         only(self.reader.statement, node, "this")
@@ -146,31 +148,19 @@ class Block:
 
     def _column(self, reader: Reader, node: Node) -> Expression:
         known = node.args.get("table") or reader.scope.find(node.name, "", place=partial(reader.place, node))
-        found = None if known else self.aliased(node.name)
+        found = None if known else self._find_alias(node.name)
         if found is None:
             return self.readers["Column"](reader, node)
         reader.copy(found, node)
         return found
-
-    def _term(self, term: Node) -> Sorted:
-        only(self.reader.statement, term, "this", "desc", "nulls_first")
-        node = strip_parentheses(self.reader, term.this)
-        expression = self._named(node)
-        if expression is None and isinstance(expression := self._read(node), Literal):
-            reason, hint = "A constant puts nothing in order.", "Order by a column, or by its position."
-            raise Refusal("order", reason, hint=hint, place=self.reader.place(term))
-        return make_sort_term(term, expression)
-
-    def _read(self, node: Node) -> Expression:
-        return read_output(self.reader, node, readers=self.readers)
 
     def _key(self, node: Node) -> Expression:
         """Return what GROUP BY names: a position, a column, an alias or an expression, in this order."""
         node = strip_parentheses(self.reader, node)
         is_name = type(node).__name__ == "Column" and not node.args.get("table")
         if is_name and self.reader.scope.find(node.name, "", place=partial(self.reader.place, node)) is not None:
-            return self._read(node)
-        return self._named(node) or self._read(node)
+            return read_output(self.reader, node, readers=self.readers)
+        return self._named(node) or read_output(self.reader, node, readers=self.readers)
 
     def _named(self, node: Node) -> Expression | None:
         """Return the output that a position or an alias names, or None."""
@@ -182,9 +172,9 @@ class Block:
             raise Refusal("group-position", "This is no position.", hint=hint, place=self.reader.place(node))
         if type(node).__name__ != "Column" or node.args.get("table"):
             return None
-        return self.aliased(node.name)
+        return self._find_alias(node.name)
 
-    def aliased(self, name: str) -> Expression | None:
+    def _find_alias(self, name: str) -> Expression | None:
         """Return the first output of that name, or None."""
         found = (output.expression for output in self.outputs if ascii_lower(output.name) == ascii_lower(name))
         return next(found, None)

@@ -14,16 +14,15 @@ the shorter give NULL at the end, as in DuckDB.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
 from dpsql.sql.analysis.measures import LOCAL, has_aggregate
-from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.analysis.released_clauses import read_row_count
-from dpsql.sql.analysis.select_block import Block, Grouping, Selected
+from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
+from dpsql.sql.analysis.select_block import Grouping, SelectBlock, Selected
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
@@ -60,7 +59,7 @@ _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
-_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
+SUBQUERY_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
 _GROUPED, _DISTINCT, _CUT_OFF, _LISTED = (
     100,
     200,
@@ -74,30 +73,17 @@ MAX_ITEMS = 64
 _FORM = "Write unnest([a, b, c]), with the items in the text."
 
 
-def check_shape(reader: Reader, select: Node, *, node: Node) -> None:
-    """Refuse a subquery that is no SELECT."""
-    if type(select).__name__ != "Select":
-        raise Unsupported(
-            "subquery",
-            "A subquery here must be one SELECT.",
-            hint="Or several, with UNION, INTERSECT or EXCEPT between them.",
-            place=reader.place(node),
-        )
-    only(reader.statement, select, *_PARTS)
-
-
 def is_plain(select: Node) -> bool:
     """Say whether a subquery chooses columns and rows, and nothing more."""
     if type(select).__name__ != "Select" or any(part and name not in _PLAIN for name, part in select.args.items()):
         return False
-    return not any(_looks_beyond(node) for item in select.expressions for node in item.walk())
-
-
-def _looks_beyond(node: Node) -> bool:
-    """Say whether a node looks at more than one row: an aggregate or a window."""
-    if type(node).__name__ == "Anonymous":
-        return str(node.this).removeprefix(FUNCTION_PREFIX) in INSIDE
-    return type(node).__name__ in {"Window", "Count"}
+    # an aggregate or a window looks at more than one row
+    return not any(
+        type(node).__name__ in {"Window", "Count"}
+        or (type(node).__name__ == "Anonymous" and str(node.this).removeprefix(FUNCTION_PREFIX) in INSIDE)
+        for item in select.expressions
+        for node in item.walk()
+    )
 
 
 def read_subquery(
@@ -106,9 +92,13 @@ def read_subquery(
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
-    block = Block(reader, select, outputs, READERS_INSIDE)
+    block = SelectBlock(reader, select, outputs, READERS_INSIDE)
     derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
-    if lists.found and _looks_at_rows(block):
+    parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))  # DISTINCT comes after unnest
+    if lists.longest and (
+        any(has_aggregate(each.expression) or has_windows(each.expression) for each in block.outputs)
+        or any(select.args.get(part) is not None for part in parts)
+    ):
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
         raise Unsupported("unnest", reason, hint=hint, place=block.place)
     units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
@@ -130,78 +120,61 @@ def read_subquery(
     return derived, table
 
 
-def _looks_at_rows(block: Block) -> bool:
-    """Say whether a SELECT groups, numbers or cuts its rows, which DuckDB does before it unnests; DISTINCT is after."""
-    parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))
-    computed = any(has_aggregate(each.expression) or has_windows(each.expression) for each in block.outputs)
-    return computed or any(block.select.args.get(part) is not None for part in parts)
-
-
 @dataclass(frozen=True, slots=True)
 class _Subquery:
     """One SELECT below the top: its block, the names it sees and its number."""
 
-    block: Block
+    block: SelectBlock
     scope: Scope
     number: int
 
     def derived(self, body: FromWhere) -> Derived:
         """Return the subquery, from the inside out: FROM and WHERE, groups or windows, DISTINCT, ORDER BY and LIMIT."""
-        grouping, order, qualify = self.block.grouping(), self.block.order(), self._qualify()
-        self.block.check(grouping, order)
-        limit, offset = (read_row_count(self.block.reader, self.block.select.args.get(name)) for name in _CUT)
-        self._check_local(grouping, [*self._expressions, *(term.expression for term in order)], qualify=qualify)
+        block, node = self.block, self.block.select.args.get("qualify")
+        grouping, order = block.grouping(), block.order()
+        qualify = None if node is None else block.condition(node)
+        block.check(grouping, order)
+        limit, offset = (read_row_count(block.reader, block.select.args.get(name)) for name in _CUT)
+        outputs = tuple(output.expression for output in block.outputs)
+        self._check_local(grouping, [*outputs, *(term.expression for term in order)], qualify=qualify)
         if limit is None and not offset:
             order = ()  # rows of a subquery have none
-        parts = (*self._expressions, *(term.expression for term in order))
+        parts = (*outputs, *(term.expression for term in order))
         if grouping.keys is not None:
-            parts, body = self._grouped(parts, grouping, keys=grouping.keys, body=body)
+            self._check_forms(grouping.keys)
+            having = () if grouping.having is None else (grouping.having,)
+            found, source = group_in_subquery(
+                (*parts, *having),
+                grouping.keys,
+                number=_GROUPED + self.number,
+                body=body,
+                by_all=grouping.by_all,
+                form=canonicalize,
+            )
+            parts, body = found[: len(parts)], FromWhere(source, found[-1] if having else None)
         elif qualify is not None or any(map(has_windows, parts)):
-            parts, body = self._windowed(parts, qualify, body=body)
-        if self.block.distinct:
-            parts, body = self._distinct(parts, body=body)
+            every = parts if qualify is None else (*parts, qualify)
+            ordered = break_ties(every, refuse=lambda column: self._no_form(column.type))
+            stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, ColumnRef | Window))
+            found = tuple(map(stage.outside, ordered))
+            source = Derived(stage.number, tuple(stage.columns), body)
+            parts, body = found[: len(parts)], FromWhere(source, None if qualify is None else found[-1])
+        if block.distinct:
+            self._check_forms(parts)
+            parts, source = group_in_subquery(
+                parts, parts, number=_DISTINCT + self.number, body=body, form=canonicalize
+            )
+            body = FromWhere(source, None)
         if limit is not None or offset:
             parts, body = self._cut(parts, order, rows=(limit, offset or 0), body=body)
-        return Derived(self.number, parts[: len(self.block.outputs)], body)
-
-    @property
-    def _expressions(self) -> tuple[Expression, ...]:
-        return tuple(output.expression for output in self.block.outputs)
-
-    def _grouped(
-        self, parts: tuple[Expression, ...], grouping: Grouping, *, keys: tuple[Expression, ...], body: FromWhere
-    ) -> tuple[tuple[Expression, ...], FromWhere]:
-        for key in keys:
-            self._check_form(key)
-        having = () if grouping.having is None else (grouping.having,)
-        found, source = group_in_subquery(
-            (*parts, *having), keys, number=_GROUPED + self.number, body=body, by_all=grouping.by_all, form=canonicalize
-        )
-        return found[: len(parts)], FromWhere(source, found[-1] if having else None)
-
-    def _windowed(
-        self, parts: tuple[Expression, ...], qualify: Expression | None, *, body: FromWhere
-    ) -> tuple[tuple[Expression, ...], FromWhere]:
-        everything = parts if qualify is None else (*parts, qualify)
-        ordered = break_ties(everything, refuse=lambda column: self._no_form(column.type))
-        stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, ColumnRef | Window))
-        found = tuple(map(stage.outside, ordered))
-        source = Derived(stage.number, tuple(stage.columns), body)
-        return found[: len(parts)], FromWhere(source, None if qualify is None else found[-1])
-
-    def _distinct(self, parts: tuple[Expression, ...], *, body: FromWhere) -> tuple[tuple[Expression, ...], FromWhere]:
-        for part in parts:
-            self._check_form(part)
-        found, source = group_in_subquery(parts, parts, number=_DISTINCT + self.number, body=body, form=canonicalize)
-        return found, FromWhere(source, None)
+        return Derived(self.number, parts[: len(outputs)], body)
 
     def _cut(
         self, parts: tuple[Expression, ...], order: tuple[Sorted, ...], *, rows: tuple[int | None, int], body: FromWhere
     ) -> tuple[tuple[Expression, ...], FromWhere]:
         """Return the rows that LIMIT and OFFSET leave, which the columns put out decide where ORDER BY does not."""
         outputs = parts[: len(self.block.outputs)]
-        for part in outputs:
-            self._check_form(part)
+        self._check_forms(outputs)
         inner = (*map(canonicalize, outputs), *parts[len(outputs) :])
         number = _CUT_OFF + self.number
         columns = tuple(output_column(number, at, expression=each) for at, each in enumerate(inner, start=1))
@@ -213,59 +186,39 @@ class _Subquery:
         cut = Cut(Derived(number, inner, body), (*terms, *ties), LAST_ROW if limit is None else limit, offset)
         return columns, FromWhere(cut, None)
 
-    def _qualify(self) -> Expression | None:
-        """Return the condition on windows."""
-        qualify = self.block.select.args.get("qualify")
-        return None if qualify is None else self.block.condition(qualify)
-
     def _check_local(self, grouping: Grouping, parts: list[Expression], *, qualify: Expression | None) -> None:
         """Refuse what DuckDB refuses of windows, and over a private table all that looks at rows of several units."""
-        windows = [
-            part
-            for each in (*parts, *([] if qualify is None else [qualify]))
-            for part in walk(each)
-            if isinstance(part, Window)
-        ]
+        place, every = self.block.place, parts if qualify is None else [*parts, qualify]
+        windows = [part for each in every for part in walk(each) if isinstance(part, Window)]
         if (qualify is not None and not windows) or (windows and grouping.keys is not None):
             hint = "Group in a subquery and write the windows, and QUALIFY, over it."
-            raise Unsupported(
-                "window", "QUALIFY and windows stand only where nothing is grouped.", hint=hint, place=self.block.place
-            )
+            reason = "QUALIFY and windows stand only where nothing is grouped."
+            raise Unsupported("window", reason, hint=hint, place=place)
         if self.scope.private is None:
             return
         name = self.scope.private.unit_name
         found = [column for table in self.scope.tables for column in table.columns if column.is_unit]
         units, always = {each.column for each in found}, {each.column for each in found if not each.absent}
-        self._check_uncut()
+        for part, word in _CUT.items():
+            if (node := self.block.select.args.get(part)) is not None:
+                numbered = f"row_number() OVER (PARTITION BY {name} ORDER BY ...)"
+                reason = f"What {word} leaves out depends on other units' rows."
+                hint = f"Number the rows of each unit by {numbered}, and keep the first."
+                raise Refusal("not-row-local", reason, hint=hint, place=self.block.reader.place(node) or place)
         if grouping.keys is not None and not units & set(grouping.keys):
             hint = f"Group by {name} too: what is computed for each unit is its own."
-            raise Refusal(
-                "not-row-local", "This grouping mixes rows of several privacy units.", hint=hint, place=self.block.place
-            )
+            reason = "This grouping mixes rows of several privacy units."
+            raise Refusal("not-row-local", reason, hint=hint, place=place)
         # a unit that an outer join leaves NULL would put rows of several units, which another column names, together
         if not all(any(canonicalize(unit) in window.partition for unit in always) for window in windows):
             hint = f"Write OVER (PARTITION BY {name} ...)."
-            raise Refusal(
-                "not-row-local",
-                "This window looks at rows of several privacy units.",
-                hint=hint,
-                place=self.block.place,
-            )
+            reason = "This window looks at rows of several privacy units."
+            raise Refusal("not-row-local", reason, hint=hint, place=place)
 
-    def _check_uncut(self) -> None:
-        for part, word in _CUT.items():
-            if (node := self.block.select.args.get(part)) is not None:
-                numbered = f"row_number() OVER (PARTITION BY {self.scope.private.unit_name} ORDER BY ...)"  # type: ignore[union-attr] # the caller has seen to it
-                reason = f"What {word} leaves out depends on other units' rows."
-                hint, place = (
-                    f"Number the rows of each unit by {numbered}, and keep the first.",
-                    self.block.reader.place(node),
-                )
-                raise Refusal("not-row-local", reason, hint=hint, place=place or self.block.place)
-
-    def _check_form(self, expression: Expression) -> None:
-        if not has_one_form(expression.type):
-            raise self._no_form(expression.type)
+    def _check_forms(self, expressions: Iterable[Expression]) -> None:
+        for expression in expressions:
+            if not has_one_form(expression.type):
+                raise self._no_form(expression.type)
 
     def _no_form(self, type_: Type) -> Unsupported:
         reason, hint = f"Columns of type {type_} are neither grouped nor put in order.", "Leave it out, or cast it."
@@ -306,40 +259,37 @@ def check_alias(reader: Reader, name: str, *, node: Node, scope: Scope) -> None:
         raise Refusal("unit-name", reason, hint="Choose another alias.", place=reader.place(node))
 
 
-def read_alias(reader: Reader, item: Node) -> tuple[str, Node]:
-    """Return the alias of a select item ('' without one) and the item itself."""
-    if type(item).__name__ != "Alias":
-        return "", item
-    only(reader.statement, item, "this", "alias")
-    return str(item.alias), item.this
-
-
-def split_branches(reader: Reader, node: Node) -> tuple[Node, Node]:
-    """Return both branches of a set operation; refuse clauses behind the last one, which apply to both."""
-    for name in ("order", "limit", "offset"):
-        if node.args.get(name) is not None:
-            reason = "ORDER BY and LIMIT behind UNION are not read."
-            hint = "Leave them out, or order and limit a subquery that holds the UNION."
-            raise Unsupported("subquery", reason, hint=hint, place=reader.place(node.args[name]))
-    only(reader.statement, node, "this", "expression", "distinct", "with_")
-    if type(node).__name__ != "Union" and not node.args.get("distinct"):
-        reason, hint = "INTERSECT ALL and EXCEPT ALL are not read.", "Leave ALL out."
-        raise Unsupported("subquery", reason, hint=hint, place=reader.place(node))
-    return node.this, node.expression
-
-
 def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: str) -> Branch:
     """Return the set operation over two branches, under the names of the first.
 
     A column is the unit where it is the unit in both; columns that are compared are made canonical first.
     """
     (first, table), (second, other) = left, right
-    where = reader.at(node)
-    _check(table, other, where=where)
+    where, columns_of = reader.at(node), list(zip(table.columns, other.columns, strict=False))
+    if len(table.columns) != len(other.columns):
+        reason, hint = "The two sides have different numbers of columns.", "Select the same columns on both sides."
+        raise Refusal("subquery", reason, hint=hint, place=where)
+    units = [(one, two) for one, two in columns_of if one.is_unit and two.is_unit]
+    if (table.table is not None or other.table is not None) and not units:
+        hint = "Select the privacy unit's column, unchanged, in the same place on both sides."
+        raise Refusal("unit-lost", "One side has no privacy unit where the other has it.", hint=hint, place=where)
+    if any(one.column.type != two.column.type for one, two in units):
+        hint = "Ask about one of the tables at a time."
+        raise Unsupported("type", "The privacy units are of different types.", hint=hint, place=where)
     compares = type(node).__name__ != "Union" or bool(node.args.get("distinct"))
-    pairs = [
-        _alike(reader, node, pair=pair, compares=compares) for pair in zip(first.outputs, second.outputs, strict=True)
-    ]
+    pairs = list[tuple[Expression, Expression]]()
+    for pair in zip(first.outputs, second.outputs, strict=True):
+        # each by its own type: a literal gives way to nothing here
+        fixed: list[Expression] = [
+            Cast(each, each.type, each.longest) if isinstance(each, Literal) else each for each in pair
+        ]
+        one, two = fixed
+        if one.type != two.type:
+            one, two = unify_types((reader.computed(one, node), reader.computed(two, node)), where)
+        if compares and not has_one_form(one.type):
+            hint = "Use UNION ALL, or cast the column to VARCHAR."
+            raise Unsupported("type", f"Columns of type {one.type} are not compared.", hint=hint, place=where)
+        pairs.append((canonicalize(one), canonicalize(two)) if compares else (one, two))
     branches = tuple(
         replace(derived, outputs=tuple(pair[at] for pair in pairs)) for at, derived in enumerate((first, second))
     )
@@ -361,54 +311,14 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
             is_unit=known.is_unit and same.is_unit,
             absent=known.absent or same.absent,
         )
-        for at, (known, same, each) in enumerate(zip(table.columns, other.columns, outputs, strict=True), start=1)
+        for at, ((known, same), each) in enumerate(zip(columns_of, outputs, strict=True), start=1)
     )
-    _check_names(table, columns, where=where)
-    both = replace(table, alias=alias, columns=columns)
-    return Derived(first.number, outputs, FromWhere(relation, None)), both
-
-
-def _check(table: ScopeTable, other: ScopeTable, *, where: Place) -> None:
-    if len(table.columns) != len(other.columns):
-        reason, hint = "The two sides have different numbers of columns.", "Select the same columns on both sides."
-        raise Refusal("subquery", reason, hint=hint, place=where)
-    units = [one.is_unit and two.is_unit for one, two in zip(table.columns, other.columns, strict=True)]
-    if (table.table is not None or other.table is not None) and not any(units):
-        hint = "Select the privacy unit's column, unchanged, in the same place on both sides."
-        raise Refusal("unit-lost", "One side has no privacy unit where the other has it.", hint=hint, place=where)
-    if any(
-        unit and one.column.type != two.column.type
-        for unit, one, two in zip(units, table.columns, other.columns, strict=True)
-    ):
-        hint = "Ask about one of the tables at a time."
-        raise Unsupported("type", "The privacy units are of different types.", hint=hint, place=where)
-
-
-def _check_names(table: ScopeTable, columns: tuple[ScopeColumn, ...], *, where: Place) -> None:
-    """Refuse a column under the privacy unit's name that is no unit on the other side."""
     named = ascii_lower(table.unit_name or "")
     if table.table is not None and any(ascii_lower(each.name) == named and not each.is_unit for each in columns):
         reason = f"Only the privacy unit itself may be called {table.unit_name}."
         raise Refusal("unit-name", reason, hint="Select it in the same place on both sides.", place=where)
-
-
-def _alike(
-    reader: Reader, node: Node, *, pair: tuple[Expression, Expression], compares: bool
-) -> tuple[Expression, Expression]:
-    """Return two columns in one type, each by its own: a literal gives way to nothing here."""
-    where = reader.at(node)
-    fixed: list[Expression] = [
-        Cast(each, each.type, each.longest) if isinstance(each, Literal) else each for each in pair
-    ]
-    one, two = fixed
-    if one.type != two.type:
-        one, two = unify_types((reader.computed(one, node), reader.computed(two, node)), where)
-    if not compares:
-        return one, two
-    if not has_one_form(one.type):
-        hint = "Use UNION ALL, or cast the column to VARCHAR."
-        raise Unsupported("type", f"Columns of type {one.type} are not compared.", hint=hint, place=where)
-    return canonicalize(one), canonicalize(two)
+    both = replace(table, alias=alias, columns=columns)
+    return Derived(first.number, outputs, FromWhere(relation, None)), both
 
 
 def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:
@@ -437,11 +347,6 @@ class Lists:
     number: int
     longest: int = 0
 
-    @property
-    def found(self) -> bool:
-        """Say whether there is a list."""
-        return self.longest > 0
-
     def read(self, reader: Reader, node: Node) -> Expression:
         """Return the item that unnest(...) is in each row."""
         items = _items(reader, node)
@@ -450,7 +355,7 @@ class Lists:
 
     def over(self, body: FromWhere, reader: Reader, *, node: Node) -> FromWhere:
         """Return the rows of the block at `node`, each as many times as the longest list has items."""
-        if not self.found:
+        if not self.longest:
             return body
         reader.multiply(self.longest, node)
         return replace(body, source=Joined(body.source, "CROSS", Numbered(self.number, self.longest), None))

@@ -227,6 +227,20 @@ def test_an_outer_select_reads_ends() -> None:
     assert added.arrow().column("w").to_pylist() == [b - a for a, b in zip(low, high, strict=True)]
 
 
+def test_subqueries_without_an_alias_are_told_apart() -> None:
+    session = session_over()
+    one, other = (f"SELECT COUNT(*) AS {name} FROM reads WHERE article = '{name}' PRIVATE" for name in ("a0", "a1"))
+    ends = [
+        session.sql(f"SELECT x.{name}, value_low(x.{name}) FROM ({sql}) AS x").fetchall()[0]
+        for name, sql in (("a0", one), ("a1", other))
+    ]
+    joined = f"FROM ({one}) CROSS JOIN ({other})"
+    assert session.sql(f"SELECT a0, value_low(a0), a1, value_low(a1) {joined}").fetchall() == [(*ends[0], *ends[1])]
+    named = f"SELECT unnamed_subquery2.a1, value_low(unnamed_subquery2.a1) {joined}"
+    assert session.sql(named).fetchall() == [ends[1]]
+    assert session.sql(f"SELECT *, value_low(a0) {joined}").fetchall() == [(ends[0][0], ends[1][0], ends[0][1])]
+
+
 def test_ends_are_no_keys_of_intervals_and_frames() -> None:
     answer = session_over().sql(RANKED.format(", value_low(n) AS lo", "", ""))
     assert answer.intervals().column_names == ["article", "low", "high"]

@@ -14,7 +14,7 @@ import pytest
 import dpsql
 from dpsql.curator import bump
 from dpsql.session import Session
-from dpsql.sql.analysis.outer_functions import DETERMINISTIC
+from dpsql.sql.analysis.outer_tree import DETERMINISTIC
 
 QUERY = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.05)"
 OTHER = QUERY.replace("TOP 3", "TOP 4")

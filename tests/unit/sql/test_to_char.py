@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from dpsql.errors import Unsupported
-from dpsql.sql.analysis.outer_functions import rewrite_format
+from dpsql.sql.analysis.outer_tree import rewrite_format
 
 PRINTED = {  # as PostgreSQL 15 prints 2026-03-05 07:08:09.012345, a Thursday
     "YYYY-MM-DD": "2026-03-05",
