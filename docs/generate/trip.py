@@ -14,12 +14,17 @@ _PLACE = Path(__file__).resolve().parents[1] / "images" / "trip.svg"
 # room, what it does, what it hands on, what that is
 STEPS = (
     ("sql.syntax, sql.analysis", "read the statement", "PrivateQuery", "or a Refusal with its place"),
-    ("plan", "choose a mechanism", "Plan, with its ReleaseSpec", "engine SQL and worst-case loss"),
+    (
+        "plan_finder, plan",
+        "choose a mechanism",
+        "Plan, with its ReleaseSpec",
+        "or a stored answer, which is free",
+    ),
     ("ledger", "reserve the worst case", "Reservation", "durable before any row is read"),
     ("engines", "run the counting query", "Exact", "cannot be printed, iterated or pickled"),
-    ("plan.release", "draw the noise", "MechanismOutput", "the only place where noise is drawn"),
+    ("plan.release", "draw the noise", "Release", "from a MechanismOutput, with its real loss"),
     ("ledger", "settle the real loss", "Settled", "a crash before this keeps the reservation spent"),
-    ("session", "show the release", "Answer", "table, intervals and receipt"),
+    ("build_answer", "describe the release", "Answer", "table, intervals and receipt"),
 )
 _LEFT, _TOP, _ROW, _BOX, _WIDE = 20, 50, 74, 46, 230
 _RIGHT = _LEFT + _WIDE + 190

@@ -24,7 +24,8 @@ from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
 from dpsql.policy.settings import is_loopback
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.protocol import CatalogError
+from dpsql.server.catalog.system_catalog import CatalogError
+from dpsql.server.logins import Access, Throttle, Tokens
 from dpsql.server.queues import (
     EngineQueue,
     FairQueue,
@@ -36,9 +37,7 @@ from dpsql.server.queues import (
     QueueTerms,
 )
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
-from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
-from dpsql.server.visits import Access, Tokens
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop

@@ -95,9 +95,8 @@ class UserQuota:
 
     def hold(self, size: int = 0, *, is_forced: bool = False) -> Holding:
         """Count bytes until the returned object is no longer referred to; raise beyond a limit unless `is_forced`."""
-        holding = Holding(self._quota, self._user)
-        holding.grow(size, is_forced=is_forced)
-        return holding
+        self._quota.take(self._user, size, is_forced=is_forced)
+        return Holding(self._quota, self._user, size=size)
 
 
 class Holding:
@@ -105,9 +104,8 @@ class Holding:
 
     __slots__ = ("_quota", "_user", "size")
 
-    def __init__(self, quota: MemoryQuota, user: str) -> None:
-        self._quota, self._user = quota, user
-        self.size = 0
+    def __init__(self, quota: MemoryQuota, user: str, *, size: int) -> None:
+        self._quota, self._user, self.size = quota, user, size
 
     def grow(self, size: int, *, is_forced: bool = False) -> None:
         """Count more bytes, or fewer if `size` is negative; raise beyond a limit unless `is_forced`."""
@@ -317,6 +315,12 @@ def encode_rows(rows: Iterable[Values]) -> RowBlocks:
     for row in rows:
         writer.add(row)
     return writer.finish()
+
+
+def encode_row(row: Values) -> bytes:
+    """Return the message of a row."""
+    parts = list(split_row(row))
+    return b"".join([_HEAD.pack(b"D", sum(map(len, parts)) + _HEAD.size - 1, len(row)), *parts])
 
 
 def split_pieces(messages: Iterable[bytes]) -> Iterator[bytes]:

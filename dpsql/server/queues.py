@@ -167,7 +167,12 @@ class EngineQueue:
         is_granted = False
         while self._waiting and len(self._held) < self._places and (analyst := self._find_next(now)) is not None:
             waiting = self._waiting[analyst]
-            place = EnginePlace(analyst, now, number=self._find_number())
+            taken = {place.number for place in self._held}
+            self._granted += 1  # numbers take turns, since the engine may not run at some of them
+            number = self._granted % self._places
+            while number in taken:
+                number = (number + 1) % self._places
+            place = EnginePlace(analyst, now, number=number)
             waiting.popleft().append(place)
             self._held.append(place)
             self._running[analyst] += 1
@@ -178,15 +183,10 @@ class EngineQueue:
         if is_granted:
             self._changed.notify_all()
 
-    def _find_number(self) -> int:
-        """Return the number of a free place; they take turns, since the engine may not run at some of them."""
-        taken = {place.number for place in self._held}
-        self._granted += 1
-        numbers = ((self._granted + step) % self._places for step in range(self._places))
-        return next(number for number in numbers if number not in taken)
-
     def _find_next(self, now: float) -> str | None:
         """Return the next analyst who may have a free place."""
+        if not self._held:  # one place is free for a slow analyst too
+            return next(iter(self._waiting))
         usual = {analyst: min(place.measure(now) for place in last) for analyst, last in self._last.items()}
         ages = {analyst: now - last[-1].until for analyst, last in self._last.items()}
         limits = [

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from dpsql.errors import Error, PolicyError, UsageError
 from dpsql.policy import Policy, ServerSettings, Table, default_database, default_policy
 from dpsql.server.gateway import Gateway, Service
+from dpsql.server.logins import Throttle
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.throttle import Throttle
 from dpsql.server.users import Users, read_user_file
 from dpsql.sql.ir.catalog import Catalog as Tables
 

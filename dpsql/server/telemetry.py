@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -110,21 +110,18 @@ class Telemetry:
         self._refused: deque[Refused] = deque(maxlen=_MAX_REFUSALS)
         self._minutes: dict[tuple[object, ...], _Minute] = {}
 
-    def reportable_seconds(self, kind: str, seconds: float) -> float | None:
-        """Return the duration of a statement as it may be reported: for a private one, rounded to the grid, or None."""
-        if kind != PRIVATE:
-            return seconds
-        if self._grid is None:
-            return None
-        return round_to_grid(self._grid / 1000, seconds)
-
     def set_grid(self, milliseconds: int | None) -> None:
         """Round durations to another grid, as the policy was reloaded."""
         self._grid = milliseconds
 
     def count_answer(self, surface: str, kind: str, *, seconds: float, items: int = 0) -> float | None:
-        """Count an answered statement and its charged items, and return its duration if it may be reported."""
-        reportable = self.reportable_seconds(kind, seconds)
+        """Count an answered statement and its charged items, and return its duration as it may be reported.
+
+        That of a private statement is rounded to the grid; None without a grid.
+        """
+        reportable: float | None = seconds
+        if kind == PRIVATE:
+            reportable = None if self._grid is None else round_to_grid(self._grid / 1000, seconds)
         self._metrics.statements.labels(surface, kind).inc()
         self._metrics.items.inc(items)
         if reportable is not None:
@@ -174,11 +171,26 @@ class Telemetry:
         now = self._clock()
         if event == "fault":
             self._metrics.faults.labels(str(fields.get("surface", "server"))).inc()
-        unsaid = self._count_line(event, fields, now=now)
-        if self._stream is None or unsaid is None:
+        kind = str(fields.get("kind", "")) if event == "answered" else ""
+        alike: tuple[object, ...] = (event, kind)
+        max_lines = _MAX_LINES.get((event, kind))
+        if event in _ONCE_A_MINUTE:
+            alike, max_lines = (event, *sorted(fields.items())), 1
+        if max_lines is not None:
+            with self._lock:
+                if len(self._minutes) >= _MAX_DIFFERENT:
+                    self._minutes.clear()
+                minute = self._minutes.setdefault(alike, _Minute(now))
+                if abs((now - minute.began).total_seconds()) >= _MINUTE:
+                    minute.began, minute.written = now, 0
+                if minute.written >= max_lines:
+                    minute.unsaid += 1
+                    return
+                minute.written += 1
+                if minute.unsaid:
+                    fields["unsaid"], minute.unsaid = minute.unsaid, 0
+        if self._stream is None:
             return
-        if unsaid:
-            fields["unsaid"] = unsaid
         short = {name: field[:_MAX_FIELD] if isinstance(field, str) else field for name, field in fields.items()}
         head = {"at": now.isoformat(timespec="milliseconds"), "event": event}
         line = json.dumps({**head, **short, **head})  # the head comes first, and no field replaces it
@@ -193,25 +205,3 @@ class Telemetry:
             trace = trace.tb_next
         where = "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
         self.log("fault", **fields, kind=type(error).__name__, where=where)
-
-    def _count_line(self, event: str, fields: Mapping[str, object], *, now: datetime) -> int | None:
-        """Return the number of lines of an event that were left out before this one, or None if this one is, too."""
-        kind = fields.get("kind", "") if event == "answered" else ""
-        alike: tuple[object, ...] = (event, kind)
-        max_lines = _MAX_LINES.get((event, str(kind)))
-        if event in _ONCE_A_MINUTE:
-            alike, max_lines = (event, *sorted(fields.items())), 1
-        if max_lines is None:
-            return 0
-        with self._lock:
-            if len(self._minutes) >= _MAX_DIFFERENT:
-                self._minutes.clear()
-            minute = self._minutes.setdefault(alike, _Minute(now))
-            if abs((now - minute.began).total_seconds()) >= _MINUTE:
-                minute.began, minute.written = now, 0
-            if minute.written >= max_lines:
-                minute.unsaid += 1
-                return None
-            minute.written += 1
-            unsaid, minute.unsaid = minute.unsaid, 0
-            return unsaid

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dpsql.errors import EngineError
+from dpsql.server.logins import PendingConnections
 from dpsql.server.queues import FairQueue, ProcessorShare
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.throttle import PendingConnections
 
 
 def until(condition: Callable[[], bool]) -> None:

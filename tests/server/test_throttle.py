@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.server import throttle as module
-from dpsql.server.throttle import Throttle
+from dpsql.server import logins as module
+from dpsql.server.logins import Throttle
 
 
 class Clock:

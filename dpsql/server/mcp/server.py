@@ -42,10 +42,10 @@ from dpsql.server.http_requests import (
     read_body,
     without_paths,
 )
+from dpsql.server.logins import Access
 from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller, Tool, ToolAnswer, encode_values
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import digest_token
-from dpsql.server.visits import Access
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

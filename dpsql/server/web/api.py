@@ -39,8 +39,8 @@ from dpsql.server.http_requests import (
     problem_response,
     without_paths,
 )
+from dpsql.server.logins import Access
 from dpsql.server.users import User
-from dpsql.server.visits import Access
 from dpsql.server.web.curator_pages import plain_spent, raise_total, verify_chain
 from dpsql.server.web.requests import SURFACE, RequestDispatch, page, require_curator
 

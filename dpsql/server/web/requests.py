@@ -21,8 +21,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from dpsql.display import Message, box_html, remove_style, replace_unprintable
 from dpsql.errors import Error, Refusal
 from dpsql.server.http_requests import StatementDispatch, choose_status, name_user, parse_form, without_paths
+from dpsql.server.logins import Visits
 from dpsql.server.users import User
-from dpsql.server.visits import Visits, resume
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
@@ -97,7 +97,8 @@ class RequestDispatch(StatementDispatch):
 
     def visitor(self, token: str) -> User | None:
         """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
-        return resume(self.visits, self.gateway.users, token=token)
+        access = self.visits.resume(token, self.gateway.users)
+        return None if access is None else access.user
 
     async def ask(
         self,

@@ -198,15 +198,19 @@ class Transaction:
         self._end(self._previous)
 
     def _end(self, settings: Settings) -> None:
-        self.settings = self._lasting = self._previous = settings
+        is_same = settings is self.settings is self._lasting is self._previous
+        if self._savepoints or not is_same:
+            self.settings = self._lasting = self._previous = settings
+            self._holding.resize(settings.size, is_forced=True)
         self.status = "I"
         self._savepoints.clear()
-        self._holding.resize(settings.size, is_forced=True)
 
     def change(self, change: Callable[[Settings], Settings], *, local: bool = False) -> None:
         """Change the settings; `local` changes last until the end of the block."""
         changed = change(self.settings)
         lasting = self._lasting if local else change(self._lasting)
+        if changed is self.settings and lasting is self._lasting:
+            return
         self._holding.resize(changed.size + lasting.size + self._previous.size)
         self.settings, self._lasting = changed, lasting
 
@@ -268,7 +272,7 @@ class BoundValues:
     @property
     def is_small(self) -> bool:
         """Whether the values are decoded in about a millisecond."""
-        return len(self.values) <= _FEW_VALUES and sum(len(each or b"") for each in self.values) <= _FEW_BYTES
+        return len(self.values) <= _FEW_VALUES and sum(map(len, filter(None, self.values))) <= _FEW_BYTES
 
 
 @dataclass(frozen=True, slots=True)

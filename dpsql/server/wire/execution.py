@@ -171,7 +171,7 @@ class Execution:
             portal.columns = (await self.describe(portal.prepared)).columns
         return portal.columns
 
-    async def run(self, portal: Portal) -> Outcome:  # noqa: C901 - one case for each command
+    async def run(self, portal: Portal) -> Outcome:  # noqa: C901, PLR0912 - one case for each command
         """Execute a statement; raise `WireError`, which contains nothing of any row."""
         statement = portal.prepared.statement
         self.check_may_run(statement)
@@ -179,8 +179,9 @@ class Execution:
             case None:
                 rows = await self._query(statement.source, portal.bound, analyst=portal.analyst, formats=portal.formats)
                 schema = None if portal.prepared.shape is None else portal.prepared.shape.schema
-                rows = await self.work(partial(cast_rows, rows, schema), fits_loop=len(rows) <= _FEW_ROWS)
-                rows = count_rows(rows, self._quota)
+                if schema is not None:
+                    rows = await self.work(partial(cast_rows, rows, schema), fits_loop=len(rows) <= _FEW_ROWS)
+                    rows = count_rows(rows, self._quota)
                 return RowSet(rows, 0, len(rows))
             case commands.Declare() as command:
                 return await self._declare(command, portal)
@@ -237,7 +238,7 @@ class Execution:
 
     def _context(self, analyst: str) -> RequestContext:
         settings = self.transaction.settings
-        definitions = list_definitions(settings.views)
+        definitions = list_definitions(settings.views) if settings.views else ()
         return RequestContext(self.cancelled, analyst, settings.seconds, settings.implicit, definitions)
 
     async def _expand(self, source: StatementText) -> StatementText:

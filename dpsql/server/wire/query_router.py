@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Parameter, SystemCatalog
 from dpsql.server.catalog.statements import is_catalog
+from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Parameter, SystemCatalog
 from dpsql.server.memory import BoundedCache, Holding, UserQuota
 from dpsql.server.telemetry import CATALOG, DESCRIBE
 from dpsql.server.wire.codec import SURFACE
@@ -260,10 +260,12 @@ class QueryRouter:
                 if has_turn:
                     self.count_light(CATALOG, source, analyst=analyst)
                     return _convert_rows(found, formats, holding=self._quota.hold(found.size))
-        if any(each.type_oid in _OPEN_TYPES for each in parameters):
-            return None
+        values = list[object]()
         try:
-            values = [decode_value(each.value, each.type_oid, code=each.is_binary, name="") for each in parameters]
+            for each in parameters:
+                if each.type_oid in _OPEN_TYPES:
+                    return None
+                values.append(decode_value(each.value, each.type_oid, code=each.is_binary, name=""))
         except (Error, Malformed, WireError):  # of a type that the catalog may have
             return None
 
@@ -397,6 +399,8 @@ def _pad(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 def _make_parameters(bound: BoundValues) -> tuple[Parameter, ...]:
     count = len(bound.values)
+    if not count:
+        return ()
     parts = zip(bound.values, _pad(bound.types, count), expand_formats(bound.formats, count), strict=True)
     return tuple(Parameter(value, oid, bool(code)) for value, oid, code in parts)
 

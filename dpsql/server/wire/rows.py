@@ -20,6 +20,7 @@ from dpsql.server.memory import (
     RowBlocks,
     UserQuota,
     WireColumn,
+    encode_row,
     encode_rows,
     measure_columns,
     split_pieces,
@@ -82,8 +83,7 @@ class ArrowRows:
     def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
         """Yield the messages of the rows from `start` up to `stop`, each column in its format."""
         for part in self._split(start, stop):  # of a batch, only its messages wait until they are sent
-            rows = encode_rows(_encode_batch(part, formats))
-            yield from rows.messages(0, len(rows))
+            yield from split_pieces([b"".join(map(encode_row, _encode_batch(part, formats)))])
 
     def _split(self, start: int, stop: int) -> Iterator[pa.Table]:
         """Yield batches of the rows, each of one row or of at most `_BATCH_BYTES` bytes."""
@@ -155,8 +155,7 @@ class ReversedRows:
     def messages(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[bytes]:
         """Yield the messages of the rows from `start` up to `stop`, each column in its format."""
         for part in self._split(start, stop, formats=formats):
-            rows = encode_rows(part)
-            yield from rows.messages(0, len(rows))
+            yield from split_pieces([b"".join(map(encode_row, part))])
 
     def _split(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[list[Values]]:
         most = max(1, min(_REVERSED, _BATCH_VALUES // max(1, len(formats))))
@@ -178,12 +177,12 @@ def count_rows(rows: WireRows, quota: UserQuota, *, is_free: bool = False) -> Wi
     return rows
 
 
-def cast_rows(rows: WireRows, schema: pa.Schema | None) -> WireRows:
+def cast_rows(rows: WireRows, schema: pa.Schema) -> WireRows:
     """Cast rows to the types that were described, which the values of parameters may have made narrower.
 
     Raise `WireError` where a value does not fit; the error does not contain the value.
     """
-    if schema is None or not isinstance(rows, ArrowRows) or rows.table.schema.types == schema.types:
+    if not isinstance(rows, ArrowRows) or rows.table.schema.types == schema.types:
         return rows
     try:
         return ArrowRows(rows.table.cast(schema))

@@ -19,9 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.policy.settings import is_loopback
-from dpsql.server.catalog.protocol import SystemCatalog
+from dpsql.server.catalog.system_catalog import SystemCatalog
+from dpsql.server.logins import PendingConnections
 from dpsql.server.memory import MemoryQuota, trim_memory
-from dpsql.server.throttle import PendingConnections
 from dpsql.server.users import draw_bytes
 from dpsql.server.wire.codec import (
     SURFACE,

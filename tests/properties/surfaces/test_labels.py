@@ -25,7 +25,7 @@ from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect
 from dpsql.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
-from dpsql.server.catalog.ddl import create_definitions
+from dpsql.server.catalog.cluster import create_definitions
 from dpsql.server.users import User, add_user
 from dpsql.session import Session
 

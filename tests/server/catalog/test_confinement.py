@@ -165,7 +165,7 @@ def test_native_code_in_the_server_forks_and_does_nothing_else(tmp_path: Path) -
 NURSERY = """
 import os, pathlib, signal, sys, tempfile, time
 from dpsql.server.catalog import open_catalog
-from dpsql.server.catalog import cluster, ddl, shadow
+from dpsql.server.catalog import cluster, shadow
 from dpsql.sql.ir.catalog import Catalog
 children = {}
 for event in sys.argv[1:]:

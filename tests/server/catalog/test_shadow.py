@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog, open_catalog
-from dpsql.server.catalog.protocol import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.catalog.statements import MAX_ROWS
+from dpsql.server.catalog.system_catalog import CatalogRows
 from dpsql.server.memory import WireColumn
 from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions

@@ -16,7 +16,7 @@ from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, pro
 from dpsql.curator import bump
 from dpsql.server import web
 from dpsql.server.http_requests import POLICY
-from dpsql.server.visits import IDLE, LONGEST, Visits
+from dpsql.server.logins import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
 OPEN = {"/login", "/healthz", "/api/openapi.json", "/api/docs"}
@@ -283,14 +283,14 @@ def test_a_visit_ends_by_itself() -> None:
     for _ in range(25):
         now += IDLE - 1
         if now <= LONGEST:
-            assert visits.find_user(token) == "alice"
-    assert visits.find_user(token) is None
+            assert visits.find(token) is not None
+    assert visits.find(token) is None
     token = visits.begin("alice")
     now += IDLE + 1
-    assert visits.find_user(token) is None
+    assert visits.find(token) is None
     tokens = [visits.begin("alice") for _ in range(21)]
-    assert [visits.find_user(each) for each in tokens] == [None, *["alice"] * 20]
-    assert visits.find_user("") is None
+    assert [visits.find(each) is not None for each in tokens] == [False, *[True] * 20]
+    assert visits.find("") is None
 
 
 def test_a_user_who_was_removed_or_has_another_password_is_logged_out(world: World) -> None:

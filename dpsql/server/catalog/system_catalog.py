@@ -23,10 +23,7 @@ class CatalogError(Exception):
     """
 
     def __init__(self, sqlstate: str, message: str, *, hint: str = "", position: int | None = None) -> None:
-        self.sqlstate = sqlstate
-        self.message = message
-        self.hint = hint
-        self.position = position
+        self.sqlstate, self.message, self.hint, self.position = sqlstate, message, hint, position
         super().__init__(sqlstate, message, hint, position)
 
 
