@@ -69,7 +69,9 @@ class BigQueryEngine(RemoteEngine):
         with another option.
         """
         known = frozenset(["api_endpoint", "maximum_bytes_billed"])
-        bigquery = load_driver("google.cloud.bigquery", sources, options, of=("BigQuery", "bigquery"), known=known)
+        bigquery = load_driver(
+            "google.cloud.bigquery", sources, options=options, of=("BigQuery", "bigquery"), known=known
+        )
         text, most = options.get("maximum_bytes_billed"), None
         if text is not None:
             if not text.isascii() or not text.isdecimal():

@@ -67,7 +67,7 @@ class DatabricksEngine(CatalogWarehouse):
         connector, or with another option.
         """
         known = frozenset(["auth_type", "oauth_client_id", "tls_trusted_ca_file"])
-        sql = load_driver("databricks.sql", sources, options, of=("Databricks", "databricks"), known=known)
+        sql = load_driver("databricks.sql", sources, options=options, of=("Databricks", "databricks"), known=known)
         needed = {"http_path": "/sql/1.0/warehouses/ID"}
         address = parse_address(url, parts=("host", "catalog", "schema"), known=(), needed=needed)
         limit = {} if time_limit is None else {"STATEMENT_TIMEOUT": f"{max(1, round(time_limit + _GRACE)):d}"}

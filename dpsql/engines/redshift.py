@@ -70,7 +70,7 @@ class RedshiftEngine(ConnectedWarehouse):
         """
         known = frozenset(["query_group", "wlm_query_slot_count"])
         driver = "adbc_driver_postgresql.dbapi"
-        dbapi = load_driver(driver, sources, options, of=("Redshift", "redshift"), known=known)
+        dbapi = load_driver(driver, sources, options=options, of=("Redshift", "redshift"), known=known)
         limit = 0 if time_limit is None else max(1, round((time_limit + _GRACE) * 1_000))
         address = "postgresql" + url.removeprefix("redshift")
 

@@ -96,7 +96,7 @@ class SnowflakeEngine(ConnectedWarehouse):
         dbapi = load_driver(
             "adbc_driver_snowflake.dbapi",
             sources,
-            options,
+            options=options,
             of=("Snowflake", "snowflake"),
             known=lambda name: name.startswith(_OPTION) and name not in _OURS,
             hint=hint,

@@ -75,7 +75,7 @@ class TrinoEngine(CatalogWarehouse):
         """
         hint = "Name a property of the session."
         dbapi = load_driver(
-            "trino.dbapi", sources, options, of=("Trino", "trino"), known="query_max_run_time".__ne__, hint=hint
+            "trino.dbapi", sources, options=options, of=("Trino", "trino"), known="query_max_run_time".__ne__, hint=hint
         )
         address = parse_address(url, parts=("host", "catalog", "schema"), known=("scheme", "token", "verify"))
         limit = {} if time_limit is None else {"query_max_run_time": f"{max(1, round(time_limit + _GRACE))}s"}
@@ -148,7 +148,7 @@ class AthenaEngine(TrinoEngine):
         without the driver, or with another option.
         """
         known = frozenset(["endpoint_url", "poll_interval"])
-        pyathena = load_driver("pyathena", sources, options, of=("Athena", "athena"), known=known)
+        pyathena = load_driver("pyathena", sources, options=options, of=("Athena", "athena"), known=known)
         getLogger("pyathena").setLevel(CRITICAL + 1)  # it logs the errors of Athena, which may hold values
         places = ("work_group", "s3_staging_dir")
         address = parse_address(url, parts=("region", "catalog", "database"), known=(*places, "profile_name"))

@@ -93,8 +93,8 @@ def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN4
 def load_driver(
     module: str,
     sources: Sources,
-    options: Mapping[str, str],
     *,
+    options: Mapping[str, str],
     of: tuple[str, str],
     known: frozenset[str] | Callable[[str], bool],
     hint: str = "",
