@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from older_bounds import bs16_epsilon
 
 from dpsql.accounting import ApproximateDP, BoundedRange, Certificate, adaptive_epsilon, epsilon_of_zcdp, items_bought
-from dpsql.accounting.certificates.composition import durfee_rogers
+from dpsql.accounting.certificates import durfee_rogers
 from dpsql.errors import Error
 from dpsql.quantities import Delta, Epsilon
 

@@ -2,7 +2,7 @@
 
 `pure_delta` is what k items of epsilon-differential privacy cost at best, `fixed_delta` what k items of
 epsilon-bounded range cost if no mechanism is chosen after an answer was seen. An analyst who does choose can do worse
-than the second (`maths.md` 6.1); `dpsql.accounting.certificates.optimal` bounds that.
+than the second (`maths.md` 6.1); `dpsql.accounting.optimal` bounds that.
 
 Every delta is rounded up: the level is lowered by more than the error of the losses, and the sum is raised by `_SLACK`,
 far above the error of the logarithms of binomials (below 2e-10 for k up to 10,000).
@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.accounting.certificates.search import crossing
+from dpsql.accounting.certificates import crossing
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpsql.accounting.certificates.composition import DurfeeRogers
+from dpsql.accounting.certificates import DurfeeRogers
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 

@@ -82,7 +82,7 @@ def open_session(
     """Return a session over an open engine; the session closes it, and `public` and `evaluator` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
-    from dpsql.policy.owners import find_owner
+    from dpsql.policy.tables import find_owner
     from dpsql.registration import build_catalog, find_division
     from dpsql.session import Session
     from dpsql.session_dependencies import SessionDependencies

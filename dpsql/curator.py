@@ -85,7 +85,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
-    from dpsql.policy.owners import find_path
+    from dpsql.policy.tables import find_path
     from dpsql.report.policy_check import Finding
 
     sweep()

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from dpsql.plan import Terms
     from dpsql.policy import Policy
 
-__all__ = [
-    "MemoryLedgerWarning",
-    "UngrantedBudgetWarning",
-    "open_budget",
-    "open_ledger",
-    "reopen_ledger",
-    "require_psycopg",
-]
-
 
 def open_budget(
     place: str | Path | DatabaseUrl | None, policy: Policy, *, compute_terms: Callable[[Policy], Terms]

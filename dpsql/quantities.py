@@ -15,8 +15,6 @@ from typing import Self
 
 from dpsql.errors import UsageError
 
-__all__ = ["Delta", "Epsilon", "Number", "Rho", "exact"]
-
 _KINDS = "int, float, Decimal, Fraction or decimal text"
 _EXPONENT = re.compile(r"[eE]([+-]?[\d_]+)\s*\Z")
 _LARGEST_EXPONENT = 300  # 1e999999999 is eleven characters of text and a gigabyte of digits

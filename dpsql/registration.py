@@ -18,8 +18,7 @@ from dpsql.engines import Column, Engine, find_data_version
 from dpsql.errors import PolicyError
 from dpsql.ledger.record import Division
 from dpsql.policy import Policy, PrivateTable
-from dpsql.policy.owners import find_owner, find_target, shadowed
-from dpsql.policy.tables import ColumnBounds
+from dpsql.policy.tables import ColumnBounds, find_owner, find_target, shadowed
 from dpsql.policy.tables import TableLink as Declared
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations

@@ -8,6 +8,8 @@ from dpsql import engines, report
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import base as ledgers
+from dpsql.ledger.base_ledger import Ledger
+from dpsql.ledger.record import Division
 from dpsql.mechanisms import Noise
 from dpsql.sql.ir import literals as clocks
 from dpsql.sql.ir.catalog import Catalog
@@ -23,7 +25,7 @@ class SessionDependencies:
     """
 
     engine: engines.Engine
-    ledger: ledgers.Ledger
+    ledger: Ledger
     catalog: Catalog
     terms: planning.Terms
     noise: Noise
@@ -31,7 +33,7 @@ class SessionDependencies:
     clock: clocks.Clock = clocks.system_clock
     public: engines.PublicStatements | None = None
     implicit: bool = False
-    division: ledgers.Division | None = None
+    division: Division | None = None
 
     @property
     def account(self) -> str | None:

@@ -18,8 +18,6 @@ from dpsql.policy.starter import FoundColumn, FoundTable
 from dpsql.registration import may_be_unit
 from dpsql.sql.ir.types import Family, find_read_type, parse_type
 
-__all__ = ["describe_address", "describe_column", "describe_engine", "describe_files"]
-
 _FILES = {".parquet", ".csv"}
 _STATE = "dpsql_state"  # table of every schema that `dpsql materialize` writes
 

@@ -1,19 +1,28 @@
 """Guarantees as numbers: what a release costs, how costs add up, and what a total promises."""
 
-from dpsql.accounting.budget import BudgetState, BudgetVector
+from dpsql.accounting.budget import (
+    BudgetState,
+    BudgetVector,
+    Filter,
+    add_largest,
+    add_worst_case,
+    check_settlement,
+    fold_values,
+)
 from dpsql.accounting.calibration import delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
-from dpsql.accounting.certificates.filters import (
+from dpsql.accounting.certificates import (
     CertificateFilter,
     CertificateTerms,
     OptimalFilter,
+    Periods,
     PureFilter,
     TheoremTwoFilter,
+    describe_periods,
+    item_epsilon,
     item_price,
+    items_bought,
+    total_after,
 )
-from dpsql.accounting.certificates.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
-from dpsql.accounting.certificates.purchases import item_epsilon, items_bought
-from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
-from dpsql.accounting.filter import Filter, add_largest, add_worst_case, check_settlement, fold_values
 from dpsql.accounting.guarantees import (
     ZCDP,
     ApproximateDP,
@@ -21,11 +30,14 @@ from dpsql.accounting.guarantees import (
     Certificate,
     Loss,
     PureLoss,
+    RenyiCurve,
     Steps,
     add_losses,
+    delta_of_zcdp,
+    epsilon_of_zcdp,
+    rho_of_total,
 )
-from dpsql.accounting.periods import Periods, describe_periods, total_after
-from dpsql.accounting.renyi import RenyiCurve
+from dpsql.accounting.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
 
 __all__ = [
     "ZCDP",

@@ -17,8 +17,6 @@ import numpy as np
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta
 
-__all__ = ["delta_of_each", "discrete_gaussian_offset", "discrete_gaussian_tail"]
-
 _REACH = 40  # standard deviations beyond which exp(-x^2 / 2) is below the least double
 _SUMMED = 10**9  # variances up to here are summed, those beyond are bounded by integrals
 _WIDEST = 10**21

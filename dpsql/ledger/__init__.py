@@ -4,14 +4,22 @@ The worst case of a query is reserved durably before the data is read, and its a
 is returned. A reservation that is never settled stays reserved: a crash can waste budget, but never refunds it.
 """
 
-from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, sum_entries
-from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.dp_events import Spent, dp_events
+from dpsql.ledger.base import (
+    Account,
+    Request,
+    Reservation,
+    Settled,
+    Shortfall,
+    Spent,
+    compute_remaining,
+    dp_events,
+    sum_entries,
+)
+from dpsql.ledger.base_ledger import Ledger
+from dpsql.ledger.durable import Verified
 from dpsql.ledger.memory import MemoryLedger
-from dpsql.ledger.record import Division, Entry, Event, Settlement
-from dpsql.ledger.sqlite.ledger import SQLiteLedger
-from dpsql.ledger.sqlite.verification import backup, verify
-from dpsql.ledger.verification import Verified
+from dpsql.ledger.record import Calendar, Division, Entry, Event, Settlement
+from dpsql.ledger.sqlite.ledger import SQLiteLedger, backup, verify
 
 __all__ = [
     "Account",
@@ -24,11 +32,13 @@ __all__ = [
     "Request",
     "Reservation",
     "SQLiteLedger",
+    "Settled",
     "Settlement",
     "Shortfall",
     "Spent",
     "Verified",
     "backup",
+    "compute_remaining",
     "dp_events",
     "sum_entries",
     "verify",

@@ -1,50 +1,28 @@
-"""Interface of the ledger, and the parts all ledgers share: requests, entries, admission, and the sum of entries."""
+"""Parts of every ledger: accounts, requests, reservations, admission, and sums of entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dpsql.accounting import (
-    ApproximateDP,
     BudgetState,
     BudgetVector,
-    CertificateTerms,
-    Periods,
     add_largest,
     describe_periods,
     fold_values,
 )
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
-from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.record import Division, Entry, Event, LedgerTerms, Settlement
+from dpsql.ledger.failures import SETTLING
+from dpsql.ledger.record import Division, Entry, LedgerTerms
+from dpsql.quantities import Delta
 
-__all__ = [
-    "Account",
-    "Division",
-    "Entry",
-    "Event",
-    "Ledger",
-    "OpenReservation",
-    "Outcome",
-    "Request",
-    "Reservation",
-    "Settled",
-    "Settlement",
-    "Shortfall",
-    "admit",
-    "already_settled",
-    "compute_remaining",
-    "ledger_closed",
-    "ledger_forked",
-    "refuse_other",
-    "refuse_other_data",
-    "refuse_other_division",
-    "sum_entries",
-]
+if TYPE_CHECKING:
+    from dp_accounting import ComposedDpEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,144 +107,6 @@ class Shortfall(BudgetExceeded):
         return partial(Shortfall, self.worst_case, self.remaining, account=self.account), ()
 
 
-class Reservation(Protocol):
-    """Worst case that is reserved for one query until its actual cost is known."""
-
-    def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
-        """Charge `loss`, at most the worst case, and free the rest of the reservation; once only, and durably.
-
-        `digest` identifies the outcome without revealing it. `answer`, if there is one, is stored under the key of the
-        request. Returns the final answer. A request that may be repeated gets the answer that its account received in
-        the meantime, free of charge. With `shared`, the final answer is the first one settled under this key and data
-        version by any account, at its cost then. Otherwise it is `answer`.
-        """
-        ...
-
-
-class Ledger(Protocol):
-    """The record of one budget; safe to share among threads."""
-
-    @property
-    def budget(self) -> BudgetVector:
-        """Recorded budget, in all or of a period. Read `state` first: a grant in between only adds."""
-        ...
-
-    @property
-    def total(self) -> ApproximateDP:
-        """Guarantee of the budget, once or in each period."""
-        ...
-
-    @property
-    def certified(self) -> CertificateTerms:
-        """The certificate by which the budget is counted, and what it fixes; the ledger's for good."""
-        ...
-
-    @property
-    def calendar(self) -> Calendar | None:
-        """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
-        ...
-
-    @property
-    def durable(self) -> bool:
-        """Whether what was spent outlives the process and the power."""
-        ...
-
-    @property
-    def data_version(self) -> int:
-        """An operator's public counter, 0 at first; answers of another version are not found again."""
-        ...
-
-    def stamp(self) -> Hashable:
-        """Return a value that stays equal while this ledger returns the same as now; None where that is not known.
-
-        It changes with what any process writes, and with the period. Take it before what it is to be the stamp of.
-        """
-        ...
-
-    def peek_stamp(self) -> Hashable:
-        """Return the stamp without waiting; None also where it cannot be found at once."""
-        ...
-
-    def reserve(self, request: Request) -> Reservation | Settled:
-        """Reserve the worst case durably if the total and the limit of the account admit it; else raise `Shortfall`.
-
-        For a request that may be repeated, return the stored answer if there is one, and reserve nothing. Raises
-        `Refusal` for an account with too many recent failures of the engine.
-        """
-        ...
-
-    @property
-    def division(self) -> Division | None:
-        """What gives each unit its value now; None where no value has a budget, or the data version is new."""
-        ...
-
-    def state(self, account: str | None = None, *, values: Iterable[str] | None = None) -> BudgetState:
-        """Return the spent and reserved amounts of the total or of an account, in the current period.
-
-        They are those that a unit of these values may have lost at most, or, without values, a unit of any. When all
-        periods are over, the whole budget counts as spent.
-        """
-        ...
-
-    def states(self, account: str | None = None) -> Mapping[str, BudgetState]:
-        """Return `state` for each value that a query of the total, or of the account, named since units keep it."""
-        ...
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Return all reservations and how they ended, oldest first."""
-        ...
-
-    def stored(self, key: str, account: str | None, *others: str) -> bytes | None:
-        """Return the newest stored answer for this key or the others, this account and the current data version."""
-        ...
-
-    def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
-        """Return the answers of an account, of all data versions, that were stored after event number `after`.
-
-        They come in the order in which they were settled, the oldest first, with the number of the last event of the
-        ledger, from which a later call goes on.
-        """
-        ...
-
-    def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
-        """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
-
-        With `periods` it is granted in each from now on, the present one among them, or in more of the same length.
-        """
-        ...
-
-    def bump(self, note: str, *, to: int | None = None) -> int:
-        """Raise the data version by one, or to `to` if it is below, and return it.
-
-        An operator's act, never a function of the data; nothing is recorded where nothing is raised.
-        """
-        ...
-
-    def divide(self, division: Division) -> None:
-        """Record what gives each unit its value, where that is not the ledger's present division.
-
-        Where another rule gave units their values, the most that was charged to one of them is charged to all. Raises
-        `ledger-data` if the rule is the present one and the data are others, although the data version is the same.
-        """
-        ...
-
-    def register(self, units: Mapping[str, str]) -> None:
-        """Record the privacy unit of each table that is new or declared otherwise than before; nothing is refunded."""
-        ...
-
-    def events(self) -> Iterator[Event]:
-        """Return the whole history as it was recorded, oldest first; raise `ledger-tampered` where it was changed."""
-        ...
-
-    def hurry(self) -> None:
-        """Wait no longer than a few seconds for a server from now on, because the process is ending."""
-        ...
-
-    def close(self) -> None:
-        """Close the ledger; closing it twice is allowed. Open reservations stay reserved."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Outcome of a reservation: its loss, its digest, and the answer to store, if any."""
@@ -279,8 +119,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenReservation:
-    """The reservation of every ledger here: an entry's number, and the act of its ledger that settles it.
+class Reservation:
+    """Worst case that is reserved for one query, as entry `number`, until its actual cost is known.
 
     `question` is the key of the request and the data version that it was made under; `law` is that of the request.
     """
@@ -289,14 +129,24 @@ class OpenReservation:
     worst_case: BudgetVector
     account: str | None
     question: tuple[str, int]
-    settler: Callable[[OpenReservation, Outcome], Settled]
+    settler: Callable[[Reservation, Outcome], Settled]  # the act of its ledger that settles it
     repeated: bool = False
     law: str = ""
     values: tuple[str, ...] = ()
 
     def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
-        """Charge `loss`, at most the worst case, free the rest, and return the final answer."""
-        return self.settler(self, Outcome(loss, digest, answer, shared))
+        """Charge `loss`, at most the worst case, and free the rest of the reservation; once only, and durably.
+
+        `digest` identifies the outcome without revealing it. `answer`, if there is one, is stored under the key of the
+        request. Returns the final answer. A request that may be repeated gets the answer that its account received in
+        the meantime, free of charge. With `shared`, the final answer is the first one settled under this key and data
+        version by any account, at its cost then. Otherwise it is `answer`.
+        """
+        try:
+            return self.settler(self, Outcome(loss, digest, answer, shared))
+        except LedgerError as error:
+            error.charge = SETTLING
+            raise
 
 
 def compute_remaining(budget: BudgetVector, state: BudgetState) -> BudgetVector:
@@ -331,44 +181,23 @@ def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period:
     """
     known = [entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}]
     present = max((each.epoch for entry in known for each in (entry, entry.settlement) if each), default=0)
-    values: dict[tuple[int, int], dict[str, BudgetState]] = {}
-    state = BudgetState()
+    sums: dict[tuple[int, int], dict[str | None, BudgetState]] = {}  # by period and epoch, of each value and of all
     for entry in known:
-        of_epoch = values.setdefault((entry.period, entry.epoch), {})
-        for value in entry.values:
-            of_epoch[value] = _add_entry(of_epoch.get(value, BudgetState()), entry)
-        if not entry.values:
-            state = _add_entry(state, entry)
-    for (_, epoch), states in values.items():
-        state = (add_largest if epoch == present else fold_values)(state, states.values())
-    return state
-
-
-def _add_entry(state: BudgetState, entry: Entry) -> BudgetState:
-    held = entry.settlement is None
-    return BudgetState(
-        state.spent + (0 if held else entry.charged),
-        state.permanent + entry.permanent,
-        state.reserved + (entry.charged if held else 0),
-    )
-
-
-def refuse_other_division() -> LedgerError:
-    """Return the error of a query for values that units no longer have: the data version or the policy has changed."""
-    return LedgerError(
-        "ledger-divided",
-        "The data version or the policy changed while this query was prepared; nothing was charged.",
-        hint="Run it again.",
-    )
-
-
-def refuse_other_data() -> LedgerError:
-    """Return the error of an opening with other data files than those of the data version."""
-    return LedgerError(
-        "ledger-data",
-        "The data file is not the one of this data version, and budget_by needs one file for each.",
-        hint="After every change of the file, increment the version: dpsql data bump --note why.",
-    )
+        states = sums.setdefault((entry.period, entry.epoch), {})
+        spent, reserved = (entry.charged, 0) if entry.settlement else (0, entry.charged)
+        for value in entry.values or (None,):
+            state = states.get(value, BudgetState())
+            states[value] = BudgetState(
+                state.spent + spent, state.permanent + entry.permanent, state.reserved + reserved
+            )
+    total = BudgetState()
+    for (_, epoch), states in sums.items():
+        common = states.pop(None, BudgetState())
+        total = BudgetState(
+            total.spent + common.spent, total.permanent + common.permanent, total.reserved + common.reserved
+        )
+        total = (add_largest if epoch == present else fold_values)(total, states.values())
+    return total
 
 
 def ledger_closed() -> LedgerError:
@@ -390,16 +219,34 @@ def refuse_other(recorded: LedgerTerms, wanted: LedgerTerms) -> None:
 
     A ledger with a smaller total is used as it is: the larger one is yet to be granted.
     """
-    _refuse_other_certificate(recorded, wanted)
-    if (recorded.certified.fixes and recorded.total != wanted.total) or not _is_within(recorded.total, wanted.total):
-        old, new = (f"epsilon {terms.total.epsilon} and delta {terms.total.delta}" for terms in (recorded, wanted))
+    fixes, kind, other = recorded.certified.fixes, recorded.certified.certificate, wanted.certified.certificate
+    if kind is not other:
+        raise LedgerError(
+            "ledger-certificate",
+            f"The ledger has the certificate {kind.value}, and is now opened for {other.value}.",
+            hint="Restore the policy's certificate: a ledger always has the certificate that it was created with.",
+        )
+    old, new = recorded.total, wanted.total
+    if fixes and old == new and recorded.budget != wanted.budget:
+        raise LedgerError(
+            "ledger-certificate",
+            f"The ledger fixes {recorded.budget}, and is now opened for {wanted.budget}.",
+            hint=f"Restore the policy's items and queries, which the certificate {kind.value} fixes for good.",
+        )
+    if (fixes and old != new) or old.epsilon > new.epsilon or old.delta > new.delta:
         raise LedgerError(
             "ledger-budget",
-            f"The ledger has the total {old}, and is now opened for {new}.",
+            f"The ledger has the total epsilon {old.epsilon} and delta {old.delta}, and is now opened for "
+            f"epsilon {new.epsilon} and delta {new.delta}.",
             hint="A ledger's total is never lowered. Write the ledger's epsilon and delta into the policy.",
         )
     before, after = recorded.periods, wanted.periods
-    if not (before == after or (before is None and not recorded.certified.fixes) or _has_fewer(before, after)):
+    if before is None:
+        agrees = after is None or not fixes  # periods are yet to be granted
+    else:  # the ledger may have fewer periods of the same length
+        fewer = before.most is not None and after is not None and (after.most is None or before.most <= after.most)
+        agrees = before == after or (fewer and after is not None and before.length == after.length)
+    if not agrees:
         raise LedgerError(
             "ledger-period",
             f"The ledger grants its budget {describe_periods(before)}, and is now opened to grant it "
@@ -408,36 +255,43 @@ def refuse_other(recorded: LedgerTerms, wanted: LedgerTerms) -> None:
         )
 
 
-def _is_within(recorded: ApproximateDP, wanted: ApproximateDP) -> bool:
-    return recorded.epsilon <= wanted.epsilon and recorded.delta <= wanted.delta
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Spent budget: the events of all entries, and `delta`, the probability that a query fails, which they leave out.
+
+    `dp_accounting` has no event for such a mechanism. If an accountant finds epsilon at some delta for `event`, the
+    guarantee is epsilon at the sum of that delta and this one (`maths.md` 2.4).
+    """
+
+    event: ComposedDpEvent
+    delta: Delta
 
 
-def _has_fewer(recorded: Periods | None, wanted: Periods | None) -> bool:
-    """Return whether a ledger has fewer periods, of the same length, than are wanted."""
-    if recorded is None or wanted is None or recorded.length != wanted.length:
-        return False
-    return recorded.most is not None and (wanted.most is None or recorded.most <= wanted.most)
+def dp_events(entries: Iterable[Entry], *, value: str | None = None) -> Spent:
+    """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if it is not settled.
 
-
-def _refuse_other_certificate(recorded: LedgerTerms, wanted: LedgerTerms) -> None:
-    """Raise `LedgerError` where losses are counted otherwise; where items are fixed, also for other numbers of them."""
-    old, new = recorded.certified.certificate, wanted.certified.certificate
-    if old is not new:
-        raise LedgerError(
-            "ledger-certificate",
-            f"The ledger has the certificate {old.value}, and is now opened for {new.value}.",
-            hint="Restore the policy's certificate: a ledger always has the certificate that it was created with.",
-        )
-    if recorded.certified.fixes and recorded.total == wanted.total and recorded.budget != wanted.budget:
-        raise LedgerError(
-            "ledger-certificate",
-            f"The ledger fixes {recorded.budget}, and is now opened for {wanted.budget}.",
-            hint=f"Restore the policy's items and queries, which the certificate {old.value} fixes for good.",
-        )
-
-
-def already_settled() -> LedgerError:
-    """Return the error for settling a reservation twice."""
-    return LedgerError(
-        "already-settled", "A reservation is settled exactly once.", hint="Reserve again for a new query."
-    )
+    Take all entries of a ledger, or those of one `period` or `account`. Where each value of a column has a budget, all
+    entries together are more than any unit loses; with `value` they are those that count units of this value, which is
+    what a unit loses that has had it all the time. Needs the extra dpsql[dp-accounting]; raises `UsageError` without
+    it, for entries of another certificate than zcdp, which have no rho, and for a value in entries of several epochs.
+    """
+    spent = list(entries)
+    if value is not None and len({entry.epoch for entry in spent}) > 1:
+        reason = "The data version or the policy changed between these entries, and units may not have the same value."
+        raise UsageError("several-epochs", reason, hint="Take the entries of one epoch, or leave value out.")
+    spent = [entry for entry in spent if value is None or not entry.values or value in entry.values]
+    if any("rho" not in entry.worst_case.certificate.currencies for entry in spent):
+        reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
+        raise UsageError("wrong-certificate", reason, hint="The guarantee is the total of the ledger.")
+    try:
+        from dp_accounting import ComposedDpEvent, ZCDpEvent
+    except ImportError:
+        hint = "Install it: pip install 'dpsql[dp-accounting]'."
+        failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
+    else:
+        events = []
+        for entry in spent:
+            near = float(entry.charged)
+            events.append(ZCDpEvent(near if Fraction(near) >= entry.charged else math.nextafter(near, math.inf)))
+        return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))
+    raise failure

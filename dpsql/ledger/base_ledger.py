@@ -32,22 +32,19 @@ from dpsql.accounting import (
 )
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import (
-    OpenReservation,
     Outcome,
     Request,
     Reservation,
     Settled,
     admit,
-    already_settled,
     compute_remaining,
-    refuse_other_data,
-    refuse_other_division,
 )
-from dpsql.ledger.calendar import Calendar, Clock, extended, utc
-from dpsql.ledger.failures import RESERVING, SETTLING, Failures, mark_charge, refuse_after, release_on_interrupt
+from dpsql.ledger.failures import RESERVING, Failures, mark_charge, refuse_after, release_on_interrupt
 from dpsql.ledger.record import (
     GENESIS,
     Body,
+    Calendar,
+    Clock,
     Division,
     Entry,
     Event,
@@ -56,23 +53,15 @@ from dpsql.ledger.record import (
     encode_fraction,
     encode_periods,
     encode_terms,
+    extended,
     now,
     read_entries,
+    utc,
 )
 from dpsql.ledger.replay import Replay, refuse_unlinked, tampered, unlinked
 
-__all__ = [
-    "BaseLedger",
-    "LedgerTransaction",
-    "begin",
-    "encode_request",
-    "encode_settlement",
-    "new_data_set",
-    "new_terms",
-]
-
 _PAGE = 1000
-_TERMS = ("terms",)
+_TERMS, _HEAD, _DIVISION = ("terms",), ("head",), ("division",)
 _MAX_FINDINGS = 1000  # that are remembered of one version
 
 Result = TypeVar("Result")
@@ -163,8 +152,8 @@ class _Findings:
     results: dict[tuple[Hashable, ...], Any] = field(default_factory=dict)
 
 
-class BaseLedger(ABC):
-    """Ledger without its store."""
+class Ledger(ABC):
+    """The record of one budget, without its store; safe to share among threads."""
 
     _terms: LedgerTerms  # the last that were seen, for a ledger that is closed
     _replay: Replay  # what the events read so far add up to
@@ -192,12 +181,24 @@ class BaseLedger(ABC):
     def _peek_version(self) -> Hashable:
         """Return the version at once; None also where another thread uses the ledger, and where it would be awaited."""
 
+    @property
+    @abstractmethod
+    def durable(self) -> bool:
+        """Whether what was spent outlives the process and the power."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the ledger; closing it twice is allowed. Open reservations stay reserved."""
+
     def hurry(self) -> None:  # noqa: B027 - a store without a server waits for none
-        """Wait no longer than a few seconds for a server from now on."""
+        """Wait no longer than a few seconds for a server from now on, because the process is ending."""
 
     @release_on_interrupt
     def stamp(self) -> Hashable:
-        """Return a value that stays equal while the ledger returns the same as now; None where that is not known."""
+        """Return a value that stays equal while this ledger returns the same as now; None where that is not known.
+
+        It changes with what any process writes, and with the period. Take it before what it is to be the stamp of.
+        """
         version = self._find_version()
         if version is None:
             return None
@@ -216,7 +217,13 @@ class BaseLedger(ABC):
         known: LedgerTerms | None = findings.results.get(_TERMS) if findings.version == version else None
         return known
 
-    def _recall(self, question: tuple[Hashable, ...], read: Callable[[LedgerTransaction], Result]) -> Result:
+    def _recall(
+        self,
+        question: tuple[Hashable, ...],
+        read: Callable[[LedgerTransaction], object] | None = None,
+        *,
+        account: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the answer to the question
         """Return what `read` returns in a transaction, read once while the store does not change.
 
         The version is read before the transaction: a result is never remembered for a version later than its own.
@@ -227,14 +234,19 @@ class BaseLedger(ABC):
             findings = _Findings(version)
         if question not in findings.results:
             with self._reading() as book:
-                findings.results[question] = read(book)
+                self._agree(book, account)
+                # Terms, head and division are found with every question: a query asks for them one after another.
+                findings.results[_TERMS] = book.terms()
+                findings.results[_HEAD] = book.head()[0]
+                findings.results[_DIVISION] = self._replay.division
+                if read is not None:
+                    findings.results[question] = read(book)
             self._findings = findings
-        found: Result = findings.results[question]
-        return found
+        return findings.results[question]
 
     @property
     def budget(self) -> BudgetVector:
-        """Recorded budget, in all or of a period."""
+        """Recorded budget, in all or of a period. Read `state` first: a grant in between only adds."""
         return self._seen_terms().budget
 
     @property
@@ -244,7 +256,7 @@ class BaseLedger(ABC):
 
     @property
     def certified(self) -> CertificateTerms:
-        """The certificate by which the budget is counted, and what it fixes."""
+        """The certificate by which the budget is counted, and what it fixes; the ledger's for good."""
         return self._seen_terms().certified
 
     @property
@@ -254,14 +266,15 @@ class BaseLedger(ABC):
 
     @property
     def data_version(self) -> int:
-        """An operator's public counter."""
+        """An operator's public counter, 0 at first; answers of another version are not found again."""
         return self._seen_terms().data_version
 
     @release_on_interrupt
     def reserve(self, request: Request) -> Reservation | Settled:
-        """Hold the worst case of `request`, or raise `Shortfall` or `Refusal` and leave the ledger as it was.
+        """Reserve the worst case durably if the total and the limit of the account admit it; else raise `Shortfall`.
 
-        Where the request may be repeated and its answer is there by now, return that and hold nothing.
+        For a request that may be repeated, return the stored answer if there is one, and reserve nothing. Raises
+        `Refusal` for an account with too many recent failures of the engine. The ledger is then as it was.
         """
         account, worst = request.account, request.worst_case
         name = account.name if account else None
@@ -274,15 +287,17 @@ class BaseLedger(ABC):
                 if found is not None:
                     return Settled(found[1], repeats=True)
             if request.values and request.division != self._replay.division:
-                raise refuse_other_division()
+                raise LedgerError(
+                    "ledger-divided",
+                    "The data version or the policy changed while this query was prepared; nothing was charged.",
+                    hint="Run it again.",
+                )
             at, terms = self._turn(book)
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
-            over = terms.calendar is not None and terms.calendar.is_over
-            of_total = (
-                BudgetVector(0, 0, certificate=worst.certificate)
-                if over
-                else compute_remaining(terms.budget, self._find_state(book, None, values=request.values))
-            )
+            if terms.calendar is not None and terms.calendar.is_over:
+                of_total = BudgetVector(0, 0, certificate=worst.certificate)
+            else:
+                of_total = compute_remaining(terms.budget, self._find_state(book, None, values=request.values))
             of_account = of_total
             if account:
                 state = self._find_state(book, account.name, values=request.values)
@@ -293,23 +308,21 @@ class BaseLedger(ABC):
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
             begun.append(True)
         question = request.key, terms.data_version
-        return OpenReservation(
-            number, worst, name, question, self._settle, request.repeated, request.law, request.values
-        )
+        return Reservation(number, worst, name, question, self._settle, request.repeated, request.law, request.values)
 
     @release_on_interrupt
     def state(self, account: str | None = None, *, values: Iterable[str] | None = None) -> BudgetState:
-        """Return what a unit of these values, or of any, may have lost in the current period, in all or by an account.
+        """Return the spent and reserved amounts of the total or of an account, in the current period.
 
-        It is the spent and reserved amounts that decide on a query of these values.
+        They are those that a unit of these values may have lost at most, or, without values, a unit of any. When all
+        periods are over, the whole budget counts as spent.
         """
         wanted = tuple(values or ())
 
         def read(book: LedgerTransaction) -> tuple[LedgerTerms, BudgetState]:
-            self._agree(book, account)
             return book.terms(), self._find_state(book, account, values=wanted)
 
-        terms, state = self._recall(("state", account, wanted), read)
+        terms, state = self._recall(("state", account, wanted), read, account=account)
         return self._find_present(terms, account, state=state)
 
     @release_on_interrupt
@@ -317,11 +330,10 @@ class BaseLedger(ABC):
         """Return `state` for each value that a query of the total, or of the account, named since units keep it."""
 
         def read(book: LedgerTransaction) -> tuple[LedgerTerms, dict[str, BudgetState]]:
-            self._agree(book, account)
             values = sorted(self._find_values(book, account))
             return book.terms(), {value: self._find_state(book, account, values=(value,)) for value in values}
 
-        terms, states = self._recall(("states", account), read)
+        terms, states = self._recall(("states", account), read, account=account)
         if self._present(terms) != terms.calendar:  # of a period that is over
             return {}
         return {value: self._find_present(terms, account, state=state) for value, state in states.items()}
@@ -337,12 +349,8 @@ class BaseLedger(ABC):
     @release_on_interrupt
     def division(self) -> Division | None:
         """What gives each unit its value now; None where no value has a budget, or the data version is new."""
-
-        def read(book: LedgerTransaction) -> Division | None:
-            self._agree(book)
-            return self._replay.division
-
-        return self._recall(("division",), read)
+        division: Division | None = self._recall(_DIVISION)
+        return division
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all reservations and how they ended, oldest first."""
@@ -359,23 +367,26 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
-        """Return the answers of an account that were stored after event number `after`, and the number of the last."""
-        if after and after == self._recall(("head",), self._read_head):
+        """Return the answers of an account, of all data versions, that were stored after event number `after`.
+
+        They come in the order in which they were settled, the oldest first, with the number of the last event of the
+        ledger, from which a later call goes on.
+        """
+        if after and after == self._recall(_HEAD):
             return after, []
         with self._reading() as book:
-            last = self._read_head(book)
+            self._agree(book)
+            last = book.head()[0]
             entries = book.answered(account, after=after) if last > after else ()
             found = [answer for entry in entries if (answer := book.answer(entry)) is not None]
         return last, found
 
-    def _read_head(self, book: LedgerTransaction) -> int:
-        """Return the number of the last event."""
-        self._agree(book)
-        return book.head()[0]
-
     @release_on_interrupt
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
-        """Replace the total by one that is smaller in nothing, once or in each period, and record it."""
+        """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
+
+        With `periods` it is granted in each from now on, the present one among them, or in more of the same length.
+        """
         with self._writing() as book:
             self._agree(book)
             at, terms = self._turn(book)
@@ -389,7 +400,10 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def bump(self, note: str, *, to: int | None = None) -> int:
-        """Raise the data version by one, or to `to` if it is below, record that and return the version."""
+        """Raise the data version by one, or to `to` if it is below, and return it.
+
+        An operator's act, never a function of the data; nothing is recorded where nothing is raised.
+        """
         with self._writing() as book:
             self._agree(book)
             at, terms = self._turn(book)
@@ -404,14 +418,22 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def divide(self, division: Division) -> None:
-        """Record what gives each unit its value; charge the most of one value to all where that was another rule."""
+        """Record what gives each unit its value, where that is not the ledger's present division.
+
+        Where another rule gave units their values, the most that was charged to one of them is charged to all. Raises
+        `ledger-data` if the rule is the present one and the data are others, although the data version is the same.
+        """
         with self._writing() as book:
             self._agree(book)
             known = self._replay.division
             if known == division:
                 return
             if known is not None and known.rule == division.rule:
-                raise refuse_other_data()
+                raise LedgerError(
+                    "ledger-data",
+                    "The data file is not the one of this data version, and budget_by needs one file for each.",
+                    hint="After every change of the file, increment the version: dpsql data bump --note why.",
+                )
             if not book.tell_divisions():
                 raise LedgerError(
                     "ledger-older",
@@ -425,7 +447,7 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def register(self, units: Mapping[str, str]) -> None:
-        """Record the privacy units that are new or declared otherwise than before."""
+        """Record the privacy unit of each table that is new or declared otherwise than before; nothing is refunded."""
         with self._writing() as book:
             self._agree(book)
             known: dict[str, str] = {}
@@ -452,18 +474,13 @@ class BaseLedger(ABC):
                 return
 
     @release_on_interrupt
-    def _settle(self, held: OpenReservation, outcome: Outcome) -> Settled:
-        try:
-            return self._record_settlement(held, outcome)
-        except LedgerError as error:
-            error.charge = SETTLING
-            raise
-
-    def _record_settlement(self, held: OpenReservation, outcome: Outcome) -> Settled:
+    def _settle(self, held: Reservation, outcome: Outcome) -> Settled:
+        """Record what a reservation cost, and free the rest of it; the settlement is durable when this returns."""
         with self._writing() as book:
             self._agree(book, held.account)
             if book.settlement(held.number) is not None:
-                raise already_settled()
+                hint = "Reserve again for a new query."
+                raise LedgerError("already-settled", "A reservation is settled exactly once.", hint=hint)
             key, version = held.question
             repeated = _find_repeated(book, held) if outcome.answer else None
             if repeated is not None:
@@ -479,9 +496,9 @@ class BaseLedger(ABC):
                 rule = Filter(terms.budget)
                 for holder in dict.fromkeys((None, held.account)):
                     state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
-                    book.set_balance(
-                        holder, _free_permanent(state, held.worst_case.permanent) if frees_delta else state
-                    )
+                    if frees_delta:
+                        state = replace(state, permanent=state.permanent - held.worst_case.permanent)
+                    book.set_balance(holder, state)
             told = encode_settlement(held.number, outcome, kept=repeated is None)
             if frees_delta:
                 told["freed_delta"] = encode_fraction(held.worst_case.permanent)
@@ -552,41 +569,32 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def _seen_terms(self) -> LedgerTerms:
-        def read(book: LedgerTransaction) -> LedgerTerms:
-            self._agree(book)
-            return book.terms()
-
+        """Return the terms; those that were seen last where the ledger is closed."""
         try:
-            self._terms = self._recall(_TERMS, read)
+            self._terms = self._recall(_TERMS)
         except LedgerError as error:
             if error.code != "ledger-closed":
                 raise
         return self._terms
 
 
-def _find_entries(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> Iterator[int]:
-    """Yield the entries of a key, an account and a data version, newest first; none for "".
+def _find_stored(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> tuple[int, bytes] | None:
+    """Return number and answer of the newest entry of this key, account and data version that has one; none for "".
 
-    Versions only increase, so reading stops at the first entry of an earlier version, or when the caller stops: a
-    query may have been repeated with fresh noise very often.
+    Versions only increase, so reading stops at the first entry of an earlier version, or at the first answer: a query
+    may have been repeated with fresh noise very often.
     """
     for event in book.asked(key, account=account, version=version) if key else ():
         body = json.loads(event.body)
         if body["data_version"] < version:
-            return
-        if (body["key"], body["account"], body["data_version"]) == (key, account, version):
-            yield event.seq
-
-
-def _find_stored(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> tuple[int, bytes] | None:
-    """Return number and answer of the newest entry of this key, account and data version that has one."""
-    for number in _find_entries(book, key, account=account, version=version):
-        if (answer := book.answer(number)) is not None:
-            return number, answer
+            return None
+        is_same = (body["key"], body["account"], body["data_version"]) == (key, account, version)
+        if is_same and (answer := book.answer(event.seq)) is not None:
+            return event.seq, answer
     return None
 
 
-def _find_repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
+def _find_repeated(book: LedgerTransaction, held: Reservation) -> Outcome | None:
     """Return the outcome to repeat if the account of a reservation has received an answer since, else None.
 
     The release is then a function of that answer alone, and costs nothing more.
@@ -599,10 +607,6 @@ def _find_repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | 
     if found is None or settlement is None:
         return None
     return Outcome(Fraction(0), json.loads(settlement.body)["digest"], found[1], repeats=found[0])
-
-
-def _free_permanent(state: BudgetState, permanent: Fraction) -> BudgetState:
-    return replace(state, permanent=state.permanent - permanent)
 
 
 def _find_first(book: LedgerTransaction, key: str, *, law: str, data_version: int) -> Outcome | None:
@@ -639,15 +643,10 @@ def begin(book: LedgerTransaction, terms: LedgerTerms, *, at: str) -> LedgerTerm
 def new_terms(
     budget: BudgetVector, total: ApproximateDP, *, periods: Periods | None, certified: CertificateTerms
 ) -> LedgerTerms:
-    """Return the terms of a ledger of a new data set; its periods count from the event that `begin` writes."""
+    """Return the terms of a new data set, with a name that no other has; periods count from what `begin` writes."""
     budget.require(certified.certificate)
     calendar = None if periods is None else Calendar(periods, datetime.min.replace(tzinfo=UTC))
-    return LedgerTerms(new_data_set(), budget, total, data_version=0, calendar=calendar, certified=certified)
-
-
-def new_data_set() -> str:
-    """Return a name for a data set that no other ledger has."""
-    return uuid.uuid4().hex
+    return LedgerTerms(uuid.uuid4().hex, budget, total, data_version=0, calendar=calendar, certified=certified)
 
 
 def encode_request(request: Request, *, data_version: int) -> dict[str, object]:

@@ -1,6 +1,12 @@
-"""Half of a durable ledger that does not depend on its database: its opening, and its events and answers as rows.
+"""Half of a durable ledger that does not depend on its database: its opening, its rows, their check, and checkpoints.
 
 Events and answers are in tables that only grow. The database never calculates with what is in them.
+
+A checkpoint has the sums of a history when it was last read, so that the next opening continues from there. It is used
+only if its event is still in the ledger with the same chain, and if the checkpoint and the events since then add up to
+the terms and balances of the ledger. Otherwise the whole history is read. Once values of a column have budgets none is
+written any more: the ledger's balances would not tell whether it is right. A checkpoint is as well protected as the
+mark: its digest detects truncation and accidental changes, but not a forger who knows the format.
 """
 
 from __future__ import annotations
@@ -8,15 +14,34 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from itertools import chain, islice, repeat
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from dpsql.accounting import ApproximateDP, BudgetVector, CertificateTerms, Periods
-from dpsql.ledger.base_ledger import BaseLedger, new_terms
-from dpsql.ledger.calendar import Clock, utc
-from dpsql.ledger.record import GENESIS, Body, Event, LedgerTerms, encode_account_prefix, encode_version, make_event
-from dpsql.ledger.replay import refuse_unlinked, tampered
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
+from dpsql.errors import Error, LedgerError
+from dpsql.ledger.base_ledger import Ledger, new_terms
+from dpsql.ledger.record import (
+    GENESIS,
+    Body,
+    Clock,
+    Event,
+    LedgerTerms,
+    decode_fraction,
+    decode_present,
+    decode_ratio,
+    encode_account_prefix,
+    encode_fraction,
+    encode_present,
+    encode_version,
+    make_event,
+    utc,
+)
+from dpsql.ledger.replay import Replay, Sums, refuse_unlinked, tampered
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
 LINKED = """SELECT seq, at, kind, body, chain, (
@@ -55,6 +80,18 @@ class EventRows(ABC):
     @abstractmethod
     def _run(self, statement: str, *values: object) -> RowsFound:
         """Run a statement with values in place of its question marks."""
+
+    @abstractmethod
+    def terms(self) -> LedgerTerms:
+        """Return the present terms."""
+
+    @abstractmethod
+    def balances(self) -> Mapping[str, BudgetState]:
+        """Return the state of every holder: the total and all accounts."""
+
+    @abstractmethod
+    def history(self, after: int = ...) -> Iterable[tuple[Any, ...]]:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
@@ -167,7 +204,7 @@ def encode_holder(account: str | None) -> str:
 Where = TypeVar("Where")
 
 
-class Durable(BaseLedger, Generic[Where]):
+class Durable(Ledger, Generic[Where]):
     """A ledger that outlives the process."""
 
     def __init__(
@@ -204,3 +241,175 @@ class Durable(BaseLedger, Generic[Where]):
     @abstractmethod
     def _start(self, place: Where, wanted: LedgerTerms | None, *, clock: Clock) -> None:
         """Open the ledger at `place`, or create it with the wanted terms."""
+
+
+LEAST = 10_000  # events; fewer are read in about the time in which a process imports what it needs
+_SHARE = 4  # things that a checkpoint may tell of for each event that was added
+_FORM = 1
+
+
+def checkpoint_if_due(replay: Replay) -> str | None:
+    """Return the checkpoint to write, if enough events were read to make it worth writing."""
+    read = replay.seq - replay.began
+    if read < LEAST or replay.divides:
+        return None
+    sums = replay.sums()
+    return encode_checkpoint(sums) if _SHARE * read >= sums.size else None
+
+
+def encode_checkpoint(sums: Sums) -> str:
+    """Return a checkpoint as text: a line of JSON, and its SHA-256."""
+    told = {
+        "form": _FORM,
+        "seq": sums.seq,
+        "chain": sums.chain,
+        "terms": encode_present(sums.terms),
+        "states": [
+            [holder, *map(encode_fraction, (state.spent, state.permanent, state.reserved))]
+            for holder, state in sums.states.items()
+        ],
+        "held": [[entry, f"{rho[0]}/{rho[1]}", account] for entry, (rho, account) in sums.held.items()],
+        "failed": [[account, when.isoformat()] for account, when in sums.failed],
+    }
+    line = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return f"{line}\n{_digest(line)}\n"
+
+
+def decode_checkpoint(text: str | None) -> Sums | None:
+    """Return the sums that `encode_checkpoint` encoded; None for any other text."""
+    line, _, rest = (text or "").partition("\n")
+    if rest != f"{_digest(line)}\n":
+        return None
+    with suppress(ArithmeticError, AttributeError, Error, KeyError, RecursionError, TypeError, ValueError):
+        return _read_sums(json.loads(line))
+    return None
+
+
+def _read_sums(told: Mapping[str, Any]) -> Sums | None:
+    if told["form"] != _FORM:
+        return None
+    sums = Sums(
+        int(told["seq"]),
+        str(told["chain"]),
+        decode_present(told["terms"]),
+        {_checked_name(holder): _state(values) for holder, *values in told["states"]},
+        {int(entry): (decode_ratio(rho), _checked_name(account)) for entry, rho, account in told["held"]},
+        tuple((_checked_name(account), _moment(when)) for account, when in told["failed"]),
+    )
+    return sums if _held_by(sums) == {holder: state.reserved for holder, state in sums.states.items()} else None
+
+
+def _held_by(sums: Sums) -> dict[str | None, Fraction]:
+    """Return what the open reservations of the present period hold, in all and by each account."""
+    calendar = sums.terms.calendar
+    held = dict.fromkeys(sums.states, Fraction(0))
+    for entry, ((numerator, denominator), account) in sums.held.items():
+        if calendar is None or calendar.includes(entry):
+            for holder in dict.fromkeys((None, account)):
+                held[holder] += Fraction(numerator, denominator)
+    return held
+
+
+def _checked_name(account: object) -> str | None:
+    if not (account is None or isinstance(account, str)):
+        raise TypeError
+    return account
+
+
+def _moment(when: str) -> datetime:
+    moment = datetime.fromisoformat(when)
+    if moment.tzinfo is None:  # it could not be compared with others
+        raise ValueError
+    return moment
+
+
+def _state(values: list[object]) -> BudgetState:
+    spent, permanent, reserved = map(decode_fraction, values)
+    return BudgetState(spent, permanent, reserved)
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Last known end of a ledger: its data set, its last event and the chain of that event."""
+
+    data_set: str
+    seq: int
+    chain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Verified ledger: the number of its events, and the chain of the last one, which identifies the whole history."""
+
+    events: int
+    head: str
+
+
+def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
+    """Return what the history adds up to, and the terms; raise `ledger-tampered` where the rows say otherwise.
+
+    It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
+    event, which decides.
+    """
+    if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
+        with suppress(LedgerError):
+            return _agreeing(rows, Replay(checkpoint))
+    return _agreeing(rows, Replay())
+
+
+def _agreeing(rows: EventRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
+    replay.read(rows.history(replay.began) if replay.began else rows.history())
+    terms = rows.terms()
+    if terms != replay.terms:
+        raise tampered("its terms are not those of its events")
+    if rows.balances() != {encode_holder(account): state for account, state in replay.states().items()}:
+        raise tampered("its balances are not those of its events")
+    return replay, terms
+
+
+def verify_rows(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
+    """Replay from the first event, and check the stored answers and the checkpoint as well."""
+    replay, terms = replayed(rows)
+    _check_answers(rows, replay)
+    if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
+        before = Replay()
+        before.read(islice(rows.history(), checkpoint.seq))
+        if before.sums() != checkpoint:
+            raise tampered("its checkpoint is not what its events add up to")
+    return replay, terms
+
+
+def _check_answers(rows: EventRows, replay: Replay) -> None:
+    """Raise `ledger-tampered` if an answer was changed, is missing, belongs to no event, or to another question.
+
+    None is missing if there are as many answers as events that name one, and each has the digest of its event.
+    """
+    count = 0
+    for entry in rows.answers():
+        if rows.answer(entry) is None:
+            raise tampered("it holds an answer that no event was given")
+        count += 1
+    if count != replay.answers:
+        for _, _, kind, body, _ in rows.history():
+            if kind == "settled":
+                rows.answer(json.loads(body)["entry"])  # raises for the first that is missing
+    for seq, _, kind, body, _ in rows.history() if replay.repeats else ():
+        told = json.loads(body) if kind == "settled" else {}
+        if "repeats" in told:
+            questions = []
+            for entry in (told["entry"], told["repeats"]):
+                (event,) = rows.events(entry - 1, 1)
+                asked = json.loads(event.body)
+                is_question = event.kind == "reserved" and asked["key"]
+                questions.append((asked["key"], asked["account"], asked["data_version"]) if is_question else None)
+            if None in questions or questions[0] != questions[1] or rows.answer(told["repeats"]) is None:
+                raise tampered(f"event {seq} repeats an answer to another question")
+
+
+def is_behind(rows: EventRows, mark: Mark, *, data_set: str) -> bool:
+    """Say whether the ledger never came to what its mark says."""
+    return mark.data_set != data_set or rows.chain_at(mark.seq) != mark.chain

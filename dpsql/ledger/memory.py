@@ -11,25 +11,24 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
 from dpsql.ledger.base import ledger_closed, ledger_forked
-from dpsql.ledger.base_ledger import BaseLedger, LedgerTransaction, begin, new_terms
-from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.base_ledger import Ledger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.record import (
     GENESIS,
     Body,
+    Clock,
     Event,
     LedgerTerms,
     encode_account_prefix,
     encode_version,
     make_event,
     now,
+    utc,
 )
 from dpsql.ledger.replay import Replay
 
-__all__ = ["MemoryLedger"]
 
-
-class MemoryLedger(BaseLedger):
+class MemoryLedger(Ledger):
     """A ledger in memory. A new process has the whole budget again, so it guards nothing across sessions."""
 
     def __init__(
@@ -88,7 +87,7 @@ class MemoryLedger(BaseLedger):
 
 @dataclass(slots=True)
 class _Book:
-    """Transaction of which `count` events are valid; lists, answers and keys are shared with its draft.
+    """A `LedgerTransaction` of which `count` events are valid; lists, answers and keys are shared with its draft.
 
     `keys` has the ascending numbers of the reservations under a key, some of which may no longer be valid.
     """
@@ -107,28 +106,22 @@ class _Book:
         return replace(self, balances=dict(self.balances))
 
     def terms(self) -> LedgerTerms:
-        """Return the present terms."""
         return self.present
 
     def set_terms(self, terms: LedgerTerms) -> None:
-        """Put other terms in place of the present ones."""
         self.present = terms
 
     def balance(self, account: str | None) -> BudgetState:
-        """Return the spent and reserved amounts."""
         state = self.balances.get(account)
         return BudgetState() if state is None else state
 
     def set_balance(self, account: str | None, state: BudgetState) -> None:
-        """Put another state in place of the present one."""
         self.balances[account] = state
 
     def start_afresh(self) -> None:
-        """Put a fresh state in place of every balance."""
         self.balances = {}
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
-        """Write an event after all others and return its number."""
         event = make_event(self.head(), kind, body=body, at=at)
         self.record.append(event)
         self.count = event.seq
@@ -142,38 +135,30 @@ class _Book:
         return event.seq
 
     def head(self) -> tuple[int, str]:
-        """Return number and chain of the last event."""
         return self.count, self.record[-1].chain if self.count else GENESIS
 
     def chain_at(self, seq: int) -> str | None:
-        """Return the chain of an event, if it is there."""
         return self.record[seq - 1].chain if 0 < seq <= self.count else None
 
     def tell_repeats(self) -> bool:
-        """Return True: there is no earlier version that reads this."""
         return True
 
     def tell_divisions(self) -> bool:
-        """Return True: there is no earlier version that reads this."""
         return True
 
     def settlement(self, entry: int) -> Event | None:
-        """Return the event that settled the entry, if it has one."""
         seq = self.settlements.get(entry, self.count + 1)
         return self.record[seq - 1] if seq <= self.count else None
 
     def keep(self, entry: int, answer: bytes) -> None:
-        """Keep the answer of an entry."""
         self.answers[entry] = answer
 
     def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
-        """Return the reservations under a key, newest first, without those of other accounts on this data version."""
         whose, when = encode_account_prefix(account), encode_version(version)
         under = self._under(key, reversed(self.keys.get(key, ())))
         return (event for event in under if event.body.startswith(whose) or when not in event.body)
 
     def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
-        """Return the reservations under a key on a data version, oldest first."""
         when = encode_version(version)
         return (event for event in self._under(key, self.keys.get(key, ())) if when in event.body)
 
@@ -183,11 +168,9 @@ class _Book:
         return (event for event in under if event.kind == "reserved" and told in event.body)
 
     def answer(self, entry: int) -> bytes | None:
-        """Return the stored answer of an entry, if there is one."""
         return None if self.settlement(entry) is None else self.answers.get(entry)
 
     def answered(self, account: str | None, *, after: int) -> Iterator[int]:
-        """Return the entries of an account that were settled after event number `after`, in the order of settling."""
         whose = encode_account_prefix(account)
         for event in self.record[after : self.count]:
             if event.kind == "settled":
@@ -196,9 +179,7 @@ class _Book:
                     yield entry
 
     def registrations(self) -> Iterator[Event]:
-        """Return the declarations of units, oldest first."""
         return (event for event in self.record if event.kind == "registered")
 
     def events(self, after: int, most: int) -> list[Event]:
-        """Return so many events, from the one that follows number `after`."""
         return self.record[after : min(after + most, self.count)]

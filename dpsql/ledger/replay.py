@@ -15,10 +15,10 @@ from typing import Any
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods, fold_values
 from dpsql.errors import LedgerError
-from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import (
     GENESIS,
+    Calendar,
     Division,
     Event,
     LedgerTerms,
@@ -26,9 +26,8 @@ from dpsql.ledger.record import (
     decode_periods,
     decode_ratio,
     decode_terms,
+    extended,
 )
-
-__all__ = ["OpenEntry", "Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 
 Ratio = tuple[int, int]
 _NOTHING = (0, 1), (0, 1)
@@ -85,10 +84,6 @@ def refuse_unlinked(event: Event, before: str) -> None:
         raise unlinked(event.seq)
 
 
-def _unbegun() -> LedgerError:
-    return tampered("it has no first event")
-
-
 class _Tally:
     """Spent and reserved amounts of one holder, as whole numbers over one denominator for each currency."""
 
@@ -116,10 +111,6 @@ class _Tally:
             factor = denominator // math.gcd(self.permanent_unit, denominator)
             self.permanent_unit, self.permanent = self.permanent_unit * factor, self.permanent * factor
         self.permanent += numerator * (self.permanent_unit // denominator)
-
-    def within(self, rho: tuple[int, int], delta: tuple[int, int]) -> bool:
-        """Say whether the spent and reserved amounts are within a budget."""
-        return self.within_with(_FRESH, rho, delta=delta)
 
     def within_with(self, other: _Tally, rho: tuple[int, int], *, delta: tuple[int, int]) -> bool:
         """Say whether the amounts of this tally and another together are within a budget."""
@@ -177,7 +168,7 @@ class Replay:
             if not self._fits(row):
                 raise unlinked(self.seq + 1)
         if self.terms is None:
-            raise _unbegun()
+            raise tampered("it has no first event")
 
     def states(self) -> dict[str | None, BudgetState]:
         """Return the state of the total, under None, and of every account."""
@@ -200,7 +191,7 @@ class Replay:
     def sums(self) -> Sums:
         """Return what was read so far, from which another can go on; there was a first event, and no division."""
         if self.terms is None:
-            raise _unbegun()
+            raise tampered("it has no first event")
         held = {entry: (open_.amount, open_.account) for entry, open_ in self._open.items()}
         return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed))
 

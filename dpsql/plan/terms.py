@@ -29,7 +29,7 @@ from dpsql.accounting import (
 )
 from dpsql.errors import LedgerError, PolicyError, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
-from dpsql.policy.limits import UNLISTED
+from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Delta, Epsilon
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)

@@ -17,11 +17,21 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.errors import PolicyError, Refusal
-from dpsql.policy.limits import UNLISTED, Analyst, Limits, check_analysts, check_asking, read_analyst, read_limits
-from dpsql.policy.owners import check_links
-from dpsql.policy.settings import EngineSettings, ServerSettings, read_engine, read_server
+from dpsql.policy.settings import (
+    UNLISTED,
+    Analyst,
+    EngineSettings,
+    Limits,
+    ServerSettings,
+    check_analysts,
+    check_asking,
+    read_analyst,
+    read_engine,
+    read_limits,
+    read_server,
+)
 from dpsql.policy.source import DatabaseUrl, DataSource, is_url, read_source
-from dpsql.policy.tables import Table, beside, check_folder, check_tables, read_tables
+from dpsql.policy.tables import Table, beside, check_folder, check_links, check_tables, read_tables
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.validation import (
     check_certificate,
@@ -149,14 +159,11 @@ class Policy:
     ) -> None:
         if not isinstance(budget, Budget):
             raise wrong_type("a dpsql.Budget", budget, place="budget")
-        if limits is not None and not isinstance(limits, Limits):
-            raise wrong_type("dpsql.Limits", limits, place="limits")
-        if engine is not None and not isinstance(engine, EngineSettings):
-            raise wrong_type("dpsql.EngineSettings", engine, place="engine")
-        if server is not None and not isinstance(server, ServerSettings):
-            raise wrong_type("dpsql.ServerSettings", server, place="server")
-        if source is not None and not isinstance(source, DataSource):
-            raise wrong_type("dpsql.DataSource", source, place="source")
+        parts = {"limits": limits, "engine": engine, "server": server, "source": source}
+        kinds = {"limits": Limits, "engine": EngineSettings, "server": ServerSettings, "source": DataSource}
+        for name, part in parts.items():
+            if part is not None and not isinstance(part, kinds[name]):
+                raise wrong_type(f"dpsql.{kinds[name].__name__}", part, place=name)
         fill(self, budget=budget, lines=None, source=source)
         fill(self, engine=EngineSettings() if engine is None else engine)
         fill(self, server=ServerSettings() if server is None else server)
@@ -176,17 +183,7 @@ class Policy:
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
         root.only(
-            "ledger",
-            "budget",
-            "limits",
-            "tables",
-            "analysts",
-            "data_version",
-            "engine",
-            "server",
-            "source",
-            "materialized",
-            "sql",
+            *"ledger budget limits tables analysts data_version engine server source materialized sql".split(),
         )
         root.require("budget", "tables")
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
@@ -267,12 +264,22 @@ def _ledger(given: Path | DatabaseUrl | str | None) -> Path | DatabaseUrl | None
 
 def _read_budget(root: Section) -> Budget:
     section = root.section("budget")
-    section.only("epsilon", "delta", "items", "queries", "period", "periods", "certificate")
-    epsilon, delta = section.number("epsilon"), section.number("delta")
-    counts = {key: section.whole(key) for key in ("items", "queries", "periods") if key in section.values}
+    section.only(*_BUDGET_KEYS)
+    section.require("epsilon", "delta")
+    values = section.read(_BUDGET_KEYS)
     with root.placing():
-        certificate = "zcdp" if (given := section.text("certificate")) is None else given
-        return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)
+        return Budget(**values)
+
+
+_BUDGET_KEYS = {
+    "epsilon": "number",
+    "delta": "number",
+    "items": "whole",
+    "queries": "whole",
+    "period": "text",
+    "periods": "whole",
+    "certificate": "text",
+}
 
 
 def load_policy(given: Policy | str | Path | None) -> Policy:

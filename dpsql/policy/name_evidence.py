@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["NO_IDS", "Naming", "find_identifier", "find_people", "judge_name", "somebody_in"]
-
 NO_IDS = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # they could name units; a column named so is a flag or a date
 # Whom the rows are usually about.
 _PEOPLE = frozenset(

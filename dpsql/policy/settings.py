@@ -1,4 +1,4 @@
-"""Settings of the engine and of the server: keys of [engine] and [server] in a policy."""
+"""Settings of a policy: limits of queries and of analysts, the engine, and the server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,188 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.source import is_url
 from dpsql.policy.tables import beside
 from dpsql.policy.toml import Section
-from dpsql.policy.validation import check_count, check_flag, check_path, fill, wrong_type
+from dpsql.policy.validation import check_count, check_delta, check_epsilon, check_flag, check_path, fill, wrong_type
+from dpsql.quantities import Delta, Epsilon, Number
+
+_DEFAULT_K = 10
+_LIMIT_KEYS = {
+    **dict.fromkeys(("max_epsilon", "min_epsilon", "max_delta"), "number"),
+    **dict.fromkeys(("default_k", "max_k", "max_k_bar", "max_rows_fetched", "failures_per_day"), "whole"),
+    "share_replays": "flag",
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Limits:
+    """Limits of one query; a `max_delta` of None means all the delta that queries draw from.
+
+    The two epsilons are those of an item. Raises `PolicyError` for limits that contradict each other. With
+    `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
+    analyst with `failures_per_day` failed queries within a day is refused until the day is over. Standard SQL that is
+    read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less. With
+    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows for all data.
+
+    >>> Limits(max_k=50).max_k
+    50
+    """
+
+    max_epsilon: Epsilon
+    min_epsilon: Epsilon
+    max_delta: Delta | None
+    max_k: int
+    max_k_bar: int
+    share_replays: bool
+    failures_per_day: int
+    default_k: int
+    max_rows_fetched: int | None
+
+    def __init__(  # noqa: PLR0913 - the keys of the table [limits]
+        self,
+        *,
+        max_epsilon: Number | Epsilon = 1,
+        min_epsilon: Number | Epsilon = "1e-4",
+        max_delta: Number | Delta | None = None,
+        max_k: int = 1000,
+        max_k_bar: int = 10_000,
+        share_replays: bool = False,
+        failures_per_day: int = 3,
+        default_k: int | None = None,
+        max_rows_fetched: int | None = None,
+    ) -> None:
+        fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
+        fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
+        fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
+        fill(self, max_k=check_count(max_k, "limits.max_k"))
+        fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
+        fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
+        usual = min(_DEFAULT_K, self.max_k)
+        fill(self, default_k=usual if default_k is None else check_count(default_k, "limits.default_k"))
+        rows = max_rows_fetched
+        fill(self, max_rows_fetched=None if rows is None else check_count(rows, "limits.max_rows_fetched"))
+        fill(self, failures_per_day=check_count(failures_per_day, "limits.failures_per_day"))
+        if self.min_epsilon > self.max_epsilon:
+            reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
+            raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
+        if self.default_k > self.max_k:
+            reason = f"default_k = {self.default_k} is above max_k = {self.max_k}, the largest k of a query."
+            raise PolicyError("policy-range", reason, hint="Lower default_k or raise max_k.", place="limits")
+        if self.max_k > self.max_k_bar:
+            reason = (
+                f"max_k = {self.max_k} is above max_k_bar = {self.max_k_bar}, the largest number of groups to read."
+            )
+            raise PolicyError("policy-range", reason, hint="Lower max_k or raise max_k_bar.", place="limits")
+        if self.max_rows_fetched is not None and self.max_k >= self.max_rows_fetched:
+            reason = (
+                f"max_rows_fetched = {self.max_rows_fetched} is too few for max_k = {self.max_k} keys and one more."
+            )
+            hint = f"Lower max_k or set max_rows_fetched to {self.max_k + 1} or more."
+            raise PolicyError("policy-range", reason, hint=hint, place="limits")
+
+    @property
+    def most_k_bar(self) -> int:
+        """Largest k_bar of a query: of the groups that it reads, one more than k_bar may cross."""
+        return self.max_k_bar if self.max_rows_fetched is None else min(self.max_k_bar, self.max_rows_fetched - 1)
+
+
+def read_limits(root: Section) -> Limits:
+    """Return the ceilings that the table [limits] of a policy file describes."""
+    values = root.section("limits").read(_LIMIT_KEYS)
+    with root.placing():
+        return Limits(**values)
+
+
+UNLISTED = "default"  # the name under which a policy says what holds for all whom it does not list
+_LONGEST_NAME = 100
+_ANALYST_KEYS = {"epsilon": "number", "delta": "number", "items": "whole", "queries": "whole", "enabled": "flag"}
+_NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Analyst:
+    """Limit of one analyst within the total, and what it should buy; one who is not `enabled` may run no query.
+
+    An enabled analyst has an `epsilon`. A `delta` of None means that of the total; `items` and `queries` of None mean
+    those of the budget.
+
+    >>> Analyst(0.25, items=25).epsilon
+    Epsilon(0.25)
+    """
+
+    epsilon: Epsilon | None
+    delta: Delta | None
+    items: int | None
+    queries: int | None
+    enabled: bool
+
+    def __init__(
+        self,
+        epsilon: Number | Epsilon | None = None,
+        delta: Number | Delta | None = None,
+        *,
+        items: int | None = None,
+        queries: int | None = None,
+        enabled: bool = True,
+    ) -> None:
+        fill(self, epsilon=None if epsilon is None else check_epsilon(epsilon, "epsilon"))
+        fill(self, delta=None if delta is None else check_delta(delta, "delta"))
+        fill(self, items=None if items is None else check_count(items, "items"))
+        fill(self, queries=None if queries is None else check_count(queries, "queries"))
+        fill(self, enabled=check_flag(enabled, "enabled"))
+        if enabled and epsilon is None:
+            hint = "Give the most that the analyst may spend, or write enabled = false."
+            raise PolicyError("policy-missing-key", "An analyst has no epsilon.", hint=hint, place="epsilon")
+
+
+def check_analysts(analysts: Mapping[str, Analyst] | None, epsilon: Epsilon, *, delta: Delta) -> Mapping[str, Analyst]:
+    """Return a read-only copy; refuse a limit above the total, (`epsilon`, `delta`)."""
+    if analysts is None:
+        return MappingProxyType({})
+    if not isinstance(analysts, Mapping):
+        raise wrong_type("a mapping of names to analysts", analysts, place="analysts")
+    for name, analyst in analysts.items():
+        if not isinstance(name, str):
+            raise wrong_type("text", name, place="analysts")
+        if not _is_name(name):
+            raise PolicyError("policy-name", _NAME, hint="Write a shorter or plainer name.", place="analysts")
+        place = f"analysts.{name}"
+        if not isinstance(analyst, Analyst):
+            raise wrong_type("a dpsql.Analyst", analyst, place=place)
+        for what, limit, total in (("epsilon", analyst.epsilon, epsilon), ("delta", analyst.delta, delta)):
+            if limit is not None and limit.value > total.value:
+                reason = f"The {what} of an analyst, {limit}, is above the total, {total}."
+                hint = "The total holds for all analysts together: lower the one or raise the other."
+                raise PolicyError("policy-range", reason, hint=hint, place=f"{place}.{what}")
+    return MappingProxyType(dict(analysts))
+
+
+def check_asking(name: str | None) -> None:
+    """Raise `UsageError` unless an analyst may be called so; None is one who gives no name."""
+    if name == UNLISTED:
+        reason = f'"{UNLISTED}" means all analysts that the policy does not list, and cannot be a name.'
+        raise UsageError("analyst-name", reason, hint="Give a name of your own, or none.")
+    if name is not None and not _is_name(name):
+        raise UsageError("analyst-name", _NAME, hint='Such as analyst="alice".')
+
+
+def read_analyst(section: Section) -> Analyst:
+    """Return the analyst that a table of a policy file describes."""
+    values = section.read(_ANALYST_KEYS)
+    with section.placing():
+        return Analyst(**values)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 1 <= len(name) <= _LONGEST_NAME and name.isprintable()
+
 
 ISOLATIONS = ("in_process", "process")
 _MEMORY = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})? ?[KMGT]i?B")
@@ -108,19 +282,16 @@ class EngineSettings:
 
 def read_engine(root: Section) -> EngineSettings:
     """Return the settings that the table [engine] of a policy file describes."""
-    section = root.section("engine")
-    whole = ("threads", "answer_grid_ms", "connections", "max_waiting")
-    section.only("isolation", "memory_limit", "time_limit", "public_time_limit", *whole)
-    counts = {key: section.whole(key) for key in whole if key in section.values}
-    isolation, memory_limit = section.text("isolation"), section.text("memory_limit")
+    values = root.section("engine").read(_ENGINE_KEYS)
     with root.placing():
-        return EngineSettings(
-            isolation="in_process" if isolation is None else isolation,
-            memory_limit=memory_limit,
-            time_limit=section.number_or("time_limit", None),
-            public_time_limit=section.number_or("public_time_limit", EngineSettings().public_time_limit),
-            **counts,
-        )
+        return EngineSettings(**values)
+
+
+_ENGINE_KEYS = {
+    **dict.fromkeys(("isolation", "memory_limit"), "text"),
+    **dict.fromkeys(("time_limit", "public_time_limit"), "number"),
+    **dict.fromkeys(("threads", "answer_grid_ms", "connections", "max_waiting"), "whole"),
+}
 
 
 def _isolation(value: str) -> str:
@@ -176,7 +347,6 @@ CATALOGS = ("auto", "none")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
 _SURFACES = ("postgres", "web", "mcp")
-_COUNTS = ("statements_per_minute", "max_connections", "connections_per_user")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -267,28 +437,19 @@ def is_loopback(host: str) -> bool:
 
 def read_server(root: Section, folder: Path) -> ServerSettings:
     """Return the settings that the table [server] of a policy file in `folder` describes."""
-    section = _without_flight(root.section("server"))
-    section.only("users", *_SURFACES, "certificate", "key", "require_tls", "catalog", *_COUNTS)
-    texts = {name: section.text(name) for name in ("users", "certificate", "key")}
-    counts = {name: section.whole(name) for name in _COUNTS if name in section.values}
-    usual = ServerSettings()
-
-    def said(name: str, otherwise: str) -> str:
-        return otherwise if (text := section.text(name)) is None else text
-
+    values = _without_flight(root.section("server")).read(_SERVER_KEYS)
     with root.placing():
-        files = {name: beside(folder, text, place=f"server.{name}") for name, text in texts.items()}
-        return ServerSettings(
-            users=files["users"],
-            postgres=said("postgres", usual.postgres),
-            web=said("web", usual.web),
-            mcp=said("mcp", usual.mcp),
-            certificate=files["certificate"],
-            key=files["key"],
-            catalog=said("catalog", usual.catalog),
-            require_tls=bool(section.flag("require_tls")),
-            **counts,
-        )
+        for name in ("users", "certificate", "key"):
+            values[name] = beside(folder, values.get(name), place=f"server.{name}")
+        return ServerSettings(**values)
+
+
+_SERVER_KEYS = {
+    **dict.fromkeys(("users", *_SURFACES, "certificate", "key"), "text"),
+    "require_tls": "flag",
+    "catalog": "text",
+    **dict.fromkeys(("statements_per_minute", "max_connections", "connections_per_user"), "whole"),
+}
 
 
 def _without_flight(section: Section) -> Section:

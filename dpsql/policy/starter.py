@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.dialects import propose_query
-from dpsql.policy.limits import Limits
 from dpsql.policy.model import Budget
 from dpsql.policy.name_evidence import NO_IDS, find_identifier, find_people, judge_name
+from dpsql.policy.settings import Limits
 from dpsql.policy.source import DataSource
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta

@@ -14,14 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from dpsql.errors import PolicyError
 
-__all__ = ["Lines", "Section", "read_toml"]
-
 KeyPath = tuple[str, ...]
-Default = TypeVar("Default")
 
 _KEY = r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'"""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -85,6 +82,11 @@ class Section:
                 raise PolicyError(
                     "policy-unknown-key", f'The key "{key}" means nothing here.', hint=hint, place=self.where(key)
                 )
+
+    def read(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values that the section has; `kinds` says of every known key what reads it, such as "text"."""
+        self.only(*kinds)
+        return {key: getattr(self, kind)(key) for key, kind in kinds.items() if key in self.values}
 
     def require(self, *keys: str) -> None:
         """Refuse a section that lacks one of `keys`."""
@@ -153,10 +155,6 @@ class Section:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, "a whole number without quotes", found=value)
         return value
-
-    def number_or(self, key: str, default: Default) -> int | float | Default:
-        """Return the number under `key`, or `default`."""
-        return self.number(key) if key in self.values else default
 
     def section(self, key: str) -> Section:
         """Return the table under `key`; an empty one where the file has none."""

@@ -13,12 +13,13 @@ from fractions import Fraction
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import Entry, Ledger, compute_remaining, sum_entries
-from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.base import compute_remaining, sum_entries
+from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.failures import FAILED
+from dpsql.ledger.record import Calendar, Entry
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
-from dpsql.policy.limits import UNLISTED
+from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 

@@ -18,7 +18,7 @@ from dpsql.accounting import BudgetVector, Loss
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
-from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.record import Calendar
 from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.auto import Candidate

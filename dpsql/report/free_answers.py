@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
-from dpsql.ledger.base import Entry, Ledger
+from dpsql.ledger.base_ledger import Ledger
+from dpsql.ledger.record import Entry
 from dpsql.plan.outer_select import Columns, OuterSelectView
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs

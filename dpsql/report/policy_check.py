@@ -19,10 +19,10 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
 from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
-from dpsql.policy.limits import UNLISTED
 from dpsql.policy.name_evidence import somebody_in
-from dpsql.policy.owners import find_owner
+from dpsql.policy.settings import UNLISTED
 from dpsql.policy.starter import quote, spell
+from dpsql.policy.tables import find_owner
 from dpsql.policy.validation import fold
 from dpsql.report.balance import compute_balance
 from dpsql.sql.analysis.analyze import analyze

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from dpsql.errors import UsageError
-from dpsql.policy.limits import check_asking
+from dpsql.policy.settings import check_asking
 
 ITERATIONS = 16_384  # a few milliseconds; drivers in interpreted languages compute it at every connection
 SALT_BYTES = 16

@@ -46,7 +46,7 @@ def test_functions_take_at_most_6_parameters() -> None:
             wide.append(label.split(":")[0] + " " + node.name)
     # EngineSettings(...), Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the
     # keys of the file
-    modules = ("limits", "model", "model", "settings", "settings", "tables")
+    modules = ("model", "model", "settings", "settings", "settings", "tables")
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")]
     commands += ["dpsql/cli/curator.py grant"]  # and one for each option of a command
     # what a session has, and the parts of a statement

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
 
-from dpsql.ledger import Request, verification
+from dpsql.ledger import Request, durable
 from dpsql.ledger.replay import Replay
 
 __all__ = ["made", "path", "read_from", "rich"]
@@ -52,5 +52,5 @@ def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             super().__init__(*after)
             began.append(self.began)
 
-    monkeypatch.setattr(verification, "Replay", Seen)
+    monkeypatch.setattr(durable, "Replay", Seen)
     return began

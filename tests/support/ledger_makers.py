@@ -18,9 +18,9 @@ from dpsql.ledger import (
     SQLiteLedger,
     verify,
 )
-from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
+from dpsql.ledger.record import Clock, utc
 from dpsql.quantities import Delta, Epsilon
 
 PARTS = st.fractions(min_value=0, max_value=Fraction(2, 5), max_denominator=60)

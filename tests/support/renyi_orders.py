@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dpsql.accounting.conversions import _epsilon, _log_inverse, _minimum
+from dpsql.accounting.guarantees import _epsilon, _log_inverse, _minimum
 from dpsql.quantities import Delta, Rho
 
 

@@ -1,43 +1,33 @@
 """A durable ledger in one schema of a PostgreSQL database, shared by all threads, processes and hosts that reach it.
 
 Every act is one transaction. Writers take a lock on the one row of terms first, so that they come one after another.
+
+The checkpoint is in a folder of the user who opened the ledger, XDG_CACHE_HOME or ~/.cache, which nobody else can read.
+A role that serves analysts may write balances and append events. If it could also write the checkpoint, the next
+opening would trust what it wrote.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import stat
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
-from dpsql.ledger.calendar import Clock
-from dpsql.ledger.durable import Durable
-from dpsql.ledger.failures import Failures
-from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
-from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.ledger.postgres import tables as postgres_tables
-from dpsql.ledger.postgres.connection import (
-    READING,
-    WRITING,
-    Haste,
-    LedgerConnection,
-    missing,
-    rolled_back,
-    sealed,
-    unknown,
-    unreachable,
-)
-from dpsql.ledger.postgres.tables import PostgresRows
-from dpsql.ledger.record import LedgerTerms, now
-from dpsql.ledger.replay import Sums
-from dpsql.ledger.verification import (
+from dpsql.ledger.durable import (
+    Durable,
     Mark,
     Verified,
     checkpoint_if_due,
@@ -46,9 +36,21 @@ from dpsql.ledger.verification import (
     replayed,
     verify_rows,
 )
+from dpsql.ledger.failures import Failures
+from dpsql.ledger.postgres import connection as postgres_server
+from dpsql.ledger.postgres import tables as postgres_tables
+from dpsql.ledger.postgres.connection import (
+    READING,
+    WRITING,
+    Haste,
+    LedgerConnection,
+    fault,
+    sealed,
+)
+from dpsql.ledger.postgres.tables import PostgresRows
+from dpsql.ledger.record import Clock, LedgerTerms, now
+from dpsql.ledger.replay import Sums
 from dpsql.policy import DatabaseUrl
-
-__all__ = ["PostgresLedger", "verify"]
 
 
 class PostgresLedger(Durable[str | DatabaseUrl]):
@@ -84,14 +86,14 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     def _open_book(self, wanted: LedgerTerms | None) -> tuple[LedgerTerms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
         if not self._is_prepared(wanted) and not self._is_prepared(wanted):
-            raise unknown()
+            raise fault("ledger-unconfirmed")
         with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
             rows = PostgresRows(connection)
             replay, terms = replayed(rows, _checkpoint(rows))
         if wanted is not None:
             refuse_other(terms, wanted)
         if (told := checkpoint_if_due(replay)) is not None:
-            postgres_checkpoint.write(terms.data_set, told)
+            _write_checkpoint(terms.data_set, told)
         self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
@@ -112,7 +114,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             rows = PostgresRows(connection)
             data_set = rows.take_turn().data_set
             if is_behind(rows, self._mark, data_set=data_set):
-                raise rolled_back()
+                raise fault("ledger-rolled-back")
             yield rows
             head = Mark(data_set, *rows.head())
         self._mark = head
@@ -153,7 +155,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             if self._closed:
                 raise ledger_closed()
             if self._failed_at > asked_at:
-                raise unreachable()
+                raise fault("ledger-unreachable")
             yield
 
     def _begun(self, level: str) -> LedgerConnection:
@@ -201,21 +203,21 @@ def verify(url: str | DatabaseUrl) -> Verified:
         postgres_server.begin(connection, READING, schema=address.schema)
         with postgres_server.until_committed(connection, READING):
             if postgres_tables.is_blank(connection, address.schema):
-                raise missing()
+                raise fault("ledger-missing")
             rows = _open_rows(connection, address.schema)
             replay, _ = verify_rows(rows, _checkpoint(rows))
     return Verified(replay.seq, replay.chain)
 
 
 def _checkpoint(rows: PostgresRows) -> Sums | None:
-    return decode_checkpoint(postgres_checkpoint.read(rows.terms().data_set))
+    return decode_checkpoint(_read_checkpoint(rows.terms().data_set))
 
 
 def _prepare(connection: LedgerConnection, schema: str, *, wanted: LedgerTerms | None, clock: Clock) -> None:
     """Make the tables if there are none, or see that they are ours and can be written."""
     if postgres_tables.is_blank(connection, schema):
         if wanted is None:
-            raise missing()
+            raise fault("ledger-missing")
         postgres_tables.lock_making(connection)
         if postgres_tables.is_blank(connection, schema):  # still, after those who came first
             postgres_tables.build(connection, schema)
@@ -233,3 +235,38 @@ def _open_rows(connection: LedgerConnection, schema: str) -> PostgresRows:
     rows.terms()  # raises for a newer version, whose tables may be others
     postgres_tables.refuse_strange(connection, schema)
     return rows
+
+
+def _read_checkpoint(data_set: str) -> str | None:
+    """Return the text of the checkpoint of a data set; None if there is none, or none that is ours alone to write."""
+    with suppress(OSError, RuntimeError), _place(data_set).open("rb") as file:
+        if _is_ours(os.fstat(file.fileno())):
+            return file.read().decode("utf-8", "replace")
+    return None
+
+
+def _write_checkpoint(data_set: str, text: str) -> None:
+    """Put a checkpoint in place of the one before, whole or not at all; where it cannot, the next opening reads all."""
+    with suppress(OSError, RuntimeError):
+        place = _place(data_set)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(dir=place.parent)  # private to its owner
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode())
+            Path(draft).replace(place)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+
+
+def _place(data_set: str) -> Path:
+    stated = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(stated) if stated.startswith("/") else Path.home() / ".cache"
+    return cache / "dpsql" / f"{hashlib.sha256(data_set.encode()).hexdigest()}.checkpoint"
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    return sys.platform == "win32" or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import psycopg
 
 from dpsql.accounting import BudgetState
+from dpsql.errors import LedgerError
 from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, RowsFound, encode_holder
-from dpsql.ledger.postgres.connection import LedgerConnection, damaged, newer, not_a_ledger, open_cursor
+from dpsql.ledger.postgres.connection import LedgerConnection, fault, open_cursor
 from dpsql.ledger.record import Event, LedgerTerms, decode_fraction, decode_present, encode_fraction, encode_present
 
 VERSION = 4  # with budgets of values
@@ -138,17 +139,17 @@ def build(connection: LedgerConnection, schema: str) -> None:
 def refuse_strange(connection: LedgerConnection, schema: str) -> None:
     """Raise `ledger-damaged` if tables, triggers or functions of a ledger are not as they were made."""
     if _relations(connection, schema) != _EXPECTED_RELATIONS:
-        raise damaged()
+        raise fault("ledger-damaged")
     if set(connection.execute(_TRIGGERS, (schema,))) != _EXPECTED_TRIGGERS:
-        raise damaged()
+        raise fault("ledger-damaged")
     if dict(connection.execute(_SOURCES, (schema,))) != _FUNCTIONS:
-        raise damaged()
+        raise fault("ledger-damaged")
 
 
 def refuse_foreign(connection: LedgerConnection, schema: str) -> None:
     """Raise `not-a-ledger` if the schema holds something else than a ledger of any version."""
     if _TERMS not in _relations(connection, schema):
-        raise not_a_ledger()
+        raise fault("not-a-ledger")
 
 
 def raise_version(connection: LedgerConnection, version: int = REPEATS) -> bool:
@@ -239,7 +240,7 @@ class PostgresRows(EventRows):
         if account not in self._balances:
             row = self._run("SELECT body FROM balances WHERE holder = ?", _json(encode_holder(account))).fetchone()
             if row is None and account is None:
-                raise damaged()
+                raise fault("ledger-damaged")
             self._balances[account] = BudgetState() if row is None else _state(row[0])
         return self._balances[account]
 
@@ -290,18 +291,22 @@ class PostgresRows(EventRows):
     def _read_terms(self, statement: str) -> LedgerTerms:
         row = self._run(statement).fetchone()
         if row is None:
-            raise damaged()
+            raise fault("ledger-damaged")
         version, body = row
         if version > VERSION:
-            raise newer(version, VERSION)
+            raise LedgerError(
+                "ledger-newer",
+                f"The ledger has version {version} and this dpsql knows only up to {VERSION}.",
+                hint="Install the dpsql that wrote it, or a newer one.",
+            )
         told = _read(body, dict)
         if version < REPEATS and ("certificate" in told) != (version > PLAIN):
-            raise damaged()
+            raise fault("ledger-damaged")
         self._version = version
         try:
             return decode_present(told)
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged() from error
+            raise fault("ledger-damaged") from error
 
     def _run(self, statement: str, *values: object) -> RowsFound:
         return self._connection.execute(statement.replace("?", "%s"), values)
@@ -317,9 +322,9 @@ def _read(text: str, kind: type[Json]) -> Json:
     try:
         value = json.loads(text)
     except (RecursionError, ValueError) as error:
-        raise damaged() from error
+        raise fault("ledger-damaged") from error
     if not isinstance(value, kind) or _json(value) != text:
-        raise damaged()
+        raise fault("ledger-damaged")
     return value
 
 
@@ -333,4 +338,4 @@ def _state(body: str) -> BudgetState:
     try:
         return BudgetState(*(decode_fraction(told[name]) for name in _STATE))
     except (KeyError, ValueError) as error:
-        raise damaged() from error
+        raise fault("ledger-damaged") from error

@@ -7,16 +7,17 @@ which had no events, become events, and nothing of what was spent changes.
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from dataclasses import replace
 from datetime import datetime
 
 from dpsql.accounting import BudgetState, BudgetVector, CertificateTerms
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import Outcome, Request, sum_entries
-from dpsql.ledger.base_ledger import begin, encode_request, encode_settlement, new_data_set
-from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.base_ledger import begin, encode_request, encode_settlement
 from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, RowsFound, encode_holder
 from dpsql.ledger.record import (
+    Calendar,
     Entry,
     LedgerTerms,
     Settlement,
@@ -30,9 +31,8 @@ from dpsql.ledger.record import (
     encode_periods,
     encode_terms,
 )
-from dpsql.ledger.sqlite.errors import damaged
+from dpsql.ledger.sqlite.files import APPLICATION_ID, damaged, header
 
-APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
 # A ledger has the lowest version that describes all of it, so that an earlier dpsql can read it where possible.
 VERSION = 6  # with budgets of values, entries that repeat others or none, and certificate and periods or none
 _WITH_REPEATS = 5
@@ -101,19 +101,6 @@ _CERTIFICATE = """CREATE TABLE certificate (
     item_epsilon TEXT,
     query_delta TEXT
 )"""
-
-
-def header(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the application that a file says it belongs to, and the version of its tables."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return application, version
-
-
-def is_blank(connection: sqlite3.Connection) -> bool:
-    """Say whether nothing was written to the file: it is new, or its creation was interrupted."""
-    (things,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return header(connection) == (0, 0) and things == 0
 
 
 def build(connection: sqlite3.Connection) -> None:
@@ -384,7 +371,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         rows = SQLiteRows(connection)
         _, created_at, *told = terms
         named = dict(zip(("budget_rho", "budget_delta", "total_epsilon", "total_delta"), told, strict=True))
-        begin(rows, decode_terms(named, new_data_set(), data_version=0), at=_time(created_at))
+        begin(rows, decode_terms(named, uuid.uuid4().hex, data_version=0), at=_time(created_at))
         state = sum_entries(_carry(rows, entry) for entry in entries)
         if state != BudgetState(*map(decode_fraction, balance)):
             raise damaged()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dpsql.ledger.base import Ledger
+from dpsql.ledger.base_ledger import Ledger
 from dpsql.sql.analysis.domains import find_group_query, find_partition_query
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery, Statement
 from dpsql.sql.ir.tree import has_scan

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dpsql.ledger.base import Ledger
+from dpsql.ledger.base_ledger import Ledger
 from dpsql.plan.arrow_tables import ReleasedNames, arrow_type, int64_array, list_rows
 from dpsql.plan.cache.replay_key import identify_keys, order_canonically
 from dpsql.plan.cache.stored_release import read_earlier_key, read_names

@@ -18,7 +18,6 @@ from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.private_select import read_private
 from dpsql.sql.analysis.private_statement import (
@@ -28,6 +27,7 @@ from dpsql.sql.analysis.private_statement import (
     check_header,
     find_implied,
     read_implied,
+    read_outer_select,
     set_terms,
 )
 from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row

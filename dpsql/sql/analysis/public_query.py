@@ -20,7 +20,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.measures import EXACT
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_block import Block, Selected, read_output
+from dpsql.sql.analysis.select_block import SelectBlock, Selected, read_output
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,
@@ -76,7 +76,7 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
         if type(node).__name__ == "Column" and not reader.means_clock(node):
             name = name or reader.column(node).name
         outputs.append(Selected(name or text, read_output(reader, node, readers=EXACT)))
-    block = Block(reader, select, outputs, EXACT)
+    block = SelectBlock(reader, select, outputs, EXACT)
     names = tuple(output.name for output in block.outputs)
     if len(set(map(ascii_lower, names))) < len(names):
         hint = "Give each output its own alias."

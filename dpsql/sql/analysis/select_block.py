@@ -60,7 +60,7 @@ def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> E
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SelectBlock:
     """One SELECT, with its outputs; `readers` are the nodes that may stand in its expressions."""
 
     reader: Reader

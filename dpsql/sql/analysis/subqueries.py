@@ -22,7 +22,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
 from dpsql.sql.analysis.measures import LOCAL, has_aggregate
 from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_block import Block, Grouping, Selected
+from dpsql.sql.analysis.select_block import Grouping, SelectBlock, Selected
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
@@ -92,7 +92,7 @@ def read_subquery(
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
-    block = Block(reader, select, outputs, READERS_INSIDE)
+    block = SelectBlock(reader, select, outputs, READERS_INSIDE)
     derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
     parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))  # DISTINCT comes after unnest
     if lists.longest and (
@@ -124,7 +124,7 @@ def read_subquery(
 class _Subquery:
     """One SELECT below the top: its block, the names it sees and its number."""
 
-    block: Block
+    block: SelectBlock
     scope: Scope
     number: int
 

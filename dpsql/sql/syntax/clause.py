@@ -342,9 +342,15 @@ def list_options(
     statement: Statement, block: Node, *, start: Token, names: frozenset[str], hint: str, of: str = ""
 ) -> Iterator[tuple[str, list[Token], Place]]:
     """Yield each option in parentheses: its name, the tokens of its value if there are any, and its place."""
-    if not isinstance(block, Block) or block.closing is None or block.closing.token_type.name != "R_PAREN":
-        where = statement.place(start, last_token([block]))
-        raise Refusal("option", "The options are not closed with ).", hint=hint, place=where)
+    closing = block.closing if isinstance(block, Block) else None
+    if closing is None or closing.token_type.name != "R_PAREN":
+        tokens = flatten([block])
+        kinds = kinds_of(tokens)
+        if of or "R_PAREN" not in kinds:
+            where = statement.place(start, None if of else tokens[-1])
+            raise Refusal("option", "The options are not closed with ).", hint=hint, place=where)
+        block = nest(tokens[1 : kinds.index("R_PAREN")])  # a bracket in a value is not closed: that cannot be read
+    assert isinstance(block, Block)  # noqa: S101 - it is closed
     items = [flatten(item) for item in split(block.nodes)]
     if not all(items):
         raise Refusal("option", "An option is missing.", hint=hint, place=statement.place(start))

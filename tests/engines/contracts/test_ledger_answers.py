@@ -13,7 +13,7 @@ from support.ledger_makers import MAKERS, Maker, loss
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Account, Ledger, Request
-from dpsql.ledger.base import OpenReservation
+from dpsql.ledger.base import Reservation
 
 ALICE, BOB, QUOTED = (Account(name, loss(100, 1)) for name in ("alice", "bob", 'a","account":"alice'))
 
@@ -30,9 +30,9 @@ def ledger(maker: Maker) -> Iterator[Ledger]:
     maker.check()
 
 
-def held(ledger: Ledger, account: Account | None, *, key: str = "k", repeated: bool = False) -> OpenReservation:
+def held(ledger: Ledger, account: Account | None, *, key: str = "k", repeated: bool = False) -> Reservation:
     found = ledger.reserve(Request(f"q of {key}", loss(1), account, key, repeated=repeated))
-    assert isinstance(found, OpenReservation)
+    assert isinstance(found, Reservation)
     return found
 
 

@@ -17,7 +17,7 @@ from support.ledger_terms import ALL, Terms
 from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import LedgerError, Refusal, UsageError
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, dp_events, sum_entries
-from dpsql.ledger.base import OpenReservation, Settled
+from dpsql.ledger.base import Reservation, Settled
 from dpsql.ledger.failures import FAILED
 from dpsql.quantities import Delta
 
@@ -68,13 +68,13 @@ def question(account: Account | None = ALICE, key: str = "key", *, repeated: boo
     return Request("q", loss(1, "0.01"), account, key, repeated=repeated)
 
 
-def hold(ledger: Ledger, account: Account | None = ALICE, key: str = "key") -> OpenReservation:
+def hold(ledger: Ledger, account: Account | None = ALICE, key: str = "key") -> Reservation:
     held = ledger.reserve(question(account, key, repeated=True))
-    assert isinstance(held, OpenReservation)
+    assert isinstance(held, Reservation)
     return held
 
 
-def settle(held: OpenReservation, answer: bytes, rho: str = "0.5", *, shared: bool = False) -> Settled:
+def settle(held: Reservation, answer: bytes, rho: str = "0.5", *, shared: bool = False) -> Settled:
     return held.settle(Fraction(rho), f"digest of {answer!r}", answer=answer, shared=shared)
 
 

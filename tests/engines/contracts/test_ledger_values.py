@@ -238,26 +238,26 @@ def test_a_period_grants_every_value_its_budget_again(maker: Maker) -> None:
 
 def ignore_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a query of all units count no value, as if only what all units share decided on it."""
-    find = base_ledger.BaseLedger._find_state
+    find = base_ledger.Ledger._find_state
 
-    def mutant(self: base_ledger.BaseLedger, book: object, account: str | None, *, values: object) -> BudgetState:
+    def mutant(self: base_ledger.Ledger, book: object, account: str | None, *, values: object) -> BudgetState:
         return find(self, book, account, values=values or ("\0",))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(base_ledger.BaseLedger, "_find_state", mutant)
+    monkeypatch.setattr(base_ledger.Ledger, "_find_state", mutant)
 
 
 def ignore_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a query of values look at these alone."""
-    find = base_ledger.BaseLedger._find_state
+    find = base_ledger.Ledger._find_state
 
-    def mutant(self: base_ledger.BaseLedger, book: object, account: str | None, *, values: object) -> BudgetState:
+    def mutant(self: base_ledger.Ledger, book: object, account: str | None, *, values: object) -> BudgetState:
         found = find(self, book, account, values=values)  # type: ignore[arg-type]
         own = book.balance(account)  # type: ignore[attr-defined]
         if not values:
             return found
         return BudgetState(found.spent - own.spent, found.permanent - own.permanent, found.reserved - own.reserved)
 
-    monkeypatch.setattr(base_ledger.BaseLedger, "_find_state", mutant)
+    monkeypatch.setattr(base_ledger.Ledger, "_find_state", mutant)
 
 
 def forget_values(monkeypatch: pytest.MonkeyPatch) -> None:

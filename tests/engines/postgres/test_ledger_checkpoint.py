@@ -14,14 +14,14 @@ from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 from support.postgres_kit import fresh_schema, server
 
 from dpsql.accounting import BudgetState
-from dpsql.ledger import Request, verification
+from dpsql.ledger import Request, durable
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(verification, "LEAST", 1)
+    monkeypatch.setattr(durable, "LEAST", 1)
     return tmp_path / "cache"
 
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_that_says_otherwise_is_not_believed(url: str, cache: Path,
     told = json.loads(file.read_text().splitlines()[0])
     told["states"][0][1] = "1/8"
     line = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    file.write_text(f"{line}\n{verification._digest(line)}\n")
+    file.write_text(f"{line}\n{durable._digest(line)}\n")
     assert code_of(lambda: verify(url)) == "ledger-tampered"
     read_from.clear()
     assert seen(url) == right

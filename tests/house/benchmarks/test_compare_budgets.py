@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.benchmarks_kit import FOLDER, Load
 
-from dpsql.accounting.certificates.composition import durfee_rogers
+from dpsql.accounting.certificates import durfee_rogers
 from dpsql.quantities import Delta, Epsilon
 
 DELTA = Delta("1e-6")

@@ -11,7 +11,7 @@ import pytest
 from support.benchmarks_kit import read_benchmark
 
 from dpsql.accounting import BoundedRange, adaptive_epsilon, epsilon_of_zcdp
-from dpsql.accounting.certificates.composition import durfee_rogers
+from dpsql.accounting.certificates import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

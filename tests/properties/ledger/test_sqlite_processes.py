@@ -18,8 +18,8 @@ from support.ledger_programs import FORKED, NURSERY, RACE, start
 
 from dpsql.accounting import BudgetState
 from dpsql.ledger import SQLiteLedger, sum_entries, verify
-from dpsql.ledger.sqlite import errors
-from dpsql.ledger.sqlite.sidecars import Sidecars
+from dpsql.ledger.sqlite import files
+from dpsql.ledger.sqlite.files import Sidecars
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60"))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -97,7 +97,7 @@ def test_who_waits_too_long_for_a_turn_is_told_so_and_is_not_charged(
     with opened(path) as ledger:
         held = ledger.reserve(ASK)
         with Sidecars(path).turn(), monkeypatch.context() as patience:
-            patience.setattr(errors, "WAIT", 0.05)
+            patience.setattr(files, "WAIT", 0.05)
             assert code_of(lambda: ledger.reserve(ASK)) == "ledger-busy"
             assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-busy"
             assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
@@ -127,7 +127,8 @@ def test_writers_take_turns(path: Path) -> None:
 
 HOLDER = """
 from pathlib import Path
-from dpsql.ledger.sqlite.sidecars import Sidecars
+from dpsql.ledger.sqlite import files
+from dpsql.ledger.sqlite.files import Sidecars
 turn = Sidecars(Path(sys.argv[1])).turn()
 turn.__enter__()
 {act}
@@ -165,7 +166,7 @@ def test_a_child_forked_during_a_turn_does_not_keep_it_when_its_parent_is_killed
         process.kill()
         process.wait()
         with pytest.MonkeyPatch.context() as patience:
-            patience.setattr(errors, "WAIT", 5)
+            patience.setattr(files, "WAIT", 5)
             turn_is_free()
     finally:
         os.close(opener)  # lets the child go

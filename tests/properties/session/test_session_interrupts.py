@@ -24,8 +24,8 @@ from support.session_kit import filled, rebuilt, values_rows
 import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import SQLiteLedger, verify
-from dpsql.ledger.base import Entry
-from dpsql.ledger.sqlite.sidecars import Sidecars
+from dpsql.ledger.record import Entry
+from dpsql.ledger.sqlite.files import Sidecars
 from dpsql.session import Session
 
 SQL = "SELECT article FROM reads WHERE user_id <> -{} GROUP BY article TOP 2 PRIVATE"

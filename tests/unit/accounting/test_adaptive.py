@@ -15,7 +15,7 @@ import pytest
 from support.benchmarks_kit import read_benchmark
 
 from dpsql.accounting import BoundedRange, adaptive_delta, adaptive_epsilon, adaptive_items, delta_of_zcdp
-from dpsql.accounting.certificates.optimal import MOST_ITEMS, _cells, _curves, _step
+from dpsql.accounting.optimal import MOST_ITEMS, _cells, _curves, _step
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

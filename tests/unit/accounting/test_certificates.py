@@ -26,7 +26,7 @@ from dpsql.accounting import (
     adaptive_delta,
     adaptive_epsilon,
 )
-from dpsql.accounting.certificates.composition import durfee_rogers
+from dpsql.accounting.certificates import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.mechanisms import LimitedDomain, Selection
 from dpsql.quantities import Delta, Epsilon, Rho

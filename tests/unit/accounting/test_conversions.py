@@ -14,7 +14,7 @@ from support.benchmarks_kit import read_benchmark
 from support.renyi_orders import best_alpha
 
 from dpsql.accounting import ApproximateDP, delta_of_zcdp, epsilon_of_zcdp, rho_of_total
-from dpsql.accounting.conversions import _least_log_delta, _log_delta, _minimum
+from dpsql.accounting.guarantees import _least_log_delta, _log_delta, _minimum
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 

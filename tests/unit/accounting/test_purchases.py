@@ -15,7 +15,7 @@ from dpsql.accounting import (
     item_epsilon,
     items_bought,
 )
-from dpsql.accounting.certificates.composition import durfee_rogers
+from dpsql.accounting.certificates import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

@@ -16,7 +16,7 @@ from dpsql.accounting import BudgetVector
 from dpsql.curator import back_up
 from dpsql.errors import UsageError
 from dpsql.ledger import Request, SQLiteLedger, backup, verify
-from dpsql.ledger.sqlite import file as sqlite_file
+from dpsql.ledger.sqlite import files
 
 
 def test_a_copy_holds_what_the_ledger_holds_and_is_its_owners_alone(rich: Path, tmp_path: Path) -> None:
@@ -34,13 +34,13 @@ def test_a_copy_holds_what_the_ledger_holds_and_is_its_owners_alone(rich: Path, 
 
 def test_no_moment_shows_a_copy_to_others(rich: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[int] = []
-    connect = sqlite_file.connect
+    connect = files.connect
 
     def looking(*given: object) -> object:
         modes.extend(stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("copy*"))
         return connect(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sqlite_file, "connect", looking)
+    monkeypatch.setattr(files, "connect", looking)
     mask = os.umask(0)
     try:
         backup(rich, tmp_path / "copy")
@@ -102,7 +102,7 @@ def test_verifying_sees_what_stands_in_the_log_alone(path: Path) -> None:
 
 def test_a_file_that_is_written_while_it_is_verified_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SQLiteLedger(path, BUDGET, total=TOTAL).close()
-    connect, modes = sqlite_file.connect, list[str]()
+    connect, modes = files.connect, list[str]()
 
     def writing(file: Path, mode: str = "rw") -> object:
         modes.append(mode)
@@ -112,7 +112,7 @@ def test_a_file_that_is_written_while_it_is_verified_is_read_again(path: Path, m
                 ledger.reserve(Request("q", ITEM))
         return found
 
-    monkeypatch.setattr(sqlite_file, "connect", writing)
+    monkeypatch.setattr(files, "connect", writing)
     assert verify(path).events == 2
     assert [mode for mode in modes if mode != "rw"] == ["ro&immutable=1", "ro"]
 

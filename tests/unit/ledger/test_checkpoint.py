@@ -18,10 +18,10 @@ from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened,
 from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.curator import read_history
 from dpsql.errors import Error
-from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, verification, verify
+from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, durable, verify
+from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.replay import Replay
-from dpsql.ledger.verification import decode_checkpoint, encode_checkpoint
 from dpsql.quantities import Epsilon, Rho
 
 ACCOUNTS = [None, *(Account(name, BudgetVector(9, "1e-3")) for name in ("ann", "ben", 'c"é'))]
@@ -105,7 +105,7 @@ def test_the_random_histories_hold_every_kind_of_event_and_what_is_open_or_faile
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "LEAST", 1)
+    monkeypatch.setattr(durable, "LEAST", 1)
 
 
 def beside(path: Path) -> Path:
@@ -157,7 +157,7 @@ def test_a_checkpoint_is_as_private_as_its_ledger(kept: Path) -> None:
 
 def test_a_short_history_needs_no_checkpoint(rich: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside(rich).unlink(missing_ok=True)
-    monkeypatch.setattr(verification, "LEAST", 10)
+    monkeypatch.setattr(durable, "LEAST", 10)
     seen(rich)
     assert not beside(rich).exists()
     with opened(rich) as ledger:
@@ -226,7 +226,7 @@ def changed(told: dict[str, Any], path: tuple[Any, ...], value: object) -> str:
         part = part[at]
     part[path[-1]] = value
     line = json.dumps(other, sort_keys=True, separators=(",", ":"))
-    return f"{line}\n{verification._digest(line)}\n"
+    return f"{line}\n{durable._digest(line)}\n"
 
 
 def test_a_checkpoint_with_one_value_changed_is_not_believed_though_its_digest_fits(

@@ -13,7 +13,7 @@ import pytest
 
 from dpsql.accounting import ApproximateDP, BudgetVector
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, base_ledger
-from dpsql.ledger.base import Event
+from dpsql.ledger.record import Event
 from dpsql.quantities import Delta, Epsilon
 
 BUDGET, TOTAL = BudgetVector(1_000, "0.5"), ApproximateDP(Epsilon(1), Delta("1e-6"))

@@ -18,15 +18,15 @@ from support.replay_kit import CREATED, Act, rows, settled
 
 from dpsql.accounting import BudgetState, Certificate, CertificateTerms, Periods
 from dpsql.errors import LedgerError
-from dpsql.ledger import Ledger, Request, SQLiteLedger, verification, verify
-from dpsql.ledger.base import OpenReservation, Settled
+from dpsql.ledger import Ledger, Request, SQLiteLedger, durable, verify
+from dpsql.ledger.base import Reservation, Settled
+from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.postgres import tables
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.ledger.replay import Replay
 from dpsql.ledger.sqlite import tables as sqlite_tables
-from dpsql.ledger.verification import decode_checkpoint, encode_checkpoint
 from dpsql.quantities import Epsilon
 
 QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)
@@ -36,8 +36,8 @@ ONCE = BudgetState(Fraction(1), ITEM.delta.value, Fraction(0))
 def repeat(ledger: Ledger, question: Request = QUESTION) -> None:
     """Ask one question twice at once, so that the second repeats the first."""
     first, second = ledger.reserve(question), ledger.reserve(question)
-    assert isinstance(first, OpenReservation)
-    assert isinstance(second, OpenReservation)
+    assert isinstance(first, Reservation)
+    assert isinstance(second, Reservation)
     assert first.settle(ITEM.refundable, "d", answer=b"first") == Settled(b"first")
     assert second.settle(ITEM.refundable, "e", answer=b"second") == Settled(b"first", repeats=True)
 
@@ -110,7 +110,7 @@ def test_what_is_repeated_after_a_checkpoint_frees_what_was_held_before_it() -> 
 
 
 def test_an_opening_from_a_checkpoint_believes_a_repeat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "LEAST", 1)
+    monkeypatch.setattr(durable, "LEAST", 1)
     with opened(path) as ledger:
         first, second = ledger.reserve(QUESTION), ledger.reserve(QUESTION)
         with opened(path) as beside:  # which writes the checkpoint
@@ -141,7 +141,7 @@ def test_only_a_file_in_which_something_is_repeated_has_the_newest_version(
     least = 4 if certified.certificate is not Certificate.zcdp else 3 if periods else 2
     with closing(SQLiteLedger(path, budget, total=TOTAL, periods=length, certified=certified)) as ledger:
         held = ledger.reserve(question)
-        assert isinstance(held, OpenReservation)
+        assert isinstance(held, Reservation)
         held.settle(ITEM.refundable, "d", answer=b"x")
         assert ledger.reserve(question) == Settled(b"x", repeats=True)
         assert version_of(path) == least
@@ -210,7 +210,7 @@ def test_a_kill_after_the_reservation_leaves_it_held_beside_the_answer_of_anothe
             assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
             held = ledger.reserve(ask)
-            assert isinstance(held, OpenReservation)
+            assert isinstance(held, Reservation)
             assert not held.settle(ITEM.refundable, "d", answer=b"first").repeats
             process.kill()
         assert ledger.reserve(ask) == Settled(b"first", repeats=True)

@@ -14,8 +14,7 @@ from support.ledger_kit import BUDGET, ITEM, TOTAL, code_of, opened, raw
 from support.ledger_makers import make_state
 
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.sqlite import errors
-from dpsql.ledger.sqlite import file as sqlite_file
+from dpsql.ledger.sqlite import files
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
@@ -56,7 +55,7 @@ def test_a_file_that_cannot_be_made_says_why(
     def refuse(*_: object) -> int:
         raise OSError(getattr(errno, number), "no")
 
-    monkeypatch.setattr(sqlite_file.os, "open", refuse)
+    monkeypatch.setattr(files.os, "open", refuse)
     assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == code
     assert not path.exists()
 
@@ -78,7 +77,7 @@ def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
 
 
 def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "WAIT", 0.05)
+    monkeypatch.setattr(files, "WAIT", 0.05)
     with opened(path) as ledger, raw(path) as other:
         held = ledger.reserve(Request("before", ITEM))
         other.execute("BEGIN IMMEDIATE")
@@ -91,7 +90,7 @@ def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monke
 
 
 def test_a_file_being_made_by_someone_is_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "WAIT", 0.05)
+    monkeypatch.setattr(files, "WAIT", 0.05)
     with raw(path) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
@@ -270,7 +269,7 @@ broken
     ],
 )
 def test_the_file_system_of_a_place_is_the_innermost_and_last_that_was_mounted(place: str, kind: str) -> None:
-    assert errors.find_file_system(place, MOUNTS) == kind
+    assert files.find_file_system(place, MOUNTS) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs"])
@@ -279,7 +278,7 @@ def test_a_ledger_on_another_machine_is_refused_and_nothing_is_made(
 ) -> None:
     table = path.parent / "mounts"
     table.write_text(f"/dev/vda / ext4 rw 0 0\nhost:/export {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(errors, "MOUNTS", table)
+    monkeypatch.setattr(files, "MOUNTS", table)
     for act in (lambda: SQLiteLedger(path, BUDGET, total=TOTAL), lambda: SQLiteLedger.open(path)):
         assert code_of(act) == "ledger-not-durable"
     assert list(path.parent.iterdir()) == [table]
@@ -290,6 +289,6 @@ def test_a_place_of_no_known_network_is_taken(path: Path, monkeypatch: pytest.Mo
     mounts = path.parent / "mounts"
     if table is not None:
         mounts.write_text(table)
-    monkeypatch.setattr(errors, "MOUNTS", mounts)
+    monkeypatch.setattr(files, "MOUNTS", mounts)
     with opened(path) as ledger:
         assert ledger.durable

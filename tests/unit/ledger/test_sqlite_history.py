@@ -14,9 +14,9 @@ from support.ledger_makers import spent_in
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
+from dpsql.ledger.durable import Mark
 from dpsql.ledger.record import GENESIS, compute_chain
-from dpsql.ledger.sqlite.sidecars import Sidecars
-from dpsql.ledger.verification import Mark
+from dpsql.ledger.sqlite.files import Sidecars
 
 # verify
 

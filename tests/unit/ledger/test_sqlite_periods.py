@@ -17,8 +17,7 @@ from support.ledger_programs import start
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.ledger import Request, SQLiteLedger, sum_entries, verify
-from dpsql.ledger.calendar import Clock
-from dpsql.ledger.record import GENESIS, compute_chain, encode_terms
+from dpsql.ledger.record import GENESIS, Clock, compute_chain, encode_terms
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -15,9 +15,9 @@ from support.values_kit import divide_by
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
-from dpsql.ledger import Request, SQLiteLedger, backup, dp_events, sum_entries, verification, verify
+from dpsql.ledger import Request, SQLiteLedger, backup, dp_events, durable, sum_entries, verify
 from dpsql.ledger.replay import Replay
-from dpsql.ledger.sqlite import tables
+from dpsql.ledger.sqlite import files, tables
 
 DIVIDED = ("divided", {"rule": "r", "data": "d"})
 
@@ -33,7 +33,7 @@ def ask(ledger: SQLiteLedger, *values: str, worst: BudgetVector = ITEM) -> Any:
 
 def version_of(path: Path) -> int:
     with raw(path) as connection:
-        return tables.header(connection)[1]
+        return files.header(connection)[1]
 
 
 @pytest.mark.parametrize("name", ["version1.ledger", "version2.ledger"])
@@ -74,7 +74,7 @@ def test_a_backup_has_the_values(path: Path, tmp_path: Path) -> None:
 
 
 def test_no_checkpoint_is_written_once_there_are_values(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "LEAST", 3)
+    monkeypatch.setattr(durable, "LEAST", 3)
     beside = path.with_name(f"{path.name}.checkpoint")
 
     def written() -> str | None:

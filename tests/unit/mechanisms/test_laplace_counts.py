@@ -11,7 +11,7 @@ import pytest
 from support.laws import discrete_laplace_law
 
 from dpsql.accounting import adaptive_delta
-from dpsql.accounting.certificates.composition import durfee_rogers
+from dpsql.accounting.certificates import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.mechanisms import LaplaceCounts, OperatingSystemNoise
 from dpsql.quantities import Delta, Epsilon

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.errors import PolicyError, Refusal, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
-from dpsql.policy.owners import find_owner
+from dpsql.policy.tables import find_owner
 from dpsql.quantities import Delta, Epsilon
 
 

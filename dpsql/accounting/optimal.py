@@ -27,12 +27,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp
-from dpsql.accounting.guarantees import BoundedRange
+from dpsql.accounting.guarantees import BoundedRange, delta_of_zcdp, epsilon_of_zcdp
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["MOST_ITEMS", "adaptive_delta", "adaptive_epsilon", "adaptive_items"]
 
 MOST_ITEMS = 5_000
 _CELLS = 32  # of one epsilon

@@ -1,1 +1,0 @@
-"""Certificates other than zCDP: pure, Theorem 2 and optimal composition."""
