@@ -14,18 +14,12 @@ from dpsql.sql.lexer import ascii_lower
 
 DATABASE = "dpsql"  # what statements may write before a schema, and what the server says that it is called
 HOME = "main"  # the schema of the tables that the policy names without one
-_PUBLIC = "public"  # another name of that schema, which tools of PostgreSQL write unasked
+PUBLIC = "public"  # another name of that schema, which tools of PostgreSQL write unasked
 
 
 def is_database(written: str) -> bool:
     """Return whether a statement may write this for the database; it may also leave it out."""
     return ascii_lower(written) in {"", DATABASE}
-
-
-def is_schema(written: str, schema: str) -> bool:
-    """Return whether a statement may write this for a schema: its name, and `public` for `main`."""
-    folded = ascii_lower(written)
-    return folded == ascii_lower(schema) or (folded == _PUBLIC and ascii_lower(schema) == HOME)
 
 
 RowKey = tuple[tuple[str, ...], str]  # the path of a table, and its key in lower case
@@ -121,7 +115,7 @@ class Catalog:
         names = [".".join(filter(None, (database, schema, name)))]
         if database and is_database(database):
             names.append(f"{schema}.{name}")
-        if is_database(database) and ascii_lower(schema) == _PUBLIC:
+        if is_database(database) and ascii_lower(schema) == PUBLIC:
             names.append(f"{HOME}.{name}")
         for wanted in map(ascii_lower, names):
             for table in self.tables:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
-from dpsql.sql.ir.catalog import RowKey, is_schema
+from dpsql.sql.ir.catalog import HOME, PUBLIC, RowKey
 from dpsql.sql.ir.tree import Call, Cast, Collate, Expression
 from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
 from dpsql.sql.lexer import ascii_lower
@@ -76,7 +76,8 @@ class ScopeTable:
 
     def is_called(self, name: str, schema: str) -> bool:
         """Say whether a column may be written with this name before it, or with this schema and this name."""
-        known = not schema or is_schema(schema, self.schema)
+        written, own = ascii_lower(schema), ascii_lower(self.schema)
+        known = written in {"", own} or (written == PUBLIC and own == HOME)  # which tools of PostgreSQL write unasked
         return known and ascii_lower(self.alias) == ascii_lower(name)
 
 

@@ -120,6 +120,7 @@ class Writer:
 
     native: ClassVar[bool] = True  # whether the statement is for DuckDB, with its fastest forms
     semi: ClassVar[str] = "SEMI"  # join with a relation of distinct rows and no column of its own
+    wide: ClassVar[str] = "HUGEINT"  # type of whole numbers in which products of sums fit
     parameters: list[object] = field(default_factory=list)
 
     @property
@@ -147,10 +148,6 @@ class Writer:
             for part, salt in zip((group, unit), salts, strict=True)
         )
         return f"system.main.hash(system.main.xor({mixed}))"
-
-    def wide(self, number: str) -> str:
-        """Return a whole number in a type in which products of sums fit."""
-        return f"CAST({number} AS HUGEINT)"
 
     def divide_wide(self, left: str, right: str) -> str:
         """Return the quotient of two `wide` numbers, not negative and above 0, exactly and rounded down."""

@@ -171,6 +171,7 @@ class PortableWriter(Writer):
 
     native: ClassVar[bool] = False
     semi: ClassVar[str] = "INNER"  # which all engines have
+    wide: ClassVar[str] = "DECIMAL(38, 0)"
     dialect: Dialect = DUCKDB
     types: Mapping[str, Type] = field(default_factory=dict)
     forms: list[str] = field(default_factory=list)
@@ -326,10 +327,6 @@ class PortableWriter(Writer):
         hashes = [f"COALESCE({self._keyed_hash(name, of_keys)}, {of_null})" for name in names]
         mix = self.dialect.forms["mix"]
         return reduce(lambda *both: self._marked(mix, both), [*hashes, self._keyed_hash(unit, of_unit)])
-
-    def wide(self, number: str) -> str:
-        """Return a whole number in a type in which products of sums fit."""
-        return f"CAST({number} AS DECIMAL(38, 0))"
 
     def divide_wide(self, left: str, right: str) -> str:
         """Return the quotient of two `wide` numbers, not negative and above 0, exactly and rounded down."""

@@ -428,7 +428,7 @@ def build_contributions(
     # an average around the middle of a range is divided by the measure that counts its rows
     divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
     for at, name in [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]:
-        added.append(f"{writer.wide(_sum_rows(rows[at], alone=is_alone))} AS {name}")
+        added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")
     pairs = compose(
         """
         SELECT {columns}

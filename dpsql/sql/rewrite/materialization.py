@@ -214,13 +214,9 @@ class MaterializationStatements(SetStatements):
         writer = Writer()
         ranked = self.rank(writer, f"({self.select_pairs(writer)})")
         counted = self.count_groups(self.count_each(quote_path(self.pairs)))
-        return [
-            (
-                self._create_sorted("CREATE TABLE", quote_path(self.pairs), rows=ranked, order=self.keys),
-                writer.parameters,
-            ),
-            self._replace_counts(counted),
-        ]
+        create = "CREATE TABLE {pairs} AS {ranked}\nORDER BY {keys}"
+        sql = compose(create, pairs=quote_path(self.pairs), ranked=ranked, keys=self.keys)
+        return [(sql, writer.parameters), self._replace_counts(counted)]
 
     def appended(self, source: tuple[str, ...], first: int | None) -> list[SQLStatement]:
         """Return the statements that add the rows of `source`, or only its rows from number `first` on.
@@ -254,12 +250,8 @@ class MaterializationStatements(SetStatements):
         ]
 
     def _replace_counts(self, counted: str) -> SQLStatement:
-        counts = quote_path(self.counts)
-        return self._create_sorted("CREATE OR REPLACE TABLE", counts, rows=counted, order=["dpsql_units DESC"]), []
-
-    @staticmethod
-    def _create_sorted(create: str, name: str, *, rows: str, order: Sequence[str]) -> str:
-        return compose("{create} {name} AS {rows}\nORDER BY {order}", create=create, name=name, rows=rows, order=order)
+        create = "CREATE OR REPLACE TABLE {counts} AS {counted} ORDER BY dpsql_units DESC"
+        return compose(create, counts=quote_path(self.counts), counted=counted), []
 
 
 @dataclass(frozen=True, slots=True)
