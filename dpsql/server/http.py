@@ -52,7 +52,14 @@ async def serve_http(
 
     A new connection is always accepted, and closes the longest idle one if there are too many. Raises `OSError`.
     """
-    listening = _bind_socket(address)
+    family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+    except BaseException:
+        listening.close()
+        raise
     config = uvicorn.Config(
         _RequestLimit(application, connections),
         http=partial(_TimedConnection, pending=PendingConnections(max(connections, _MIN_CONNECTIONS)), tls=tls),  # type: ignore[arg-type]
@@ -137,15 +144,6 @@ class _TimedConnection(H11Protocol):
             self._unread = transport
             self._silence = self.loop.call_later(_HEAD_SECONDS, transport.abort)
 
-    def _start(self, transport: asyncio.Transport, context: ssl.SSLContext, *, hello: bytes) -> None:
-        """Begin TLS with the first bytes of a connection, or refuse those of plain HTTP."""
-        if hello[:1].isalpha():  # TLS begins with the byte 22
-            transport.write(_PLAIN_REFUSED)
-            transport.close()
-            return
-        transport.pause_reading()
-        self._encrypting = self.loop.create_task(self._encrypt(transport, context, hello=hello))
-
     async def _encrypt(self, transport: asyncio.Transport, context: ssl.SSLContext, *, hello: bytes) -> None:
         # after start_tls has connected its protocol, and before that reads further bytes
         self.loop.call_soon(self.loop.call_soon, _pass_on, transport, hello)
@@ -173,7 +171,12 @@ class _TimedConnection(H11Protocol):
         if self._unread is not None and self._tls is not None:
             transport, self._unread = self._unread, None
             self._stop_waiting()
-            self._start(transport, self._tls, hello=data)
+            if data[:1].isalpha():  # TLS begins with the byte 22, and a request in plain HTTP with a letter
+                transport.write(_PLAIN_REFUSED)
+                transport.close()
+                return
+            transport.pause_reading()
+            self._encrypting = self.loop.create_task(self._encrypt(transport, self._tls, hello=data))
             return
         if self._pending is not None:
             self._pending.has_spoken = True
@@ -224,15 +227,3 @@ def _pass_on(transport: asyncio.Transport, data: bytes) -> None:
     if isinstance(protocol, asyncio.BufferedProtocol) and not transport.is_closing():
         memoryview(protocol.get_buffer(len(data)))[: len(data)] = data
         protocol.buffer_updated(len(data))
-
-
-def _bind_socket(address: tuple[str, int]) -> socket.socket:
-    family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
-    except BaseException:
-        listening.close()
-        raise
-    return listening

@@ -462,17 +462,20 @@ class ProcessorShare:
         Both raise `statement-stopped` if `stop` returns True meanwhile.
         """
         self._wait(analyst, stop)
-        with self._measure(analyst) as count:
-            counted = time.thread_time()
+        counted = time.thread_time()
 
-            def pause() -> None:
-                nonlocal counted
-                if time.thread_time() - counted >= _SLICE:
-                    count()
-                    self._wait(analyst, stop)
-                    counted = time.thread_time()
+        def pause() -> None:
+            nonlocal counted
+            now = time.thread_time()
+            if now - counted >= _SLICE:
+                taken, counted = now - counted, now
+                self._add(analyst, taken)
+                self._wait(analyst, stop)
 
+        try:
             yield pause
+        finally:
+            self._add(analyst, time.thread_time() - counted)
 
     @contextmanager
     def try_turn(self, analyst: str) -> Iterator[bool]:
@@ -480,8 +483,15 @@ class ProcessorShare:
         if self._find_pause(analyst, self._threads) > 0:
             yield False
             return
-        with self._measure(analyst):
+        began = time.thread_time()
+        try:
             yield True
+        finally:
+            self._add(analyst, time.thread_time() - began)
+
+    def _add(self, analyst: str, seconds: float) -> None:
+        with self._lock:
+            self._threads.add(analyst, seconds)
 
     def add_loop_time(self, analyst: str, seconds: float) -> None:
         """Add processor time that the event loop has spent on a connection of the analyst."""
@@ -497,23 +507,6 @@ class ProcessorShare:
             if stop is not None and stop():
                 raise statement_stopped()
             time.sleep(min(pause, LOOK))
-
-    @contextmanager
-    def _measure(self, analyst: str) -> Iterator[Callable[[], None]]:
-        """Add the processor time of the body to what the analyst has taken: at its end, and at each call."""
-        began = time.thread_time()
-
-        def count() -> None:
-            nonlocal began
-            now = time.thread_time()
-            taken, began = now - began, now
-            with self._lock:
-                self._threads.add(analyst, taken)
-
-        try:
-            yield count
-        finally:
-            count()
 
     def _find_pause(self, analyst: str, debts: _Debts) -> float:
         """Return the seconds that the analyst has to wait, and record that the analyst is at work."""

@@ -20,17 +20,15 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dpsql.errors import Error, PolicyError, UsageError
-from dpsql.policy import Policy, ServerSettings, Table, default_database, default_policy
+from dpsql.policy import Policy, ServerSettings, default_database, default_policy
 from dpsql.server.gateway import Gateway, Service
 from dpsql.server.logins import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import Users, read_user_file
-from dpsql.sql.ir.catalog import Catalog as Tables
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import SystemCatalog
@@ -54,16 +52,23 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
     policy = Policy.from_toml(path)
     if database is None and policy.needs_database:
         database = default_database()
-    users = Users.load(find_users_file(policy))
+    users = Users(find_users_file(policy))
     telemetry = Telemetry(log, grid_ms=policy.engine.answer_grid_ms)
     contexts = {name: create_tls_context(policy.server) for name in policy.server.listens()}
     if not contexts:
         hint = 'Leave postgres out of [server], or write postgres = "127.0.0.1:5433".'
         raise UsageError("server-address", "The policy turns every surface off.", hint=hint, place="server")
-    _allow_descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:  # a connection takes one or several descriptors
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     service = Service(database, policy)
     gateway = Gateway(service, users, telemetry, Throttle(policy.server.statements_per_minute))
-    usual, threading.excepthook = threading.excepthook, partial(_log_thread_fault, telemetry)
+    usual, threading.excepthook = (
+        threading.excepthook,
+        lambda fault: telemetry.log("fault", kind=fault.exc_type.__name__, where="thread"),
+    )
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     server = Server(gateway, path, contexts=contexts, tell=tell)
@@ -108,22 +113,19 @@ class Server:
             for name, address in self._started.listens().items():
                 self._surfaces[name] = await start(name, self._gateway, address=address, tls=self._contexts[name])
             loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-            self._report_ready()
+            for name, surface in self._surfaces.items():
+                encrypted = "" if self._contexts[name] is None else ", with TLS"
+                self._tell(f"{name} listens on {surface.place}{encrypted}")
+                self._gateway.telemetry.log("listens", surface=name, place=surface.place)
+                if surface.catalog:
+                    self._tell(f"the catalog of {name} is {surface.catalog}")
+                    self._gateway.telemetry.log("catalog", surface=name, catalog=surface.catalog)
+            self._tell("ready")
+            self._gateway.telemetry.log("ready")
+            _notify_systemd("READY=1")
             await self._stopping.wait()
         finally:
             await self._close()
-
-    def _report_ready(self) -> None:
-        for name, surface in self._surfaces.items():
-            encrypted = "" if self._contexts[name] is None else ", with TLS"
-            self._tell(f"{name} listens on {surface.place}{encrypted}")
-            self._gateway.telemetry.log("listens", surface=name, place=surface.place)
-            if surface.catalog:
-                self._tell(f"the catalog of {name} is {surface.catalog}")
-                self._gateway.telemetry.log("catalog", surface=name, catalog=surface.catalog)
-        self._tell("ready")
-        self._gateway.telemetry.log("ready")
-        _notify_systemd("READY=1")
 
     async def _close(self) -> None:
         """Refuse statements, let clients read their answers, and close."""
@@ -152,42 +154,37 @@ class Server:
         task.add_done_callback(self._reloads.discard)
 
     def reload(self) -> None:
-        """Reload policy, users and certificate, and report the outcome."""
-        telemetry = self._gateway.telemetry
+        """Reload policy, users and certificate, and report the outcome, with the keys that wait for a restart."""
+        gateway, former = self._gateway, self._started
         try:
             with self._reloading:
-                waits = self._apply_files()
+                policy = Policy.from_toml(self._path)
+                book = read_user_file(former.users or find_users_file(policy))
+                create_tls_context(policy.server)  # raises for an unreadable certificate, before anything changes
+                gateway.service.renew(policy)
+                gateway.users.replace(book)
+                gateway.throttle.set_limit(policy.server.statements_per_minute)
+                gateway.telemetry.set_grid(policy.engine.answer_grid_ms)
+                for context in self._contexts.values():
+                    if context is not None:
+                        load_certificate(context, policy.server)
+                waits = [name for name in _RESTART_KEYS if getattr(former, name) != getattr(policy.server, name)]
+                if any(self._contexts.values()) != (policy.server.certificate is not None):
+                    waits.append("certificate")
+                try:
+                    for surface in self._surfaces.values():
+                        surface.renew()
+                except Error as error:  # the policy is in force, and tools see the tables of the former one
+                    gateway.telemetry.log("catalog-stays", code=error.code)
+                    waits.append("catalog")
         except Error as error:
-            telemetry.log("reload-refused", code=error.code, place=str(error.place or ""), reason=error.reason)
+            place = str(error.place or "")
+            gateway.telemetry.log("reload-refused", code=error.code, place=place, reason=error.reason)
             self._tell(f"not reloaded, what was in force stays: {error}")
             return
-        telemetry.log("reloaded", waits=", ".join(waits))
+        gateway.telemetry.log("reloaded", waits=", ".join(waits))
         later = f"; restart the server for {', '.join(waits)} of [server]" if waits else ""
         self._tell(f"reloaded{later}")
-
-    def _apply_files(self) -> list[str]:
-        """Apply the files as they are now, and return the keys of [server] that wait for a restart."""
-        policy, gateway = Policy.from_toml(self._path), self._gateway
-        book = read_user_file(self._started.users or find_users_file(policy))
-        create_tls_context(policy.server)  # raises for an unreadable certificate, before anything changes
-        gateway.service.renew(policy)
-        gateway.users.replace(book)
-        gateway.throttle.set_limit(policy.server.statements_per_minute)
-        gateway.telemetry.set_grid(policy.engine.answer_grid_ms)
-        for context in self._contexts.values():
-            if context is not None:
-                load_certificate(context, policy.server)
-        former, new = self._started, policy.server
-        waits = [name for name in _RESTART_KEYS if getattr(former, name) != getattr(new, name)]
-        if any(self._contexts.values()) != (new.certificate is not None):
-            waits.append("certificate")
-        try:
-            for surface in self._surfaces.values():
-                surface.renew()
-        except Error as error:  # the policy is in force, and tools see the tables of the former one
-            gateway.telemetry.log("catalog-stays", code=error.code)
-            waits.append("catalog")
-        return waits
 
     def _tell(self, text: str) -> None:
         with suppress(OSError):  # the terminal is closed
@@ -202,19 +199,6 @@ class Server:
         if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             return  # a client that left
         self._gateway.telemetry.log("fault", kind=type(error).__name__, where="loop")
-
-
-def _allow_descriptors() -> None:
-    """Raise the soft limit of open files as far as needed and allowed; a connection takes one or several."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _log_thread_fault(telemetry: Telemetry, fault: threading.ExceptHookArgs) -> None:
-    telemetry.log("fault", kind=fault.exc_type.__name__, where="thread")
 
 
 def _notify_systemd(state: str) -> None:
@@ -242,14 +226,6 @@ class Listening:
     catalog: str = ""
 
 
-class SurfaceStarter(Protocol):
-    """Function that starts a surface on a host and port; port 0 is any."""
-
-    async def __call__(self, gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-        """Return the surface once it listens; raise `ImportError` and `OSError`."""
-        ...
-
-
 async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
     """Start a surface. Raises `UsageError` for an unavailable address, and for an extra that is not installed."""
     try:
@@ -272,14 +248,14 @@ async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ss
     try:
         wire = await serve_wire(gateway, address, tls=tls, catalog=lambda: catalog.current)
     except BaseException:
-        await asyncio.to_thread(catalog.close)
+        await asyncio.to_thread(catalog.current.close)
         raise
 
     async def close(seconds: float) -> None:
         try:
             await wire.close(seconds)
         finally:
-            await asyncio.to_thread(catalog.close)
+            await asyncio.to_thread(catalog.current.close)
 
     return Listening(_format_place(address, wire.port), close, catalog.renew, catalog.current.summary)
 
@@ -302,7 +278,12 @@ async def _start_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSL
     return Listening(f"{scheme}://{_format_place(address, mcp.port)}/mcp", mcp.close)
 
 
-STARTERS: dict[str, SurfaceStarter] = {"postgres": _start_postgres, "web": _start_web, "mcp": _start_mcp}
+# Each starts a surface on a host and port, 0 for any, and raises `ImportError` and `OSError`.
+STARTERS: dict[str, Callable[..., Awaitable[Listening]]] = {
+    "postgres": _start_postgres,
+    "web": _start_web,
+    "mcp": _start_mcp,
+}
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
@@ -312,29 +293,20 @@ class _PolicyCatalog:
     def __init__(self, gateway: Gateway) -> None:
         from dpsql.server.catalog import open_available_catalog
 
-        self._gateway = gateway
-        self._kind = gateway.service.policy.server.catalog  # only a restart changes it
-        self._contents = self._read_contents()
+        self._service = gateway.service
+        self._kind = self._service.policy.server.catalog  # only a restart changes it
+        self._contents = self._service.catalog, self._service.policy.tables
         self.current: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""
         from dpsql.server.catalog import open_catalog
 
-        contents = self._read_contents()
+        contents = self._service.catalog, self._service.policy.tables
         if contents != self._contents:
             renewed = open_catalog(self._kind, contents[0], policy=contents[1])
             former, self.current, self._contents = self.current, renewed, contents
             threading.Timer(_CATALOG_GRACE, former.close).start()
-
-    def close(self) -> None:
-        """Close the catalog."""
-        self.current.close()
-
-    def _read_contents(self) -> tuple[Tables, Mapping[str, Table]]:
-        """Return the tables, and what the policy says of them."""
-        service = self._gateway.service
-        return service.catalog, service.policy.tables
 
 
 def _format_place(address: tuple[str, int], port: int) -> str:

@@ -85,7 +85,10 @@ class Verifier:
 
 def derive_verifier(password: str, salt: bytes, *, iterations: int = ITERATIONS) -> Verifier:
     """Derive the verifier of a password with a salt."""
-    salted = hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(errors="replace"), salt, iterations)
+    normal = saslprep(password)
+    if normal is None:  # computed as it is, as libpq does
+        normal = password
+    salted = hashlib.pbkdf2_hmac("sha256", normal.encode(errors="replace"), salt, iterations)
     client = hmac.digest(salted, b"Client Key", "sha256")
     return Verifier(iterations, salt, hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256"))
 
@@ -97,30 +100,17 @@ def has_password(verifier: Verifier, password: str) -> bool:
     return hmac.compare_digest(computed.stored_key, verifier.stored_key) and candidate == password
 
 
-def saslprep(password: str) -> str:
-    """Apply SASLprep (RFC 4013) to a password; return one that it rejects unchanged, as libpq does."""
-    normal = _normalise(password)
-    return password if normal is None else normal
-
-
-def can_saslprep(password: str) -> bool:
-    """Return whether SASLprep accepts a password, so that every client sends the same bytes."""
-    return _normalise(password) is not None
-
-
-def _normalise(password: str) -> str | None:
+def saslprep(password: str) -> str | None:
+    """Apply SASLprep (RFC 4013) to a password; None for one that it rejects."""
     mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))
     normal = unicodedata.normalize("NFKC", "".join(mapped))
-    return None if not normal or _is_forbidden(normal) else normal
-
-
-def _is_forbidden(text: str) -> bool:
-    if any(forbids(char) for char in text for forbids in _FORBIDDEN):
-        return True
-    if not any(stringprep.in_table_d1(char) for char in text):
-        return False
-    ends_right = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
-    return not ends_right or any(stringprep.in_table_d2(char) for char in text)
+    if not normal or any(forbids(char) for char in normal for forbids in _FORBIDDEN):
+        return None
+    if any(stringprep.in_table_d1(char) for char in normal):  # from right to left
+        ends_right = stringprep.in_table_d1(normal[0]) and stringprep.in_table_d1(normal[-1])
+        if not ends_right or any(stringprep.in_table_d2(char) for char in normal):
+            return None
+    return normal
 
 
 Scope = Literal["read", "query", "curate"]  # what is free; queries that are charged; what curators do
@@ -166,7 +156,10 @@ class UserFile:
 
 
 class Users:
-    """The users of a file, as last read; threads may share it."""
+    """The users of a file, as last read; threads may share it.
+
+    Raises `UsageError` for a file that is missing, not private, or malformed.
+    """
 
     __slots__ = ("_file", "_path")
 
@@ -174,13 +167,8 @@ class Users:
         self._path = path
         self._file = read_user_file(path)
 
-    @classmethod
-    def load(cls, path: Path | str) -> Users:
-        """Read a file of users. Raises `UsageError` for one that is missing, not private, or malformed."""
-        return cls(Path(path))
-
     def reload(self) -> None:
-        """Read the file again. Raises as `load`, and then the users stay as they were."""
+        """Read the file again; if that raises, the users stay as they were."""
         self.replace(read_user_file(self._path))
 
     def replace(self, file: UserFile) -> None:
@@ -216,71 +204,14 @@ class Users:
 
 
 def read_user_file(path: Path) -> UserFile:
-    """Read a file of users; raise `UsageError`, which shows nothing of its content."""
-    data = _load_private_toml(path)
-    users: dict[str, User] = {}
-    verifiers: dict[str, Verifier] = {}
-    tokens: dict[bytes, StoredToken] = {}
-    mask, entries = data.get("mask"), data.get("users", {})
-    if data.keys() - {"mask", "users"} or not isinstance(mask, str) or not isinstance(entries, dict):
-        raise _malformed(path)
-    for name, entry in entries.items():
-        if not isinstance(entry, dict):
-            raise _malformed(path)
-        users[name], verifiers[name] = _parse_user(path, name, entry=entry)
-        tokens.update(_parse_tokens(path, name, entry=entry))
-    try:
-        return UserFile(base64.b64decode(mask, validate=True), users, verifiers, tokens)
-    except ValueError:
-        raise _malformed(path) from None
-
-
-def _parse_user(path: Path, name: str, *, entry: Mapping[str, object]) -> tuple[User, Verifier]:
-    check_asking(name)
-    if entry.keys() - _KEYS:
-        raise _malformed(path)
-    text, is_curator, acts_as = entry.get("verifier"), entry.get("curator", False), entry.get("acts_as", [])
-    verifier = Verifier.parse(text) if isinstance(text, str) else None
-    if verifier is None or not isinstance(is_curator, bool) or not isinstance(acts_as, list):
-        raise _malformed(path)
-    for other in acts_as:
-        if not isinstance(other, str):
-            raise _malformed(path)
-        check_asking(other)
-    return User(name, is_curator, tuple(acts_as)), verifier
-
-
-def _parse_tokens(path: Path, name: str, *, entry: Mapping[str, object]) -> Iterator[tuple[bytes, StoredToken]]:
-    """Yield the tokens of a user with their digests; a file without tokens is one of an earlier version."""
-    listed = entry.get("tokens", [])
-    if not isinstance(listed, list):
-        raise _malformed(path)
-    for each in listed:
-        if not isinstance(each, dict) or each.keys() - _TOKEN_KEYS:
-            raise _malformed(path)
-        label, text, scopes, expires = (each.get(key) for key in ("label", "digest", "scopes", "expires"))
-        if not isinstance(label, str) or not isinstance(text, str) or not isinstance(scopes, list):
-            raise _malformed(path)
-        try:
-            digest = bytes.fromhex(text)
-        except ValueError:
-            raise _malformed(path) from None
-        is_dated = expires is None or (isinstance(expires, datetime) and expires.tzinfo is not None)
-        if len(digest) != _DIGEST_BYTES or not all(scope in SCOPES for scope in scopes) or not is_dated:
-            raise _malformed(path)
-        until = expires.astimezone(UTC) if isinstance(expires, datetime) else None
-        yield digest, StoredToken(name, label, frozenset(scopes), until)
-
-
-def _load_private_toml(path: Path) -> dict[str, object]:
-    """Load a TOML file that only its owner can read, which is checked on the opened file."""
+    """Read a file of users, which only its owner may read; raise `UsageError`, which shows nothing of its content."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if os.name == "posix" and stat.S_IMODE(status.st_mode) & _GROUP_AND_OTHERS:
                 hint = f"Make it private to its owner: chmod 600 {shlex.quote(str(path))}"
                 raise UsageError("users-not-private", "Others can read the file of users.", hint=hint, place=str(path))
-            return tomllib.loads(file.read(_MAX_FILE).decode())
+            data = tomllib.loads(file.read(_MAX_FILE).decode())
     except FileNotFoundError:
         hint = f"Create it with the first user: dpsql user add NAME --users {shlex.quote(str(path))}"
         raise UsageError(
@@ -288,6 +219,53 @@ def _load_private_toml(path: Path) -> dict[str, object]:
         ) from None
     except (OSError, ValueError, RecursionError):
         raise _malformed(path) from None
+    found: dict[str, User] = {}
+    verifiers: dict[str, Verifier] = {}
+    tokens: dict[bytes, StoredToken] = {}
+    try:
+        mask, users = data.pop("mask"), data.pop("users", {})
+        _require(not data and isinstance(mask, str) and isinstance(users, dict))
+        for name, entry in users.items():
+            _require(isinstance(entry, dict))
+            found[name], verifiers[name] = _parse_user(name, entry)
+            tokens.update(_parse_tokens(name, entry.get("tokens", [])))
+        return UserFile(base64.b64decode(mask, validate=True), found, verifiers, tokens)
+    except (KeyError, TypeError, ValueError):
+        raise _malformed(path) from None
+
+
+def _require(condition: bool) -> None:  # noqa: FBT001 - of a part of the file
+    if not condition:
+        raise ValueError
+
+
+def _parse_user(name: str, entry: Mapping[str, object]) -> tuple[User, Verifier]:
+    """Return a user with the verifier; raise `ValueError` for what is malformed."""
+    check_asking(name)
+    text, is_curator, acts_as = entry.get("verifier"), entry.get("curator", False), entry.get("acts_as", [])
+    verifier = Verifier.parse(text) if isinstance(text, str) else None
+    if entry.keys() - _KEYS or verifier is None or not isinstance(is_curator, bool) or not isinstance(acts_as, list):
+        raise ValueError
+    for other in acts_as:
+        _require(isinstance(other, str))
+        check_asking(other)
+    return User(name, is_curator, tuple(acts_as)), verifier
+
+
+def _parse_tokens(name: str, listed: object) -> Iterator[tuple[bytes, StoredToken]]:
+    """Yield the tokens of a user with their digests; raise `ValueError` for what is malformed."""
+    if not isinstance(listed, list):
+        raise TypeError
+    for each in listed:
+        _require(isinstance(each, dict) and not each.keys() - _TOKEN_KEYS)
+        label, text, scopes, expires = (each.get(key) for key in ("label", "digest", "scopes", "expires"))
+        if not isinstance(label, str) or not isinstance(text, str) or not isinstance(scopes, list):
+            raise TypeError
+        digest = bytes.fromhex(text)
+        is_dated = expires is None or (isinstance(expires, datetime) and expires.tzinfo is not None)
+        _require(len(digest) == _DIGEST_BYTES and all(scope in SCOPES for scope in scopes) and is_dated)
+        until = expires.astimezone(UTC) if isinstance(expires, datetime) else None
+        yield digest, StoredToken(name, label, frozenset(scopes), until)
 
 
 def _malformed(path: Path) -> UsageError:
@@ -383,7 +361,7 @@ def _list_command(path: Path) -> str:
 
 
 def _create_verifier(password: str) -> Verifier:
-    if not _MIN_PASSWORD <= len(password) <= _MAX_PASSWORD or not can_saslprep(password):
+    if not _MIN_PASSWORD <= len(password) <= _MAX_PASSWORD or saslprep(password) is None:
         reason = f"A password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} printable characters."
         raise UsageError("password", reason, hint="Use several words, or a password manager.")
     return derive_verifier(password, draw_bytes(SALT_BYTES))
@@ -416,15 +394,12 @@ def _format_lines(file: UserFile) -> Iterator[str]:
         if user.acts_as:
             yield f"acts_as = [{', '.join(map(_quote, user.acts_as))}]\n"
         for digest, token in file.tokens.items():
-            if token.user == name:
-                yield from _format_token(name, token, digest=digest)
-
-
-def _format_token(name: str, token: StoredToken, *, digest: bytes) -> Iterator[str]:
-    yield f'\n[[users.{_quote(name)}.tokens]]\nlabel = {_quote(token.label)}\ndigest = "{digest.hex()}"\n'
-    yield f"scopes = [{', '.join(map(_quote, sorted(token.scopes)))}]\n"
-    if token.expires is not None:
-        yield f"expires = {token.expires.astimezone(UTC).isoformat(timespec='seconds')}\n"
+            if token.user != name:
+                continue
+            yield f'\n[[users.{_quote(name)}.tokens]]\nlabel = {_quote(token.label)}\ndigest = "{digest.hex()}"\n'
+            yield f"scopes = [{', '.join(map(_quote, sorted(token.scopes)))}]\n"
+            if token.expires is not None:
+                yield f"expires = {token.expires.astimezone(UTC).isoformat(timespec='seconds')}\n"
 
 
 def _quote(name: str) -> str:

@@ -57,7 +57,7 @@ def log() -> io.StringIO:
 @pytest.fixture
 def front(folder: Path, log: io.StringIO) -> Iterator[Gateway]:
     service = Service(folder / "events.duckdb", policy_in(folder))
-    yield Gateway(service, Users.load(folder / "users.toml"), Telemetry(log), Throttle(60))
+    yield Gateway(service, Users(folder / "users.toml"), Telemetry(log), Throttle(60))
     service.close()
 
 

@@ -21,7 +21,6 @@ from dpsql.server.users import (
     Verifier,
     add_token,
     add_user,
-    can_saslprep,
     change_password,
     derive_verifier,
     digest_token,
@@ -73,12 +72,12 @@ def test_the_verifier_is_that_of_the_rfc() -> None:
 )
 def test_passwords_are_written_as_saslprep_does(given: str, written: str) -> None:
     """The examples of RFC 4013, section 3; what it forbids is left as it is."""
-    assert saslprep(given) == written
-    assert can_saslprep(given) is (given not in {"\u0007", "\u0627\u0031"})
+    assert (saslprep(given) or given) == written
+    assert (saslprep(given) is not None) is (given not in {"\u0007", "\u0627\u0031"})
 
 
 def test_a_password_opens_and_no_other(file: Path) -> None:
-    users = Users.load(file)
+    users = Users(file)
     assert users.check("alice", WORDS) == User("alice", is_curator=True)
     assert users.check('o"neil ünï', "another one") == User('o"neil ünï', acts_as=("alice", "bob"))
     for name, password in (("alice", "another one"), ("alice", ""), ("alice", WORDS * 99), ("bob", WORDS), ("", "")):
@@ -87,7 +86,7 @@ def test_a_password_opens_and_no_other(file: Path) -> None:
 
 def test_the_file_holds_no_password_and_shows_nothing(file: Path) -> None:
     assert WORDS not in file.read_text()
-    users = Users.load(file)
+    users = Users(file)
     verifier = users.verifier("alice")
     spelled = verifier.encode()
     assert Verifier.parse(spelled) == verifier
@@ -102,22 +101,22 @@ def test_the_file_is_its_owners_alone(file: Path) -> None:
     for mode in (0o640, 0o604, 0o620):
         file.chmod(mode)
         with pytest.raises(UsageError) as caught:
-            Users.load(file)
+            Users(file)
         assert caught.value.code == "users-not-private"
 
 
 def test_an_unknown_name_cannot_be_told_from_a_known_one(file: Path) -> None:
-    users = Users.load(file)
+    users = Users(file)
     made_up, known = users.verifier("mallory"), users.verifier("alice")
-    assert made_up == Users.load(file).verifier("mallory") != users.verifier("trent")
+    assert made_up == Users(file).verifier("mallory") != users.verifier("trent")
     assert (made_up.iterations, len(made_up.salt)) == (known.iterations, len(known.salt))
     add_user(file, User("carol"), password=WORDS)
-    assert Users.load(file).verifier("mallory") == made_up
+    assert Users(file).verifier("mallory") == made_up
     assert not has_password(made_up, "")
 
 
 def test_an_unknown_name_is_as_much_work_as_a_wrong_password(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    users, works, computed = Users.load(file), [], hashlib.pbkdf2_hmac
+    users, works, computed = Users(file), [], hashlib.pbkdf2_hmac
 
     def counted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
         works.append((name, len(password), len(salt), iterations))
@@ -130,7 +129,7 @@ def test_an_unknown_name_is_as_much_work_as_a_wrong_password(file: Path, monkeyp
 
 
 def test_passwords_are_changed_and_users_removed(file: Path) -> None:
-    users = Users.load(file)
+    users = Users(file)
     change_password(file, "alice", password="something new")
     assert users.check("alice", WORDS)
     users.reload()
@@ -188,13 +187,13 @@ def test_a_file_that_dpsql_did_not_write_is_refused(tmp_path: Path, text: str) -
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(UsageError) as caught:
-        Users.load(path)
+        Users(path)
     assert caught.value.code == "users-unreadable"
     assert "plain" not in str(caught.value)
 
 
 def test_a_file_that_was_spoilt_leaves_the_users_that_were_read(file: Path) -> None:
-    users = Users.load(file)
+    users = Users(file)
     file.write_text("spoilt")
     with pytest.raises(UsageError):
         users.reload()
@@ -203,7 +202,7 @@ def test_a_file_that_was_spoilt_leaves_the_users_that_were_read(file: Path) -> N
 
 def test_no_file_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        Users.load(tmp_path / "its users.toml")
+        Users(tmp_path / "its users.toml")
     assert caught.value.code == "users-missing"
     assert shlex.split(caught.value.hint)[-2:] == ["--users", str(tmp_path / "its users.toml")]
     add_user(tmp_path / "other.toml", User("bob"), password=WORDS)
@@ -228,13 +227,13 @@ def test_writers_at_once_lose_nobody(tmp_path: Path) -> None:
 
 
 def test_tokens_are_kept_as_digests_with_their_scopes(file: Path) -> None:
-    before = Users.load(file)
+    before = Users(file)
     until = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
     token = add_token(file, StoredToken('o"neil ünï', 'a "label"', frozenset({"read", "query"}), until))
     other = add_token(file, StoredToken("alice", "b", frozenset({"curate"})))
     assert token.startswith("dpsql_")
     assert token not in file.read_text()
-    users = Users.load(file)
+    users = Users(file)
     assert users.find_token(digest_token(token)) == StoredToken(
         'o"neil ünï', 'a "label"', frozenset({"read", "query"}), until
     )
@@ -283,5 +282,5 @@ def test_tokens_that_cannot_be_made(file: Path, name: str, label: str, code: str
 def test_tokens_that_dpsql_did_not_write_are_refused(file: Path, line: str) -> None:
     file.write_text(file.read_text().replace("curator = true", line))
     with pytest.raises(UsageError) as caught:
-        Users.load(file)
+        Users(file)
     assert caught.value.code == "users-unreadable"

@@ -68,7 +68,7 @@ def front_of(
         add_user(folder / "users.toml", user, password=PASSWORD)
     loaded = Policy.from_toml(folder / "policy.toml")
     service = Service(folder / "events.duckdb", loaded)
-    return Gateway(service, Users.load(folder / "users.toml"), Telemetry(log or StringIO()), Throttle(100_000))
+    return Gateway(service, Users(folder / "users.toml"), Telemetry(log or StringIO()), Throttle(100_000))
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def opened(folder: Path, *, secure: bool = False, per_minute: int = 100_000) -> 
     log = StringIO()
     service = Service(folder / "events.duckdb", Policy.from_toml(folder / "policy.toml"))
     with closing(service):
-        front = Gateway(service, Users.load(folder / "users.toml"), Telemetry(log), Throttle(per_minute))
+        front = Gateway(service, Users(folder / "users.toml"), Telemetry(log), Throttle(per_minute))
         yield World(folder, front, application(front, secure=secure), log)
 
 

@@ -8,6 +8,7 @@ there are no sessions, so a client keeps nothing open, and no server-sent events
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import sys
 import threading
@@ -43,7 +44,7 @@ from dpsql.server.http_requests import (
     without_paths,
 )
 from dpsql.server.logins import Access
-from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller, Tool, ToolAnswer, encode_values
+from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import digest_token
 
@@ -59,7 +60,7 @@ FindCaller = Callable[[Context, threading.Event], tuple[Caller, str]]
 _SILENT = 100  # above every level, as the SDK logs tracebacks
 
 
-def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> Server[Any]:
+def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> Server[Any]:  # noqa: C901 - one function for each request
     """Return the server.
 
     `find_caller` gets the context of a request, and an event that is set when the request is cancelled. It returns the
@@ -70,26 +71,57 @@ def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], No
         getLogger(name).setLevel(_SILENT)
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_describe(tool) for tool in TOOLS.values()])
+        tools = [
+            types.Tool(
+                name=tool.name,
+                title=tool.title,
+                description=tool.description,
+                input_schema=tool.input_schema,
+                output_schema=tool.output_schema,
+                annotations=types.ToolAnnotations(
+                    read_only_hint=tool.scope == "read",  # a query uses budget
+                    destructive_hint=False,
+                    idempotent_hint=True,
+                    open_world_hint=False,
+                ),
+            )
+            for tool in TOOLS.values()
+        ]
+        return types.ListToolsResult(tools=tools)
 
-    async def answer(caller: Caller, parameters: types.CallToolRequestParams) -> types.CallToolResult:
+    async def answer(caller: Caller, name: str, *, arguments: dict[str, Any]) -> types.CallToolResult:
         try:
-            return _success(await _call(caller, parameters.name, arguments=parameters.arguments or {}))
+            tool = TOOLS.get(name)
+            if tool is None:
+                hint = f"The tools are {', '.join(TOOLS)}."
+                raise UsageError("no-such-tool", "There is no such tool.", hint=hint)  # noqa: TRY301 - shown as others
+            caller.require(tool.scope)
+            hint = f"Send arguments that fit the input schema of the tool {name}."
+            result = await tool.act(caller, convert_message(arguments, tool.arguments, hint=hint))
+            values = json.loads(json.dumps(result.values, default=str))  # what JSON does not have becomes text
         except Error as error:
             return _failure(caller.show(error))
         except Exception as error:  # noqa: BLE001 - its text could contain values
             log_fault(error)
             return _failure(fault())
+        return types.CallToolResult(content=[types.TextContent(text=result.text)], structured_content=values)
 
     async def call_tool(context: Context, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         cancelled = threading.Event()
         caller, client = find_caller(context, cancelled)
         key = client, str(context.request_id)
         running[key] = cancelled
+
+        async def watch() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:  # the request is cancelled, which a thread that works for it does not notice
+                cancelled.set()
+
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(_watch_cancellation, cancelled)
-                result = await answer(caller, parameters)
+                group.start_soon(watch)
+                result = await answer(caller, parameters.name, arguments=parameters.arguments or {})
                 group.cancel_scope.cancel()
         finally:
             running.pop(key, None)
@@ -114,46 +146,6 @@ def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], No
     server.add_notification_handler("notifications/cancelled", types.CancelledNotificationParams, cancel)
     server.middleware.clear()  # that of OpenTelemetry measures the durations of private statements
     return server
-
-
-async def _watch_cancellation(cancelled: threading.Event) -> None:
-    """Set the event when the request is cancelled, which a thread that works for it does not notice."""
-    try:
-        await anyio.sleep_forever()
-    finally:
-        cancelled.set()
-
-
-async def _call(caller: Caller, name: str, *, arguments: dict[str, Any]) -> ToolAnswer:
-    tool = TOOLS.get(name)
-    if tool is None:
-        hint = f"The tools are {', '.join(TOOLS)}."
-        raise UsageError("no-such-tool", "There is no such tool.", hint=hint)
-    caller.require(tool.scope)
-    hint = f"Send arguments that fit the input schema of the tool {name}."
-    return await tool.act(caller, convert_message(arguments, tool.arguments, hint=hint))
-
-
-def _describe(tool: Tool) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            read_only_hint=tool.scope == "read",  # a query uses budget
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
-    )
-
-
-def _success(result: ToolAnswer) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(text=result.text)], structured_content=encode_values(result.values)
-    )
 
 
 def _failure(error: Error) -> types.CallToolResult:
@@ -235,8 +227,15 @@ class McpServer:
 async def serve_mcp(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> McpServer:
     """Listen on a host and port, port 0 for any. Raises `OSError`."""
     dispatch = StatementDispatch(gateway=gateway, surface=SURFACE)
+
+    def find_caller(context: Context, cancelled: threading.Event) -> tuple[_TokenCaller, str]:
+        assert context.request is not None  # noqa: S101 - the SDK passes on that of `_Endpoint`
+        access, gone = context.request.scope[_CALLER]
+        token = context.request.headers["authorization"]
+        return _TokenCaller(dispatch, access, gone, cancelled), digest_token(token).hex()
+
     manager = StreamableHTTPSessionManager(
-        build_server(_find_caller, log_fault=lambda error: gateway.telemetry.log_fault(error, surface=SURFACE)),
+        build_server(find_caller, log_fault=lambda error: gateway.telemetry.log_fault(error, surface=SURFACE)),
         json_response=True,
         stateless=True,
     )
@@ -283,13 +282,6 @@ class _TokenCaller:
         return error if self.access.user.is_curator else without_paths(error)
 
 
-def _find_caller(context: Context, cancelled: threading.Event) -> tuple[_TokenCaller, str]:
-    assert context.request is not None  # noqa: S101 - the SDK passes on that of `_Endpoint`
-    dispatch, access, gone = context.request.scope[_CALLER]
-    token = context.request.headers["authorization"]
-    return _TokenCaller(dispatch, access, gone, cancelled), digest_token(token).hex()
-
-
 class _Endpoint:
     """Application of ASGI: checks origin and token, reads the body, and passes both on to the SDK."""
 
@@ -323,7 +315,7 @@ class _Endpoint:
 
         watching = asyncio.create_task(watch())
         try:
-            known = {**scope, _CALLER: (self._dispatch, access, gone)}
+            known = {**scope, _CALLER: (access, gone)}
             await self._manager.handle_request(known, replay, send)
         finally:
             watching.cancel()

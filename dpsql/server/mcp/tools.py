@@ -5,8 +5,7 @@ The words are for a reader that has only them: a language model that knows SQL, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -29,7 +28,6 @@ from dpsql.server.http_requests import Last, Nothing, StatementBody, encode_rows
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.plan import Plan
     from dpsql.report import Balance
     from dpsql.session import Session
 
@@ -182,16 +180,14 @@ class Tool:
 
 
 async def _tables(caller: Caller, _: msgspec.Struct) -> ToolAnswer:
-    found = await caller.look(list_tables)
-    return ToolAnswer("\n".join(map(_describe_table, found)) or "There are no tables.", {"tables": found})
-
-
-def _describe_table(table: Mapping[str, object]) -> str:
-    unit, columns = table["privacy_unit"], table["columns"]
-    assert isinstance(columns, list)  # noqa: S101 - made above
-    listed = ", ".join(f"{column['column_name']} {column['column_type']}" for column in columns)
-    kind = "public" if unit is None else f"private, privacy unit {unit}"
-    return f"{table['name']} ({kind}): {listed}"
+    found, lines = await caller.look(list_tables), []
+    for table in found:
+        unit, columns = table["privacy_unit"], table["columns"]
+        assert isinstance(columns, list)  # noqa: S101 - `list_tables` makes it
+        listed = ", ".join(f"{column['column_name']} {column['column_type']}" for column in columns)
+        kind = "public" if unit is None else f"private, privacy unit {unit}"
+        lines.append(f"{table['name']} ({kind}): {listed}")
+    return ToolAnswer("\n".join(lines) or "There are no tables.", {"tables": found})
 
 
 async def _explain(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
@@ -206,23 +202,20 @@ async def _explain(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
             session.describe(statement.sql, statement.parameters, implicit=statement.implicit)
             words = "reads no private row, and costs nothing"
             return ToolAnswer(f"cost: {words}", {"free": True, "cost": words, "facts": [], "warnings": []})
-        return _describe_cost(plans, session.budget)
+        balance = session.budget
+        cost = describe_together(plans, balance.of(value for plan in plans for value in plan.charged_values))
+        facts = [fact for fact in describe_plans(plans, balance) if fact[0] != _ENGINE_SQL]
+        warnings = list(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
+        lines = [f"cost: {cost}", *(f"{name}: {value}" for name, value in facts if name in _READ_FIRST)]
+        values = {
+            "free": all(plan.stored and not plan.fresh for plan in plans),
+            "cost": cost,
+            "facts": [{"name": name, "value": value} for name, value in facts],
+            "warnings": warnings,
+        }
+        return ToolAnswer("\n".join([*lines, *(f"warning: {each}" for each in warnings)]), values)
 
     return await caller.look(act)
-
-
-def _describe_cost(plans: Sequence[Plan], balance: Balance) -> ToolAnswer:
-    cost = describe_together(plans, balance.of(value for plan in plans for value in plan.charged_values))
-    facts = [fact for fact in describe_plans(plans, balance) if fact[0] != _ENGINE_SQL]
-    warnings = list(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
-    lines = [f"cost: {cost}", *(f"{name}: {value}" for name, value in facts if name in _READ_FIRST)]
-    values = {
-        "free": all(plan.stored and not plan.fresh for plan in plans),
-        "cost": cost,
-        "facts": [{"name": name, "value": value} for name, value in facts],
-        "warnings": warnings,
-    }
-    return ToolAnswer("\n".join([*lines, *(f"warning: {each}" for each in warnings)]), values)
 
 
 async def _query(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
@@ -342,9 +335,3 @@ _ALL = (
     ),
 )
 TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _ALL}
-
-
-def encode_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Return values as JSON has them; what it does not have becomes text."""
-    encoded: dict[str, object] = json.loads(json.dumps(values, default=str))
-    return encoded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -13,12 +12,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from dpsql.completion import find_completions
 from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
-from dpsql.plan import Plan
 from dpsql.receipt import REREAD, format_share
-from dpsql.report import Balance, Forecast
 from dpsql.report.forecast import describe_plans, describe_together, forecast, price_together
 from dpsql.server.web.requests import VisitorRequest, answered_html
-from dpsql.session import Session
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
@@ -51,8 +47,16 @@ def preview_cost(session: Session, text: str) -> Preview:
         session.describe(text)  # the statement's own errors say what else is wrong
         return Preview("free", "This reads no private row and costs nothing.")
     balance = session.budget
-    if len(plans) > 1:
-        return _preview_several(plans, balance)
+    warnings = tuple(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
+    if len(plans) > 1:  # what they cost together
+        listed = Facts("Plan: nothing was read, nothing was charged", describe_plans(plans, balance))
+        facts = remove_style(facts_html(listed))
+        cost, left = price_together(plans), balance.remaining
+        words = f"{len(plans)} private queries: {describe_together(plans, balance)}."
+        if cost is None:
+            return Preview("stored", words, facts=facts)
+        is_short = cost.refundable > left.refundable or cost.permanent > left.permanent
+        return Preview("short" if is_short else "priced", words, warnings, facts=facts)
     (plan,) = plans
     facts, clause = remove_style(plan._repr_html_()), plan.query.clause
     reading = f"Read as {clause}. " if clause.implied else ""
@@ -60,58 +64,16 @@ def preview_cost(session: Session, text: str) -> Preview:
         words = "Answered before: asking again shows that answer and costs nothing."
         return Preview("stored", reading + words, facts=facts)
     balance = balance.of(plan.charged_values)
-    fits = forecast(plan, balance.remaining, times=1)
+    fits, worst = forecast(plan, balance.remaining, times=1), plan.price(plan.worst_case)
+    share = format_share(worst.share_of(balance.limit))
     if not fits.at_worst:
-        return Preview("short", reading + _describe_shortage(plan, balance), plan.warnings, facts=facts)
-    words = reading + _words(plan, fits, balance=balance)
-    return Preview("priced", words, plan.warnings, meters=_meters(plan, balance), facts=facts)
-
-
-def _preview_several(plans: Sequence[Plan], balance: Balance) -> Preview:
-    """Return the preview of a statement with several private queries: what they cost together."""
-    facts = remove_style(
-        facts_html(Facts("Plan: nothing was read, nothing was charged", describe_plans(plans, balance)))
-    )
-    worst, left = price_together(plans), balance.remaining
-    together = describe_together(plans, balance)
-    words = f"{len(plans)} private queries: {together}."
-    if worst is None:
-        return Preview("stored", words, facts=facts)
-    warnings = tuple(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
-    is_short = worst.refundable > left.refundable or worst.permanent > left.permanent
-    return Preview("short" if is_short else "priced", words, warnings, facts=facts)
-
-
-def balance_html(balance: Balance) -> str:
-    """Return both currencies of a balance as meters: spent, reserved and left."""
-    pairs = zip(balance.certificate.currencies, (balance.refunded, balance.gone), strict=True)
-    meters = [
-        Meter(name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining)
-        for name, part in pairs
-    ]
-    return budget_html("", meters, notes=[])
-
-
-def _describe_shortage(plan: Plan, balance: Balance) -> str:
-    share, left = _share(plan, balance), format_share(balance.left, down=True)
-    return f"This may cost {share} of the budget, and {left} is left."
-
-
-def _words(plan: Plan, fits: Forecast, *, balance: Balance) -> str:
+        words = f"This may cost {share} of the budget, and {format_share(balance.left, down=True)} is left."
+        return Preview("short", reading + words, plan.warnings, facts=facts)
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
     if plan.reread and not plan.stored:
         again = f"{REREAD[0].upper()}{REREAD[1:]}. "
-    return f"{again}At most {_share(plan, balance)} of the budget. {queries} in what is left."
-
-
-def _share(plan: Plan, balance: Balance) -> str:
-    return format_share(plan.price(plan.worst_case).share_of(balance.limit))
-
-
-def _meters(plan: Plan, balance: Balance) -> str:
-    """Return both currencies as meters: already used, at most used by this query, and then left."""
-    worst = plan.price(plan.worst_case)
+    words = f"{reading}{again}At most {share} of the budget. {queries} in what is left."
     accounts = (balance.refunded, worst.refundable), (balance.gone, worst.permanent)
     meters = [
         Meter(
@@ -125,7 +87,8 @@ def _meters(plan: Plan, balance: Balance) -> str:
         )
         for name, (account, took) in zip(plan.certificate.currencies, accounts, strict=True)
     ]
-    return remove_style(budget_html("What it would leave", meters, notes=[]))
+    markup = remove_style(budget_html("What it would leave", meters, notes=[]))
+    return Preview("priced", words, plan.warnings, meters=markup, facts=facts)
 
 
 _LONGEST_LINK = 4_000  # characters of a statement
@@ -136,7 +99,7 @@ _FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _AnswerView:
     """An answer, as the page shows it; `link` is the query of an address that shows it again, "" for a long one."""
 
     html: object
@@ -147,13 +110,22 @@ class _Shown:
     link: str
 
     @classmethod
-    def of(cls, answer: Answer, visit: VisitorRequest, *, text: str) -> _Shown:
+    def of(cls, answer: Answer, visit: VisitorRequest, *, text: str) -> _AnswerView:
         state = "free"
         if answer.receipt.k:
             state = "replayed" if answer.receipt.replayed else "charged"
         markup = remove_style(answer._repr_html_())
         link = urlencode({"text": text}) if len(text) <= _LONGEST_LINK else ""
-        return cls(answered_html(markup), answer.statement(), state, text, _write_python(visit, text), link)
+        # a program that runs the query over the PostgreSQL protocol, from which the server's host is known
+        listening = visit.dispatch.gateway.service.policy.server.listens().get("postgres")
+        port = listening[1] if isinstance(listening, tuple) else 5433
+        address = f"host={visit.request.url.hostname} port={port} user={visit.user.name}"
+        python = (
+            "import psycopg  # the password is in PGPASSWORD or ~/.pgpass\n\n"
+            f"with psycopg.connect({address!r}, autocommit=True) as connection:\n"
+            f"    rows = connection.execute({text!r}).fetchall()"
+        )
+        return cls(answered_html(markup), answer.statement(), state, text, python, link)
 
 
 async def home(visit: VisitorRequest) -> Response:
@@ -173,7 +145,7 @@ async def ask(visit: VisitorRequest) -> Response:
         answer = await visit.dispatch.ask(visit.user, visit.text, request=visit.request)
     except Error as error:
         return await _page(visit, text=visit.text, problem=visit.box(error))
-    return await _page(visit, text=visit.text, answer=_Shown.of(answer, visit, text=visit.text))
+    return await _page(visit, text=visit.text, answer=_AnswerView.of(answer, visit, text=visit.text))
 
 
 async def preview(visit: VisitorRequest) -> Response:
@@ -220,7 +192,18 @@ async def download(visit: VisitorRequest) -> Response:
     answer = await visit.dispatch.replay(visit.user, text, request=visit.request)
     headers = {"content-disposition": f'attachment; filename="answer.{kind}"'}
     quote_formulas = visit.request.query_params.get("quote_formulas") == "true"
-    file = await visit.dispatch.run(lambda: _encode_file(answer, kind, quote_formulas=quote_formulas))
+
+    def encode() -> bytes:
+        if kind == "csv":
+            return (answer.to_csv(quote_formulas=quote_formulas) or "").encode()
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        sink = pa.BufferOutputStream()
+        parquet.write_table(answer.arrow(), sink)
+        return bytes(sink.getvalue())
+
+    file = await visit.dispatch.run(encode)
     return Response(file, media_type=_FORMATS[kind], headers=headers)
 
 
@@ -229,18 +212,7 @@ async def describe_language(visit: VisitorRequest) -> Response:
     return visit.page("help.html", {})
 
 
-def _encode_file(answer: Answer, kind: str, *, quote_formulas: bool) -> bytes:
-    if kind == "csv":
-        return (answer.to_csv(quote_formulas=quote_formulas) or "").encode()
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    sink = pa.BufferOutputStream()
-    parquet.write_table(answer.arrow(), sink)
-    return bytes(sink.getvalue())
-
-
-async def _replay(visit: VisitorRequest, text: str) -> tuple[_Shown | None, dict[str, object] | None]:
+async def _replay(visit: VisitorRequest, text: str) -> tuple[_AnswerView | None, dict[str, object] | None]:
     """Return the stored answer to a query; for a query that would be charged, its preview."""
     try:
         answer = await visit.dispatch.replay(visit.user, text, request=visit.request)
@@ -249,23 +221,7 @@ async def _replay(visit: VisitorRequest, text: str) -> tuple[_Shown | None, dict
             raise
         found = await visit.dispatch.look(visit.user, lambda session: preview_cost(session, text))
         return None, _encode_preview(found)
-    return _Shown.of(answer, visit, text=text), None
-
-
-def _write_python(visit: VisitorRequest, text: str) -> str:
-    """Return a program that runs the query over the PostgreSQL protocol, from which the server's host is known."""
-    listed = visit.dispatch.gateway.service.policy.server.listens()
-    listening = listed.get("postgres")
-    port = listening[1] if isinstance(listening, tuple) else 5433
-    address = f"host={visit.request.url.hostname} port={port} user={visit.user.name}"
-    return "\n".join(
-        [
-            "import psycopg  # the password is in PGPASSWORD or ~/.pgpass",
-            "",
-            f"with psycopg.connect({address!r}, autocommit=True) as connection:",
-            f"    rows = connection.execute({text!r}).fetchall()",
-        ]
-    )
+    return _AnswerView.of(answer, visit, text=text), None
 
 
 async def complete(visit: VisitorRequest) -> Response:
@@ -312,7 +268,7 @@ async def _page(
     visit: VisitorRequest,
     *,
     text: str,
-    answer: _Shown | None = None,
+    answer: _AnswerView | None = None,
     problem: object = None,
     preview: object = None,
 ) -> Response:
@@ -338,9 +294,14 @@ async def _page(
 
 
 def _budget(balance: Balance) -> dict[str, object]:
-    """Return the remaining budget in words, and the details as meters and numbers."""
+    """Return the remaining budget in words, and the details as meters of both currencies and numbers."""
+    pairs = zip(balance.certificate.currencies, (balance.refunded, balance.gone), strict=True)
+    meters = [
+        Meter(name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining)
+        for name, part in pairs
+    ]
     return {
-        "meters": answered_html(remove_style(balance_html(balance))),
+        "meters": answered_html(remove_style(budget_html("", meters, notes=[]))),
         "words": str(balance).splitlines(),
         "lines": balance.details(),
     }

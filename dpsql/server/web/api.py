@@ -20,7 +20,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes
+from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_spending
 from dpsql.errors import Error, Refusal
 from dpsql.server.http_requests import (
     LAST,
@@ -41,7 +41,7 @@ from dpsql.server.http_requests import (
 )
 from dpsql.server.logins import Access
 from dpsql.server.users import User
-from dpsql.server.web.curator_pages import plain_spent, raise_total, verify_chain
+from dpsql.server.web.curator_pages import raise_total, spent, verify_chain
 from dpsql.server.web.requests import SURFACE, RequestDispatch, page, require_curator
 
 if TYPE_CHECKING:
@@ -299,7 +299,11 @@ async def _tables(call: ApiCall) -> Response:
 
 
 async def _spending(call: ApiCall) -> Response:
-    return json_answer(await call.dispatch.run(lambda: plain_spent(call.dispatch.gateway, last=call.last)))
+    def read() -> dict[str, object]:
+        found = spent(call.dispatch.gateway)
+        return encode_spending(found, found.entries[-call.last :])
+
+    return json_answer(await call.dispatch.run(read))
 
 
 async def _grant(call: ApiCall) -> Response:

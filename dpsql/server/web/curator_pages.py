@@ -5,7 +5,7 @@ The actions, which the API shares, use the policy, the ledger and the telemetry;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from dpsql import curator
 from dpsql.accounting import ApproximateDP, Periods, describe_periods
-from dpsql.answer_json import encode_spending
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
 from dpsql.policy import Budget
@@ -64,12 +63,6 @@ def spent(gateway: Gateway) -> Spending:
     """Return who spent what, of the ledger as it is now."""
     find_ledger(gateway)
     return curator.read_spending(gateway.service.policy)
-
-
-def plain_spent(gateway: Gateway, *, last: int) -> dict[str, object]:
-    """Return the same as values that JSON has, with the last queries."""
-    spending = spent(gateway)
-    return encode_spending(spending, spending.entries[-last:])
 
 
 def verify_chain(gateway: Gateway) -> Verified:
@@ -126,7 +119,13 @@ async def spending(visit: VisitorRequest) -> Response:
     ]
     given = {
         "total": answered_html(remove_style(found.balance._repr_html_())),
-        "accounts": list(_accounts(found)),
+        "accounts": [
+            {
+                "name": _NOBODY if spender.name is None else spender.name,
+                "meters": answered_html(remove_style(_meters(spender, found))),
+            }
+            for spender in found.spenders
+        ],
         "count": len(found.entries),
         "latest": latest,
         "currencies": found.balance.certificate.currencies,
@@ -137,7 +136,14 @@ async def spending(visit: VisitorRequest) -> Response:
 async def policy(visit: VisitorRequest) -> Response:
     """Return the policy in the words of `dpsql check`, checked against the open data."""
     check = await visit.dispatch.run(visit.dispatch.gateway.service.check)
-    return visit.page("policy.html", {"sections": list(_sections(describe_policy(check)))})
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    for line in describe_policy(check):  # a title in capitals, and the lines below it
+        if line and line == line.upper() and not line.startswith(" "):
+            parts.append((line.capitalize(), []))
+        else:
+            parts[-1][1].append(line)
+    sections = [{"title": title, "body": "\n".join(body).strip("\n")} for title, body in parts]
+    return visit.page("policy.html", {"sections": sections if len(sections) == 1 else sections[1:]})
 
 
 async def ledger(visit: VisitorRequest) -> Response:
@@ -201,12 +207,6 @@ def _fields(form: object) -> dict[str, str]:
     return {name: str(given.get(name, "")).strip() for name in ("epsilon", "delta", "note", "period", "periods")}
 
 
-def _accounts(found: Spending) -> Iterator[dict[str, object]]:
-    for spender in found.spenders:
-        name = _NOBODY if spender.name is None else spender.name
-        yield {"name": name, "meters": answered_html(remove_style(_meters(spender, found)))}
-
-
 def _meters(spender: Spender, found: Spending) -> str:
     """Return both currencies of an account against its limit, or a sentence for an account without access."""
     state, limit = spender.state, spender.limit
@@ -225,16 +225,3 @@ def _meters(spender: Spender, found: Spending) -> str:
         for name, granted, gone, waiting in amounts
     ]
     return budget_html("", meters, notes=[])
-
-
-def _sections(lines: list[str]) -> Iterator[dict[str, object]]:
-    """Yield the parts of a check: a title in capitals, and the lines below it."""
-    title, body = "", list[str]()
-    for line in lines:
-        if line and line == line.upper() and not line.startswith(" "):
-            if title:
-                yield {"title": title.capitalize(), "body": "\n".join(body).strip("\n")}
-            title, body = line, []
-        else:
-            body.append(line)
-    yield {"title": title.capitalize(), "body": "\n".join(body).strip("\n")}

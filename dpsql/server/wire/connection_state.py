@@ -147,7 +147,8 @@ class Settings:
     @property
     def seconds(self) -> float:
         """The time limit of a statement; 0 is no limit."""
-        return _parse_milliseconds(self.get("statement_timeout")) / 1_000
+        value = self.values.get("statement_timeout")
+        return 0.0 if value is None else _parse_milliseconds(value) / 1_000
 
 
 def _parse_milliseconds(value: str) -> int:

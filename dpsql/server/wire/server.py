@@ -15,7 +15,6 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.policy.settings import is_loopback
@@ -167,7 +166,15 @@ class Wire:
             raise WireError("08006", "The login took too long.", hint="Connect again.", fatal=True) from None
         finally:
             self._pending.remove(pending)
-        self._enter(user)
+        policy = self._gateway.service.policy.server
+        if self._user_counts[user.name] >= policy.connections_per_user:
+            reason = f"This user has as many connections as are allowed: {policy.connections_per_user}."
+            hint = "Close one. The curator may raise connections_per_user in [server] of the policy."
+            raise WireError("53300", reason, hint=hint, fatal=True)
+        if not self._gateway.enter(SURFACE):
+            reason = "The server has as many connections as max_connections allows."
+            hint = "Try again later. The curator may raise max_connections in [server] of the policy."
+            raise WireError("53300", reason, hint=hint, fatal=True)
         self._user_counts[user.name] += 1
         try:
             await self._converse(channel, startup, user=user)
@@ -177,18 +184,6 @@ class Wire:
                 del self._user_counts[user.name]
             self._gateway.telemetry.count_disconnection(SURFACE)
 
-    def _enter(self, user: User) -> None:
-        """Count a connection; raise `WireError` for more than the policy allows to a user, or to all together."""
-        settings = self._gateway.service.policy.server
-        if self._user_counts[user.name] >= settings.connections_per_user:
-            reason = f"This user has as many connections as are allowed: {settings.connections_per_user}."
-            hint = "Close one. The curator may raise connections_per_user in [server] of the policy."
-            raise WireError("53300", reason, hint=hint, fatal=True)
-        if not self._gateway.enter(SURFACE):
-            reason = "The server has as many connections as max_connections allows."
-            hint = "Try again later. The curator may raise max_connections in [server] of the policy."
-            raise WireError("53300", reason, hint=hint, fatal=True)
-
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
         """Begin the session of a user, and answer messages until the connection ends."""
         settings = initial_settings(startup)
@@ -196,7 +191,15 @@ class Wire:
         router = QueryRouter(self._gateway, self._catalog, runner=self._runner, user=user, quota=quota)
         transaction = Transaction(replace(settings, role=""), quota)
         owner = (user.name, settings.role)
-        cancel = partial(self._cancel, owner=owner)
+
+        def cancel(number: int) -> bool:
+            """Cancel what a connection of the same user and role runs; return whether there is such a connection."""
+            other = self._connections.get(number)
+            if other is None or other.owner != owner:
+                return False
+            other.conversation.cancel()
+            return True
+
         execution = Execution(self._gateway, router, transaction=transaction, quota=quota, cancel_backend=cancel)
         if settings.role:
             execution.begin_as(settings.role)
@@ -227,14 +230,6 @@ class Wire:
             channel.call_on_end(None)  # it would refer to the conversation, and so to all that this holds
             execution.objects.clear()
             del self._connections[number]
-
-    def _cancel(self, number: int, *, owner: tuple[str, str]) -> bool:
-        """Cancel what a connection of the same user and role runs, and return whether there is such a connection."""
-        connection = self._connections.get(number)
-        if connection is None or connection.owner != owner:
-            return False
-        connection.conversation.cancel()
-        return True
 
 
 async def serve_wire(
@@ -327,8 +322,12 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
     _check_admission(gateway, name, address=address)
     exchange = Exchange(gateway.users.verifier(name))
     channel.send(message(b"R", (10).to_bytes(4), MECHANISM.encode(), b"\0\0"))
-    first = parse_initial_response(await _receive_step(channel, limits))
-    channel.send(message(b"R", (11).to_bytes(4), exchange.create_challenge(first)))
+    mechanism, _, rest = (await _receive_step(channel, limits)).partition(b"\0")
+    if mechanism != MECHANISM.encode():
+        raise Malformed("The client chose a login mechanism that was not offered.")
+    if int.from_bytes(rest[:4]) != len(rest) - 4:
+        raise Malformed("A step of the login does not fit its length.")
+    channel.send(message(b"R", (11).to_bytes(4), exchange.create_challenge(rest[4:])))
     last = await _receive_step(channel, limits)
     _check_admission(gateway, name, address=address)  # again, as simultaneous guesses may have failed meanwhile
     proof = exchange.check_proof(last)
@@ -382,16 +381,6 @@ MECHANISM = "SCRAM-SHA-256"
 # As in PostgreSQL, the user name n= is ignored: the startup packet has it, and libpq sends none here.
 _FIRST = re.compile(r"(?P<header>[ny],,)(?P<bare>n=[^,]*,r=(?P<nonce>[\x21-\x2b\x2d-\x7e]{8,128})(?:,.*)?)", re.DOTALL)
 _FINAL = re.compile(r"(?P<unproven>c=(?P<header>[^,]*),r=(?P<nonce>[^,]*)(?:,(?!p=).*)?),p=(?P<proof>[^,]*)", re.DOTALL)
-
-
-def parse_initial_response(data: bytes) -> bytes:
-    """Return the content of a client's first step; raise `Malformed`, also for another mechanism."""
-    name, _, rest = data.partition(b"\0")
-    if name != MECHANISM.encode():
-        raise Malformed("The client chose a login mechanism that was not offered.")
-    if int.from_bytes(rest[:4]) != len(rest) - 4:
-        raise Malformed("A step of the login does not fit its length.")
-    return rest[4:]
 
 
 class Exchange:

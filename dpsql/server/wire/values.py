@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 
@@ -77,24 +78,23 @@ def encode_column(column: pa.ChunkedArray, code: int) -> list[bytes | None]:
     """Return the values of a column, in text (0) or binary (1); None is NULL."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    encode = (_BINARY_ENCODERS if code else _TEXT_ENCODERS).get(_find_oid(column.type), _encode_text)
-    return [None if value is None else encode(value) for value in _read_values(column)]
-
-
-def _read_values(column: pa.ChunkedArray) -> Sequence[object]:
-    """Return the Python values of a column; dates and times are counts of days and microseconds."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind):  # dates and times are encoded as counts of days and microseconds
         times, per = _MICROSECONDS[kind.unit]
         counts: Sequence[int | None] = column.cast(pa.int64()).to_pylist()
-        return [None if one is None else one if abs(one) >= _INFINITY else one * times // per for one in counts]
-    if pa.types.is_date32(kind):
-        return column.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_time64(kind):
-        return column.cast(pa.time64("us")).cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+        values: Sequence[object] = [
+            None if one is None else one if abs(one) >= _INFINITY else one * times // per for one in counts
+        ]
+    elif pa.types.is_date32(kind):
+        values = column.cast(pa.int32()).to_pylist()
+    elif pa.types.is_time64(kind):
+        values = column.cast(pa.time64("us")).cast(pa.int64()).to_pylist()
+    else:
+        values = column.to_pylist()
     if pa.types.is_uint64(kind):
-        return [None if one is None else Decimal(one) for one in column.to_pylist()]
-    return column.to_pylist()  # type: ignore[no-any-return]
+        values = [None if one is None else Decimal(one) for one in column.to_pylist()]
+    encode = (_BINARY_ENCODERS if code else _TEXT_ENCODERS).get(_find_oid(kind), _encode_text)
+    return [None if value is None else encode(value) for value in values]
 
 
 def _encode_text(value: object) -> bytes:
@@ -338,8 +338,9 @@ def _drop_zone(text: str, kind: str, *, is_absolute: bool) -> str:
 
 def _decode_array(data: bytes, oid: int, *, code: int) -> list[object]:
     """Decode an array of one dimension, whose items have a type."""
-    items = _split_array(data) if code else None
-    if not code:
+    if code:
+        items = _split_array(data)
+    else:
         texts = parse_text_array(data.decode(errors="replace"))
         items = None if texts is None else [None if text is None else text.encode() for text in texts]
     if items is None:
@@ -358,13 +359,13 @@ def _split_array(data: bytes) -> list[bytes | None] | None:
     if dimensions != 1 or len(data) < at:
         return None
     count, _ = _ARRAY_DIMENSION.unpack_from(data, _ARRAY_HEAD.size)
-    found = list[bytes | None]()
+    items = list[bytes | None]()
     while at + 4 <= len(data):
         (size,) = struct.unpack_from("!i", data, at)
         at += 4
-        found.append(None if size < 0 else data[at : at + size])
+        items.append(None if size < 0 else data[at : at + size])
         at += max(size, 0)
-    return found if at == len(data) and len(found) == count else None
+    return items if at == len(data) and len(items) == count else None
 
 
 def _unpack(layout: str, data: bytes) -> int | float | bool:
@@ -397,24 +398,14 @@ def _decode_numeric(data: bytes) -> Decimal:
     return Decimal((int(sign == 0x4000), tuple(map(int, digits)), exponent))  # noqa: PLR2004
 
 
-def _decode_date(data: bytes) -> date:
+def _decode_moment(data: bytes, *, is_date: bool) -> date:
     try:
-        return date(1970, 1, 1) + timedelta(decode_day(_check_size(data, 4)))
-    except OverflowError:
-        pass
-    raise _out_of_range()
-
-
-def _decode_datetime(data: bytes) -> datetime:
-    try:
+        if is_date:
+            return date(1970, 1, 1) + timedelta(decode_day(_check_size(data, 4)))
         return datetime(1970, 1, 1) + timedelta(microseconds=decode_timestamp(_check_size(data, 8)))  # noqa: DTZ001 - as the data
     except OverflowError:
         pass
-    raise _out_of_range()
-
-
-def _out_of_range() -> WireError:
-    return WireError("22008", "This date is out of range.", hint="Bind a date of the years 1 to 9999.")
+    raise WireError("22008", "This date is out of range.", hint="Bind a date of the years 1 to 9999.")
 
 
 _DECODERS: Mapping[int, Callable[[bytes], object]] = {
@@ -426,7 +417,7 @@ _DECODERS: Mapping[int, Callable[[bytes], object]] = {
     OIDS["float4"]: lambda data: _unpack("!f", data),
     OIDS["float8"]: lambda data: _unpack("!d", data),
     OIDS["numeric"]: _decode_numeric,
-    OIDS["date"]: _decode_date,
-    OIDS["timestamp"]: _decode_datetime,
-    OIDS["timestamptz"]: _decode_datetime,
+    OIDS["date"]: partial(_decode_moment, is_date=True),
+    OIDS["timestamp"]: partial(_decode_moment, is_date=False),
+    OIDS["timestamptz"]: partial(_decode_moment, is_date=False),
 }

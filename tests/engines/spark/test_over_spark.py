@@ -66,7 +66,7 @@ def world(place: Path) -> Iterator[World]:
     add_user(place / "users.toml", User("alice", is_curator=False), password=PASSWORD)
     log = StringIO()
     with closing(Service(None, Policy.from_toml(place / "spark.toml"))) as service:
-        front = Gateway(service, Users.load(place / "users.toml"), Telemetry(log), Throttle(100))
+        front = Gateway(service, Users(place / "users.toml"), Telemetry(log), Throttle(100))
         yield World(place, front, application(front, secure=False), log)
 
 

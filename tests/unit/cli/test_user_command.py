@@ -36,7 +36,7 @@ def test_users_come_and_go(tmp_path: Path) -> None:
 
     user("add", "alice", "--password-stdin", "--curator")
     user("add", "bi", "--password-stdin", "--acts-as", "alice, bob", typed="pässwörd für bi")
-    users = Users.load(tmp_path / "users.toml")
+    users = Users(tmp_path / "users.toml")
     assert users.check("alice", WORDS) == User("alice", is_curator=True)
     assert users.check("bi", "pässwörd für bi") == User("bi", acts_as=("alice", "bob"))
     assert user("list") == "alice  curator\nbi  acts as alice, bob\n"
@@ -76,7 +76,7 @@ def test_the_policy_names_the_file(tmp_path: Path) -> None:
     words = ["user", "add", "alice", "--policy", "policy.toml", "--password-stdin"]
     exit_code, printed, told = dpsql_command(*words, cwd=tmp_path, stdin=WORDS.encode())
     assert (exit_code, b"SIGHUP" in printed, "SIGHUP" in told) == (0, False, True)
-    assert Users.load(tmp_path / "people.toml").check("alice", WORDS)
+    assert Users(tmp_path / "people.toml").check("alice", WORDS)
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_a_password_is_typed_twice_and_not_shown(tmp_path: Path) -> None:
     assert process.wait(30) == 0
     os.close(ours)
     assert WORDS.encode() not in shown
-    assert Users.load(tmp_path / "users.toml").check("alice", WORDS)
+    assert Users(tmp_path / "users.toml").check("alice", WORDS)
