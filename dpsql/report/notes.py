@@ -155,7 +155,9 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
 
 def find_waste(plan: Plan) -> tuple[str, ...]:
     """Return one sentence or two for each reason why the charge of this query may be wasted."""
-    query, need, rows = plan.query, plan.need, plan.spec.rows
+    query, rows, listed, population = plan.query, plan.spec.rows, _count_listed(plan.query), plan.population
+    # a need takes longer to predict than the rest of the plan
+    need = None if listed is None and population is None else plan.need
     warnings = []
     if _groups_by_unit(query):
         noun = unit_noun(query.unit_name)
@@ -163,7 +165,6 @@ def find_waste(plan: Plan) -> tuple[str, ...]:
             f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
             f"{plural(noun)} share."
         )
-    listed = _count_listed(query)
     if listed is not None and listed < (2 if need is None else need.units / need.measure.width):
         noun = unit_noun(query.unit_name)
         whom = f"one {noun}" if listed == 1 else f"{listed} {plural(noun)}"
@@ -178,7 +179,7 @@ def find_waste(plan: Plan) -> tuple[str, ...]:
         )
     if plan.fresh:
         warnings.append("fresh = true is charged each time it is run. Without it, running the query again is free.")
-    k, population = query.clause.k, plan.population
+    k = query.clause.k
     if k is not None and population is not None and need is not None and not rows.known and need.units * k > population:
         many, units = _describe_key(query)[1], plural(unit_noun(query.unit_name))
         shown_keys = max(1, math.floor(population / max(1.0, need.units)))
