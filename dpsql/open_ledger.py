@@ -16,8 +16,8 @@ from dpsql.user_warnings import MemoryLedgerWarning, UngrantedBudgetWarning
 
 if TYPE_CHECKING:
     from dpsql.ledger import Ledger
-    from dpsql.plan import Terms
     from dpsql.policy import Policy
+    from dpsql.terms import Terms
 
 __all__ = [
     "MemoryLedgerWarning",

@@ -25,6 +25,7 @@ from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.terms import Terms
 from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
@@ -437,7 +438,7 @@ class Session:
         return self._dependencies.catalog
 
     @property
-    def terms(self) -> planning.Terms:
+    def terms(self) -> Terms:
         """Total that is granted, and the ceilings and defaults of a query; `budget` has what is left."""
         return self._dependencies.terms
 

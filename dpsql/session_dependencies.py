@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql import engines, report
-from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import base as ledgers
 from dpsql.mechanisms import Noise
 from dpsql.sql.ir import literals as clocks
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SessionDependencies:
     engine: engines.Engine
     ledger: ledgers.Ledger
     catalog: Catalog
-    terms: planning.Terms
+    terms: Terms
     noise: Noise
     evaluator: engines.ResultEvaluator
     clock: clocks.Clock = clocks.system_clock

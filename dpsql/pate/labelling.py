@@ -15,8 +15,9 @@ from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.mechanisms import Noise
 from dpsql.pate.methods import Method, Value, VotesTable, check_values, find_votes_table
-from dpsql.plan import ExternalRelease, ReleaseResult, Terms
+from dpsql.plan import ExternalRelease, ReleaseResult
 from dpsql.session import Session, release_external
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa

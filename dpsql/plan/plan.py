@@ -10,12 +10,10 @@ from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Certificat
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.arrow_tables import ReleasedNames
-from dpsql.plan.mechanisms.auto import Candidate, predict
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
-from dpsql.plan.mechanisms.need import Need
-from dpsql.plan.mechanisms.record import Auto, Mechanism
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.names import ReleasedNames
+from dpsql.plan.mechanisms.record import Auto, Mechanism, MechanismRequest, Need
+from dpsql.plan.mechanisms.records import Candidate, predict
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
@@ -105,7 +103,8 @@ class Plan(NotebookRepr):
     @property
     def selection(self) -> SelectionMechanism:
         """The mechanism with its parameters."""
-        return self.mechanism_plan.selection
+        selection: SelectionMechanism = self.mechanism_plan.selection
+        return selection
 
     @property
     def counts(self) -> CountRelease | None:

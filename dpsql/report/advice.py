@@ -14,15 +14,14 @@ from decimal import ROUND_DOWN, Context, Decimal
 from dpsql.accounting import BudgetVector
 from dpsql.display import key_noun, plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.measure_text import describe_about
-from dpsql.plan.mechanisms.need import Need
+from dpsql.plan.mechanisms.record import Need, describe_about
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
-from dpsql.plan.terms import Terms
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, ColumnRef, Derived, Expression, FromWhere, In, Literal, strip_casts
+from dpsql.terms import Terms
 
 _TRIED_BOUND = 3
 _ROUNDED_DOWN = Context(prec=3, rounding=ROUND_DOWN)

@@ -16,11 +16,11 @@ from dpsql.errors import UsageError
 from dpsql.ledger.base import Entry, Ledger, compute_remaining
 from dpsql.ledger.base import sum_entries as state_of
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
 from dpsql.policy.limits import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
+from dpsql.terms import Terms, compute_limit
 
 _DIGITS = 6
 _USUAL_K = 10

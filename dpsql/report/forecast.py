@@ -14,13 +14,13 @@ from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.mechanisms import LEAST_DELTA
-from dpsql.plan.mechanisms.request import find_epsilon_within
+from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
-from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.outer_select import Columns, OuterSelectView
+from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.plan.result_view import ResultView, result_view
-from dpsql.plan.terms import Terms
 from dpsql.report.balance import read_balances
 from dpsql.report.tables import (
     budget_table,
@@ -44,6 +42,7 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import has_scan
 from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa

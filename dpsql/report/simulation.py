@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from dpsql.mechanisms import Noise, unit_weight
-from dpsql.plan.mechanisms.auto import Candidate
 from dpsql.plan.mechanisms.base import Groups
-from dpsql.plan.mechanisms.need import assume_groups_per_unit
-from dpsql.plan.mechanisms.record import Reads
+from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit
+from dpsql.plan.mechanisms.records import Candidate
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain
 

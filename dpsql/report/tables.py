@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from dpsql.ledger.base import Entry
 from dpsql.ledger.failures import FAILED
 from dpsql.plan.plan import Plan
-from dpsql.plan.terms import Terms
 from dpsql.report.balance import Balance
 from dpsql.report.forecast import describe_together
 from dpsql.report.forecast import forecast as make_forecast
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ascii_lower
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
