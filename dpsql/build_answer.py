@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 View = planning.ResultView | planning.OuterSelectView
+AnswerPart = tuple[planning.Plan, planning.Release | bytes, bool]  # the answer as drawn or stored; if it is earlier
 
 
 def build_answer(
     view: View,
-    parts: Sequence[tuple[planning.Plan, bytes, bool]],
+    parts: Sequence[AnswerPart],
     *,
     own: SessionDependencies,
     salts: tuple[int, int],
@@ -35,7 +36,7 @@ def build_answer(
     Each part is a plan, its answer, and whether that was stored before.
     """
     plans = [plan for plan, _, _ in parts]
-    releases = [planning.unpack(plan, stored) for plan, stored, _ in parts]
+    releases = [planning.unpack(plan, answer) if isinstance(answer, bytes) else answer for plan, answer, _ in parts]
     balances = [own.read_balance(plan.charged_values) for plan in plans]
     receipts = [
         _build_receipt(plan, released, own=own, balance=balance, replayed=replayed)

@@ -16,7 +16,7 @@ from dpsql.display import key_noun, plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
 from dpsql.plan.mechanisms.record import Need, describe_about
 from dpsql.plan.plan import Plan
-from dpsql.plan.planner import build_plan
+from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
@@ -126,7 +126,7 @@ def _find_variants(
         option = Option(value, plan.query.clause.place)
         clause = replace(plan.query.clause, options={**plan.query.clause.options, name: option})
         try:
-            other = build_plan(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
+            other = plan_unkeyed(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
         needed = other.need

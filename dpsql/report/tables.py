@@ -99,11 +99,11 @@ def plan_columns() -> pa.Schema:
     return pa.schema([("property", pa.string()), ("value", pa.string())])
 
 
-def plan_table(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False) -> pa.Table:
-    """Return EXPLAIN as a table; the private queries may be `wrapped` by a SELECT of their answers."""
+def plan_table(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> pa.Table:
+    """Return EXPLAIN as a table; `has_outer_select` says that a SELECT is around the private queries."""
     import pyarrow as pa
 
-    names, values = zip(*describe_plans(plans, balance, wrapped=wrapped), strict=True)
+    names, values = zip(*describe_plans(plans, balance, has_outer_select=has_outer_select), strict=True)
     return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 
@@ -116,7 +116,7 @@ def free_plan_table(sql: str = "") -> pa.Table:
     return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 
-def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False) -> list[tuple[str, str]]:
+def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> list[tuple[str, str]]:
     """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
     facts = list[tuple[str, str]]()
     for at, plan in enumerate(plans, start=1):
@@ -127,7 +127,7 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = F
         facts += make_forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
-    if wrapped:
+    if has_outer_select:
         facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
     return facts
 
