@@ -266,9 +266,8 @@ class Session:
             )
         settled = list[AnswerPart]()
         for plan, stored in parts:
-            earlier: planning.Release | bytes | None = (
-                stored  # an answer of this very statement may be that to the same question, in other words
-            )
+            # an answer of this very statement may be that to the same question, in other words
+            earlier: planning.Release | bytes | None = stored
             if settled and stored is None and not plan.fresh:
                 earlier = self._plans.find_stored(plan)
             if earlier is None:

@@ -28,9 +28,9 @@ class Plan(NotebookRepr):
 
     `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
     the digest of the question, under which its answer is stored, and `release_key` that of everything that the
-    distribution of the release depends on (`identity/replay_key.py`). The answer may be under the `similar_keys` too, if
-    it is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means
-    something else than it did in 0.11; it is `reread` if 0.11 answered it.
+    distribution of the release depends on (`identity/replay_key.py`). The answer may be under the `similar_keys`, if it
+    is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means something
+    else than it did in 0.11; it is `reread` if 0.11 answered it.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
     `record` says what the mechanism can do, and `request` is the query as it has it.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
