@@ -20,8 +20,6 @@ from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["CountedSelection", "LaplaceLimitedDomain"]
-
 
 @dataclass(frozen=True, slots=True)
 class CountedSelection:

@@ -22,8 +22,6 @@ from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Epsilon, Rho
 
-__all__ = ["CountRelease", "KnownGroups", "LaplaceCounts", "NoisyCounts", "SharedTotal", "SharedTotalRelease"]
-
 
 @dataclass(frozen=True, slots=True)
 class NoisyCounts:

@@ -15,8 +15,6 @@ from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["VOTE_STEPS", "NoisyVotes", "vote_weight"]
-
 VOTE_STEPS = 2**10  # of fixed point in a whole vote
 
 

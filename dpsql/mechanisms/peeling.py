@@ -21,8 +21,6 @@ from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["GATE_SHARE", "EvidenceGate", "EvidentPeeling", "EvidentSelection", "Peeling"]
-
 
 @dataclass(frozen=True, slots=True)
 class Peeling:

@@ -15,8 +15,6 @@ from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["PTRGaussian", "PTRLaplace"]
-
 _WIDEST = 10**9  # the largest variance of a sensitivity of 1
 _MOST_VARIANCE = 10**21  # the widest noise whose tails are bounded
 

@@ -21,8 +21,6 @@ from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["Gate", "Relay", "RelaySelection"]
-
 _GATE_SHARE = Fraction(1, 10)  # of the items that are left
 _MOST_CUT = 100  # the largest k with a cut: it is below the thresholds of k - 1 second legs
 _DEVIATIONS = 2  # of its noise that a gate stands at: the noise alone opens it once in 44 times

@@ -21,8 +21,6 @@ from dpsql.mechanisms.sampling.exponential import bernoulli_exp
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["NoisyMaxGaussian", "NoisyMaxGumbel", "OneShotLaplace", "PermuteAndFlip"]
-
 
 def _highest(noisy: list[int], k: int, *, noise: Noise) -> Selection:
     """Return the positions of the k highest, in order, equal ones in a random order."""

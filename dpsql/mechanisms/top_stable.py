@@ -16,8 +16,6 @@ from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["TopStable", "TopStableSelection"]
-
 _SHARE = Fraction(37, 100)
 
 

@@ -77,19 +77,19 @@ class ReleaseTerms:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Return the terms of a plan."""
-        spec = plan.spec
+        spec, price = plan.spec, plan.mechanism_plan.price
         return cls(
             mechanism=plan.mechanism,
             k=plan.k,
-            k_bar=plan.k_bar,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            threshold_offset=plan.threshold_offset,
+            k_bar=spec.report.k_bar,
+            epsilon=price.epsilon,
+            delta=spec.worst_case.delta,
+            threshold_offset=spec.report.threshold_offset,
             chooses=spec.report.chooses,
             partitions=max(1, spec.rows.partitions),
             counts=spec.counts,
             bounded_by=plan.count_bound,
-            others=tuple(CountNoise(each.variance, each.scale) for each in plan.mechanism_plan.price.others),
+            others=tuple(CountNoise(each.variance, each.scale) for each in price.others),
             known=spec.rows.known,
             evident=spec.rows.evident,
         )

@@ -39,8 +39,6 @@ from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.exponential import bernoulli_exp, discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
-__all__ = ["Tail", "noisy_above"]
-
 _WORD = 64  # bits of a uniform that are read at once
 _DIGITS = 28  # of an enclosure, for the first word
 _MORE_DIGITS = 20  # for each further one: more than 64 bits have

@@ -15,8 +15,6 @@ from dpsql.mechanisms.sampling.exponential import bernoulli_exp
 from dpsql.mechanisms.sampling.gaussian_arrays import many_gaussians
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
-__all__ = ["discrete_gaussian"]
-
 _MANY = 16  # draws that take as long one by one as by arrays
 
 

@@ -11,8 +11,6 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.exponential import discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
-__all__ = ["discrete_laplace", "laplace_draw"]
-
 
 def discrete_laplace(scale: Fraction, noise: Noise, *, count: int) -> list[int]:
     """Return `count` independent integers x, each with probability proportional to exp(-|x| / scale)."""

@@ -12,8 +12,6 @@ from functools import cache
 
 from dpsql.mechanisms.sampling.noise import WORD, BitReader
 
-__all__ = ["bernoulli_exp", "discrete_exponential"]
-
 
 def bernoulli_exp(numerator: int, denominator: int, *, reader: BitReader) -> bool:
     """Return True with probability exp(-numerator / denominator), for a ratio of 0 or more."""

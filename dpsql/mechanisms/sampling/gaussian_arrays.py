@@ -30,8 +30,6 @@ import numpy.typing as npt
 
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
-__all__ = ["MOST_VARIANCE", "many_gaussians"]
-
 MOST_VARIANCE = 2**72  # beyond it a double does not hold s E finely enough to decide most of them
 _LEAST_VARIANCE = Fraction(1, 2**72)
 _PLACES = 53
