@@ -20,7 +20,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import COUNT_LIMIT, FullHistogram, LabelPosition
 from dpsql.mechanisms.sampling.above import noisy_above
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from dpsql.accounting import discrete_gaussian_offset
 from dpsql.mechanisms.places import Places
 from dpsql.mechanisms.sampling.above import Tail
-from dpsql.mechanisms.sampling.exponential import discrete_exponential
+from dpsql.mechanisms.sampling.discrete_noise import discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
 PLACES = 64  # that are drawn, and are bound in the statement

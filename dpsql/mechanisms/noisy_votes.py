@@ -11,7 +11,7 @@ from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import COUNT_LIMIT
 from dpsql.mechanisms.parameters import check_epsilon
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon
 

@@ -16,7 +16,7 @@ from dpsql.mechanisms.histogram import FullHistogram, Histogram, LabelPosition
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.places import ReadPlaces
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho

@@ -1,4 +1,4 @@
-"""Many draws of the discrete Gaussian at once: the rejection of `discrete_gaussian.py`, by arrays, without rounding.
+"""Many draws of the discrete Gaussian at once: the rejection of `discrete_noise.py`, by arrays, without rounding.
 
 A candidate is a discrete Laplace x of an integer scale s, kept with probability exp(-e), where for the variance v
 
