@@ -34,8 +34,8 @@ from program.row import Row
 from servers import COLUMNS, PLAIN, events_in, fill, postgres
 
 import dpsql
+from dpsql.server.gateway import Service
 from dpsql.server.serve import SWITCH_INTERVAL
-from dpsql.server.service import Service
 
 QUICK = {"rows": [20_000], "engines": ["duckdb", "postgres"], "seconds": 1.0}
 LIGHT_ROWS, LIGHT, HEAVY, EVERY = 20_000, 12, 4, 2.0
@@ -95,7 +95,8 @@ _NUMBERS = itertools.count(1_000)  # dwell is below: the condition is always tru
 
 
 def _ask(service: Service, analyst: str, table: str) -> None:
-    service.ask(analyst, PRIVATE.format(table=table, number=next(_NUMBERS)))
+    text = PRIVATE.format(table=table, number=next(_NUMBERS))
+    service.answer(analyst, lambda session, stop: session.sql(text, stop=stop))
 
 
 def _one_by_one(run: Callable[[], object], *, count: int) -> Samples:

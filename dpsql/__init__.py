@@ -17,11 +17,14 @@ from dpsql.errors import (
     EngineError,
     Error,
     LedgerError,
+    MemoryLedgerWarning,
     Place,
     PolicyError,
     Refusal,
+    UngrantedBudgetWarning,
     Unsupported,
     UsageError,
+    WastedChargeWarning,
 )
 from dpsql.policy import (
     Analyst,
@@ -35,7 +38,6 @@ from dpsql.policy import (
     ServerSettings,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.user_warnings import MemoryLedgerWarning, UngrantedBudgetWarning, WastedChargeWarning
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

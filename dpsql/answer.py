@@ -6,7 +6,8 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
     from rich.console import Group
-
-__all__ = ["Advice", "Answer", "AverageColumns", "CountColumns", "Promise", "Receipt", "Total", "replace_unprintable"]
-__all__ += ["show_ratio_ends"]
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
@@ -110,10 +108,6 @@ class CountColumns:
         """Return the half width of an interval that holds the exact value with probability `level`, as a value."""
         width = self.reach(level) * self.step
         return int(width) if width.denominator == 1 else float(width)
-
-    def widen(self, values: Iterable[object], level: float) -> tuple[list[object], list[object]]:
-        """Return the ends of the intervals of values, in their type and rounded outwards; None for NULL."""
-        return self.noise.widen(values, level)
 
     def reach(self, level: float) -> int:
         """Return the half width in whole steps of an interval that holds the exact value with probability `level`."""
@@ -412,10 +406,11 @@ class Answer:
         import pyarrow as pa
 
         column = self._table.column(position)
-        found = (
-            measure.widen(level) if isinstance(measure, AverageColumns) else measure.widen(column.to_pylist(), level)
-        )
-        low, high = (pa.array(end, column.type) for end in found)
+        if isinstance(measure, AverageColumns):
+            ends = measure.widen(level)
+        else:
+            ends = measure.noise.widen(column.to_pylist(), level)
+        low, high = (pa.array(end, column.type) for end in ends)
         return low, high
 
     def _with_intervals(self, level: float) -> pa.Table:
@@ -443,7 +438,7 @@ class Answer:
         _require("matplotlib", extra="plot")
         import pyarrow as pa
 
-        from dpsql.display.chart import Chart, draw
+        from dpsql.display.released_table import Chart, draw_chart
 
         counts = self._counts.columns[0] if self._counts else 0
         present = self._table.column(counts).is_valid()  # an average, or an outer SELECT, may have no value
@@ -453,29 +448,24 @@ class Answer:
         values = zip(*(read_values(column) for column in keys), strict=True)
         labels = [", ".join(map(format_value, key)) for key in values]
         times: list[object] = []
-        if (
-            len(keys) == 1
-            and len(table) > 1
-            and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type))
-        ):
+        is_series = len(keys) == 1 and len(table) > 1
+        if is_series and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type)):
             times = read_values(keys[0])
             if any(time is None or isinstance(time, str) for time in times):
                 times = []  # NULL, or beyond the calendar: no point on an axis
-        measure = replace_unprintable(table.column_names[counts])
-        names = ", ".join(map(replace_unprintable, intervals.column_names[:-2]))
         chart = Chart(
             labels=labels or [""] * len(table),
             counts=_to_numbers(table.column(counts)),
             low=low,
             high=high,
-            key=names,
-            measure=measure,
+            key=", ".join(map(replace_unprintable, intervals.column_names[:-2])),
+            measure=replace_unprintable(table.column_names[counts]),
             level=level,
             threshold=self._find_threshold(),
             notes=[note for note in (self.note, str(self.receipt)) if note],
             times=times,
         )
-        return draw(chart, axes)
+        return draw_chart(chart, axes)
 
     def _find_threshold(self) -> int | None:
         """Return the noisy value that a group needed, where the mechanism makes it public; a sum is rounded down."""
@@ -559,25 +549,29 @@ class Answer:
 
     def _release_rows(self, most: int) -> ReleasedTable:
         """Return the first rows, at most so many, with 95 % intervals."""
+        import pyarrow as pa
+
         first, measures = self._table.slice(0, most), self._list_measures()
         values = [read_values(column) for column in first.columns]
+        columns, ends = list[SheetColumn](), dict[int, list[Ends]]()
+        for name, kind in zip(first.schema.names, first.schema.types, strict=True):
+            is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            columns.append(SheetColumn(name, bool(is_number)))
+        for at, (low, high) in self._ratio_ends.items():
+            pairs = zip(low[:most].to_pylist(), high[:most].to_pylist(), strict=True)
+            found: list[Ends] = [None if None in pair else cast("Ends", pair) for pair in pairs]
+            if any(found):
+                ends[at] = found
+        for measure in measures:
+            if not measure.adjusted:
+                ends |= {at: measure.surround(values[at]) for at in measure.columns}
+        computed = () if self._counts is None else self._counts.computed
         return ReleasedTable(
-            columns=[SheetColumn(field.name, _is_number(field.type)) for field in first.schema],
+            columns=columns,
             values=values,
             total=len(self),
-            measured=(
-                *self._ratio_ends,
-                *(() if self._counts is None else self._counts.computed),
-                *(at for each in measures for at in each.columns),
-            ),
-            ends={
-                **{
-                    at: pairs
-                    for at, ends in self._ratio_ends.items()
-                    if any(pairs := _pair_ends(*(end[:most] for end in ends)))
-                },
-                **{at: each.surround(values[at]) for each in measures if not each.adjusted for at in each.columns},
-            },
+            measured=(*self._ratio_ends, *computed, *(at for each in measures for at in each.columns)),
+            ends=ends,
             barred=None if self.counts is None else self.counts.columns[0],
         )
 
@@ -593,25 +587,10 @@ def _to_numbers(column: pa.ChunkedArray) -> list[int | float]:
     return [value if isinstance(value, int) else float(value) for value in column.to_pylist()]
 
 
-def _pair_ends(low: pa.ChunkedArray, high: pa.ChunkedArray) -> list[Ends]:
-    """Return the ends of intervals, None where one is missing."""
-    pairs = zip(low.to_pylist(), high.to_pylist(), strict=True)
-    return [None if None in pair else cast("Ends", pair) for pair in pairs]
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
 def _require(package: str, *, extra: str | None = None) -> None:
     """Refuse, outside the handler so that no context hangs on it, what needs a package that is not there."""
-    found = True
-    try:
+    with suppress(ImportError):
         import_module(package)
-    except ImportError:
-        found = False
-    if not found:
-        hint = f"Install it: pip install 'dpsql[{extra or package}]'."
-        raise UsageError("not-installed", f"The package {package} is not installed.", hint=hint)
+        return
+    hint = f"Install it: pip install 'dpsql[{extra or package}]'."
+    raise UsageError("not-installed", f"The package {package} is not installed.", hint=hint)

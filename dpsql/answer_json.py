@@ -8,29 +8,17 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
+from dpsql.accounting import BudgetVector, PureLoss, Steps
 from dpsql.answer import Answer
 from dpsql.engines.arrow_types import read_values
 from dpsql.intervals import LEVEL
 from dpsql.receipt import Receipt, Total
-from dpsql.report.tables import describe_outcome
+from dpsql.report.balance import describe_outcome
 
 if TYPE_CHECKING:
-    from dpsql.ledger import Calendar, Entry
+    from dpsql.ledger import Entry
     from dpsql.report import Balance
-    from dpsql.report.balance import Spender, Spending
-
-__all__ = [
-    "encode_answer",
-    "encode_balance",
-    "encode_interval",
-    "encode_intervals",
-    "encode_notes",
-    "encode_receipt",
-    "encode_spending",
-    "encode_total",
-    "encode_value",
-]
+    from dpsql.report.balance import Spending
 
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
@@ -53,16 +41,11 @@ def encode_notes(answer: Answer) -> dict[str, object]:
 
 def encode_intervals(answer: Answer, *, most: int | None = None) -> list[dict[str, object]]:
     """Return the ends of the 95 % intervals of the rows, or of the first so many, of each released column."""
-    return [
-        {
-            "column": at,
-            **{
-                name: list(map(encode_value, read_values(end[:most])))
-                for name, end in zip(("low", "high"), ends, strict=True)
-            },
-        }
-        for at, ends in sorted(answer.column_intervals(LEVEL).items())
-    ]
+    found = list[dict[str, object]]()
+    for at, ends in sorted(answer.column_intervals(LEVEL).items()):
+        low, high = (list(map(encode_value, read_values(end[:most]))) for end in ends)
+        found.append({"column": at, "low": low, "high": high})
+    return found
 
 
 def encode_interval(answer: Answer, level: float = LEVEL) -> dict[str, object] | None:
@@ -91,15 +74,19 @@ def _encode_notes(answer: Answer) -> dict[str, object]:
 
 def encode_value(value: object) -> object:
     """Return a value that JSON supports: dates, decimals and non-finite floats become text."""
-    if isinstance(value, date | Decimal):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+    is_text = isinstance(value, date | Decimal) or (isinstance(value, float) and not math.isfinite(value))
+    return str(value) if is_text else value
 
 
 def encode_receipt(receipt: Receipt) -> dict[str, object]:
     """Return all fields of a receipt."""
+    loss = receipt.loss
+    if isinstance(loss, PureLoss):
+        amounts = {"epsilon": float(loss.epsilon)}
+    elif isinstance(loss, Steps):
+        amounts = {"items": loss.items, "epsilon": float(loss.each.epsilon)}
+    else:
+        amounts = {"rho": float(loss.rho)}
     return {
         "mechanism": receipt.mechanism,
         "k": receipt.k,
@@ -108,7 +95,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "delta": float(receipt.delta),
         "threshold_offset": float(receipt.threshold_offset),
         "items_charged": receipt.items_charged,
-        "loss": _encode_loss(receipt.loss),
+        "loss": {**amounts, "delta": float(loss.delta)},
         "remaining": _encode_amounts(receipt.remaining),
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
@@ -158,62 +145,49 @@ def encode_balance(balance: Balance) -> dict[str, object]:
         sums |= {"by": balance.by, "values": {value: encode_balance(each)["measures"] for value, each in named}}
     if "rho" not in balance.certificate.currencies:
         sums["certificate"] = balance.certificate.value
-    return sums if balance.calendar is None else {**sums, "period": _encode_period(balance.calendar)}
+    if balance.calendar is not None:
+        calendar, over = balance.calendar, balance.calendar.is_over
+        sums["period"] = {
+            "length": str(calendar.periods),
+            "number": None if over else calendar.number + 1,
+            "most": calendar.periods.most,
+            "until": None if over else calendar.next_begins.isoformat(),
+        }
+    return sums
 
 
 def encode_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, object]:
     """Return the balance, every account with its limit, and the `latest` queries."""
-    currencies = spending.balance.certificate.currencies
-    accounts = [_encode_account(spender, currencies) for spender in spending.spenders]
-    return {
-        **encode_balance(spending.balance),
-        "accounts": accounts,
-        "queries": [_encode_query(entry) for entry in latest],
-    }
-
-
-def _encode_loss(loss: Loss) -> dict[str, float]:
-    if isinstance(loss, PureLoss):
-        return {"epsilon": float(loss.epsilon), "delta": float(loss.delta)}
-    if isinstance(loss, Steps):
-        return {"items": loss.items, "epsilon": float(loss.each.epsilon), "delta": float(loss.delta)}
-    return {"rho": float(loss.rho), "delta": float(loss.delta)}
+    first, second = spending.balance.certificate.currencies
+    accounts = []
+    for spender in spending.spenders:
+        limit, state = spender.limit, spender.state
+        accounts.append(
+            {
+                "account": spender.name,
+                "limit": None if limit is None else _encode_amounts(limit),
+                "spent": {first: float(state.spent), second: float(state.permanent)},
+                "reserved": {first: float(state.reserved)},
+            }
+        )
+    queries = []
+    for entry in latest:
+        first, second = entry.worst_case.certificate.currencies
+        queries.append(
+            {
+                "asked_at": entry.opened_at.isoformat(),
+                "account": entry.account,
+                "query": entry.query,
+                "data_version": entry.data_version,
+                f"{first}_reserved": float(entry.worst_case.refundable),
+                f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
+                f"{second}_charged": float(entry.permanent),
+                "state": describe_outcome(entry),
+            }
+        )
+    return {**encode_balance(spending.balance), "accounts": accounts, "queries": queries}
 
 
 def _encode_amounts(amounts: BudgetVector) -> dict[str, float]:
     first, second = amounts.certificate.currencies
     return {first: float(amounts.refundable), second: float(amounts.permanent)}
-
-
-def _encode_period(calendar: Calendar) -> dict[str, object]:
-    periods, over = calendar.periods, calendar.is_over
-    return {
-        "length": str(periods),
-        "number": None if over else calendar.number + 1,
-        "most": periods.most,
-        "until": None if over else calendar.next_begins.isoformat(),
-    }
-
-
-def _encode_account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
-    limit, state, (first, second) = spender.limit, spender.state, currencies
-    return {
-        "account": spender.name,
-        "limit": None if limit is None else _encode_amounts(limit),
-        "spent": {first: float(state.spent), second: float(state.permanent)},
-        "reserved": {first: float(state.reserved)},
-    }
-
-
-def _encode_query(entry: Entry) -> dict[str, object]:
-    first, second = entry.worst_case.certificate.currencies
-    return {
-        "asked_at": entry.opened_at.isoformat(),
-        "account": entry.account,
-        "query": entry.query,
-        "data_version": entry.data_version,
-        f"{first}_reserved": float(entry.worst_case.refundable),
-        f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
-        f"{second}_charged": float(entry.permanent),
-        "state": describe_outcome(entry),
-    }

@@ -59,7 +59,7 @@ def build_answer(
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warned)),
     )
-    return show_ratio_ends(shown, ratio_ends)
+    return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:

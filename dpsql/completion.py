@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dpsql.dialects import write_name
 from dpsql.plan.mechanisms.records import list_names
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
-from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import OPTIONS
 
@@ -123,7 +123,7 @@ def find_completions(before: str, catalog: Catalog, *, commands: dict[str, tuple
 
 
 def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
-    tables = [_write_qualified(table.name) for table in catalog.tables]
+    tables = [".".join(map(write_name, table.name.split("."))) for table in catalog.tables]
     line = before.strip()
     if line.startswith("."):
         name, *rest = [*line[1:].split(), ""]
@@ -138,35 +138,14 @@ def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple
     if _AFTER_FROM.search(before):
         return tables
     qualified = _PREFIX_OF_NAME.search(before)
+    named = catalog.tables
     if qualified is not None:
-        return _list_columns(
-            _find_tables(before, qualified["plain"] or qualified["quoted"].replace('""', '"'), catalog=catalog)
-        )
-    return [
-        *KEYWORDS,
-        *tables,
-        *_list_columns(catalog.tables),
-        *FUNCTIONS,
-        *AGGREGATES,
-        *INTERVAL_ENDS,
-        *WINDOWS,
-        "count",
-    ]
-
-
-def _find_tables(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]:
-    """Return the table of a name or alias, or all tables if the text before the cursor names none."""
-    alias = next(
-        (found for found in _ALIASED.finditer(before) if ascii_lower(found["alias"]) == ascii_lower(name)), None
-    )
-    table = catalog.find(name if alias is None else alias["table"])
-    return catalog.tables if table is None else [table]
-
-
-def _list_columns(tables: Iterable[Table]) -> list[str]:
-    return [write_name(column) for table in tables for column, _ in table.columns]
-
-
-def _write_qualified(name: str) -> str:
-    """Return a qualified name as a statement writes it."""
-    return ".".join(map(write_name, name.split(".")))
+        name = ascii_lower(qualified["plain"] or qualified["quoted"].replace('""', '"'))
+        # of a name or an alias; all tables if the text before the cursor names none
+        aliases = (part["table"] for part in _ALIASED.finditer(before) if ascii_lower(part["alias"]) == name)
+        table = catalog.find(next(aliases, name))
+        named = catalog.tables if table is None else (table,)
+    columns = [write_name(column) for table in named for column, _ in table.columns]
+    if qualified is not None:
+        return columns
+    return [*KEYWORDS, *tables, *columns, *FUNCTIONS, *AGGREGATES, *INTERVAL_ENDS, *WINDOWS, "count"]

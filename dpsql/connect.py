@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.engines import Engine, PublicStatements, ResultEvaluator
-    from dpsql.ledger import Division, Ledger
     from dpsql.session import Session
-
-__all__ = ["connect", "open_session"]
 
 
 def connect(
@@ -84,6 +81,7 @@ def open_session(
 ) -> Session:
     """Return a session over an open engine; the session closes it, and `public` and `evaluator` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
+    from dpsql.policy.owners import find_owner
     from dpsql.registration import build_catalog, find_division
     from dpsql.session import Session
     from dpsql.session_dependencies import SessionDependencies
@@ -98,7 +96,13 @@ def open_session(
     record, terms = open_budget(place, policy, compute_terms=lambda known: Terms.of_policy(known, analyst))
     division = find_division(engine, policy, catalog=catalog)
     try:
-        _declare(record, policy, division=division)
+        # what the ledger does not know yet: units, a later data version, and the values that have budgets
+        private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
+        record.register({name: str(find_owner(policy.tables, name)) for name in private})
+        if policy.data_version is not None:
+            record.bump("the policy's data_version", to=policy.data_version)
+        if division is not None:
+            record.divide(division)
     except BaseException:
         record.close()
         raise
@@ -116,15 +120,3 @@ def open_session(
             division=division,
         )
     )
-
-
-def _declare(record: Ledger, policy: Policy, *, division: Division | None) -> None:
-    """Record what the policy declares and the ledger does not know yet: units, a later data version, their values."""
-    from dpsql.policy.owners import find_owner
-
-    private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
-    record.register({name: str(find_owner(policy.tables, name)) for name in private})
-    if policy.data_version is not None:
-        record.bump("the policy's data_version", to=policy.data_version)
-    if division is not None:
-        record.divide(division)

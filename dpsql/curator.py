@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,21 +22,6 @@ if TYPE_CHECKING:
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
     from dpsql.report.policy_check import Check
-
-__all__ = [
-    "back_up",
-    "bump",
-    "check_engine",
-    "check_policy",
-    "find_ledger",
-    "grant",
-    "grant_policy",
-    "materialize",
-    "read_history",
-    "read_spending",
-    "verify_ledger",
-    "write_starter",
-]
 
 
 def write_starter(
@@ -70,39 +56,26 @@ def write_starter(
         from dpsql.starter_sources import describe_files
 
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
-    return _describe_database(path)
-
-
-def _describe_database(database: Path) -> StarterPolicy:
     from dpsql.engines.duckdb.schema import describe_schema
-    from dpsql.policy.starter import Found, policy_names, starter
+    from dpsql.policy.starter import policy_names
 
-    schema = describe_schema(database)
+    schema = describe_schema(path)
     names = policy_names([table.key for table in schema.tables])
-    tables = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
-    unnamed = [".".join(table.key) for table in schema.tables if table.key not in names]
-    unnamed += [
-        ".".join((*table.key, column.name))
-        for table in schema.tables
-        for column in table.columns
-        if "\0" in column.name
-    ]
-    return starter(Found(database.name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
+    found = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
+    unnamed: list[tuple[str, ...]] = [table.key for table in schema.tables if table.key not in names]
+    unnamed += [(*table.key, each.name) for table in schema.tables for each in table.columns if "\0" in each.name]
+    unread = tuple(map(".".join, schema.unread))
+    return starter(Found(path.name, found, tuple(map(".".join, unnamed)), unread=unread))
 
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
-    from dpsql.policy import starter
+    from dpsql.policy.starter import FoundTable
     from dpsql.starter_sources import describe_column
 
-    leads = {
-        column: names[table.schema, target]
-        for column, target in table.leads_to.items()
-        if (table.schema, target) in names
-    }
+    targets = {column: names.get((table.schema, target)) for column, target in table.leads_to.items()}
+    leads = {column: target for column, target in targets.items() if target is not None}
     columns = tuple(describe_column(column) for column in table.columns if "\0" not in column.name)
-    return starter.FoundTable(
-        names[table.key], columns, primary_key=table.primary_key, unique=table.unique, leads_to=leads
-    )
+    return FoundTable(names[table.key], columns, primary_key=table.primary_key, unique=table.unique, leads_to=leads)
 
 
 def check_policy(policy: Policy | str | Path | None, *, database: str | Path | None = None) -> Check:
@@ -130,34 +103,34 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         return check_engine(None, known, tables=())
     with closing(open_engine(database, known.only(near))) as engine:
         check = check_engine(engine, known, tables=tuple(near))
-        outdated = tuple(_find_outdated(known, engine, database=database, near=near))
-    told = (
-        Finding(
-            "materialized-outdated",
-            known.where(f"tables.{name}.materialized"),
-            f"What is materialized of {name} does not match its data or the policy: run dpsql materialize.",
-            "Run dpsql materialize.",
-        )
-        for name in outdated
-    )
-    return replace(check, findings=(*check.findings, *told))
+        outdated = tuple(_find_outdated(known.only(near), engine, place=_find_database(database, known)))
+    findings = list(check.findings)
+    for name in outdated:
+        reason = f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
+        place = known.where(f"tables.{name}.materialized")
+        findings.append(Finding("materialized-outdated", place, reason, "Run dpsql materialize."))
+    return replace(check, findings=tuple(findings))
 
 
-def _find_outdated(
-    policy: Policy, engine: Engine, *, database: str | Path | None, near: Collection[str]
-) -> Iterator[str]:
-    """Yield the tables that are to be materialized again."""
+def _find_database(database: str | Path | None, policy: Policy) -> str | Path | None:
+    """Return the DuckDB file that a policy's [source] names, or the database that was given."""
+    from dpsql.open_engine import find_source
+
+    source = find_source(database, policy)
+    return database if source is None else source.path
+
+
+def _find_outdated(policy: Policy, engine: Engine, *, place: str | Path | None) -> Iterator[str]:
+    """Yield the tables of a policy that are to be materialized again."""
     if policy.materialized is None and (policy.source is None or policy.source.materialized is None):
         return
     from dpsql.materialized.lookup import find_outdated, find_unmaterialized
-    from dpsql.open_engine import find_source, list_sources
+    from dpsql.open_engine import list_sources
 
     if engine.dialect.name != "DuckDB":
-        yield from find_unmaterialized(policy.only(near), engine)
-        return
-    given = find_source(database, policy)
-    place = database if given is None else given.path
-    yield from find_outdated(policy, place, sources=list_sources(policy.only(near)))
+        yield from find_unmaterialized(policy, engine)
+    else:
+        yield from find_outdated(policy, place, sources=list_sources(policy))
 
 
 def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
@@ -228,10 +201,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
     from dpsql.terms import Terms
 
     known = load_policy(policy)
-
-    def compute_terms(policy: Policy) -> Terms:
-        return Terms.of_total(policy) if analyst is None else Terms.of_policy(policy, analyst)
-
+    compute_terms = Terms.of_total if analyst is None else partial(Terms.of_policy, analyst=analyst)
     record, terms = open_budget(known.ledger, known, compute_terms=compute_terms)
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
@@ -309,7 +279,7 @@ def materialize(
     from dpsql.materialized.build import Data, seal_system_errors
     from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise
-    from dpsql.open_engine import find_source, list_sources
+    from dpsql.open_engine import list_sources
     from dpsql.registration import build_catalog
 
     known = load_policy(policy)
@@ -318,54 +288,39 @@ def materialize(
     if url is not None and (known.source is None or known.source.path is not None):
         hint = "Leave the address out, and give the database."
         raise UsageError("database", "The tables are in DuckDB, which has no address.", hint=hint, place="url")
-    wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.materialized]
-    names = wanted if table is None else [table]
-    if not names or not set(names) <= set(wanted):
-        raise _nothing_to_materialize(known, table)
+    names = _select_materialized(known, table)
     part = known.only(names)
-    _check_local(part)
     with seal_system_errors():
         with closing(open_engine(database, part, materialized=False)) as engine:
             build_catalog(engine, part)
             if engine.dialect.name != "DuckDB":
                 return _materialize_in_schema(part, names, engine=engine, url=url, again=again)
-        given = find_source(database, known)
-        place = database if given is None else given.path
+        place = _find_database(database, known)
         data = Data(place, list_sources(part), _read_data_version(known), OperatingSystemNoise().draw, again)
         return {name: materialize_table(part, data, name=name) for name in names}
 
 
-def _nothing_to_materialize(policy: Policy, table: str | None) -> PolicyError:
+def _select_materialized(policy: Policy, table: str | None) -> list[str]:
+    """Return the tables to materialize: one, or all that the policy lists; raise `PolicyError` where there are none."""
     from dpsql.policy.starter import spell
 
+    listed = [name for name, each in policy.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     hint = 'Write materialized = [["column"]] below the table.'
-    if table is None:
-        return PolicyError("policy-prepared", "The policy lists no table to materialize.", hint=hint)
-    if table not in policy.tables:
+    if table is None and not listed:
+        raise PolicyError("policy-prepared", "The policy lists no table to materialize.", hint=hint)
+    if table is not None and table not in policy.tables:
         names = ", ".join(map(spell, policy.tables))
-        return PolicyError("policy-prepared", "The policy has no such table.", hint=f"It names {names}.")
-    reason = "The policy does not list this table to be materialized."
-    return PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{table}"))
-
-
-def _check_local(policy: Policy) -> None:
-    """Refuse tables at addresses: whether their files have changed since they were read is not known."""
-    for name, table in policy.tables.items():
-        if isinstance(table.source, SourceUrl):
+        raise PolicyError("policy-prepared", "The policy has no such table.", hint=f"It names {names}.")
+    if table is not None and table not in listed:
+        reason = "The policy does not list this table to be materialized."
+        raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{table}"))
+    selected = listed if table is None else [table]
+    for name in selected:
+        if isinstance(policy.tables[name].source, SourceUrl):
             reason = "A table at an address cannot be materialized: dpsql does not know when its files change."
             hint = "Leave materialized out, or copy the files to this machine and name their folder."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
-
-
-@contextmanager
-def _place_at_url(url: str | None) -> Iterator[None]:
-    """Let errors of an address that was given besides the policy name that one, not the policy's."""
-    try:
-        yield
-    except EngineError as error:
-        if url is not None and error.place == "source.url":
-            error.place = "url"
-        raise
+    return selected
 
 
 def _materialize_in_schema(
@@ -384,8 +339,13 @@ def _materialize_in_schema(
         reason = "Only what DuckDB, PostgreSQL and Spark read by a policy's [source] is materialized."
         raise PolicyError("policy-prepared", reason, hint=hint, place="materialized")
     data = RemoteData(engine, _read_data_version(policy), OperatingSystemNoise().draw, again)
-    with _place_at_url(url), open_schema_writer(source, engine, sources=list_sources(policy), url=url) as writer:
-        done = {name: materialize_in_schema(policy, data, writer=writer, name=name) for name in names}
+    try:
+        with open_schema_writer(source, engine, sources=list_sources(policy), url=url) as writer:
+            done = {name: materialize_in_schema(policy, data, writer=writer, name=name) for name in names}
+    except EngineError as error:
+        if url is not None and error.place == "source.url":  # the address that was given, not the policy's
+            error.place = "url"
+        raise
     engine.open_schema(source.materialized)
     if any(find_build(engine, name) != stamps for name, (_, stamps) in done.items()):
         reason = "The tables were written, but the role of sessions does not find them."

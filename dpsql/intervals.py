@@ -20,8 +20,6 @@ from dpsql.accounting import discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 
-__all__ = ["LEVEL", "AveragePlace", "SharedNoise", "ValueNoise", "find_offset", "widen_quotients", "widen_shares"]
-
 LEVEL = 0.95  # of intervals, unless another is asked for
 _CONVOLVED = 10**6  # variances up to which tails, and the sum of two noises, are added up
 _SLACK = 1e-9  # relative, far above the rounding error of sums of doubles
@@ -91,7 +89,8 @@ class ValueNoise:
             return None
         away = 1 if by > 0 else -1
         if isinstance(value, float):
-            return self._clip(_round_outwards(Fraction(value) + by + away * Fraction(math.ulp(value)), away))
+            moved = _round_outwards(Fraction(value) + by + away * Fraction(math.ulp(value)), away)
+            return moved if self.may_be_negative else max(0.0, moved)
         scale = 0 if isinstance(value, int) else -min(0, int(value.as_tuple().exponent))
         end = (Fraction(value) + by) * 10**scale
         least = self.step * 10**scale
@@ -101,9 +100,6 @@ class ValueNoise:
         whole = min(max(math.floor(end) if by < 0 else math.ceil(end), -most), most)
         whole = whole if self.may_be_negative else max(0, whole)
         return whole if isinstance(value, int) else Decimal(whole).scaleb(-scale, Context(prec=_WIDEST))
-
-    def _clip(self, end: float) -> float:
-        return end if self.may_be_negative else max(0.0, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +196,6 @@ def _find_deviations(noise: SharedNoise, outside: float) -> float:
     return -NormalDist().inv_cdf(share) * (1.0 + _SLACK)
 
 
-def _surround(noise: ValueNoise, steps: int | Fraction, *, reach: Fraction) -> tuple[Fraction, Fraction]:
-    """Return the ends of the interval of a value in steps, exactly."""
-    low, high = (steps - reach) * noise.step, (steps + reach) * noise.step
-    return (low, high) if noise.may_be_negative else (max(Fraction(0), low), max(Fraction(0), high))
-
-
 def widen_shares(
     values: Sequence[int | None], total: int, *, noise: SharedNoise, level: float
 ) -> tuple[list[float | None], list[float | None]]:
@@ -266,10 +256,11 @@ def widen_quotients(
             low.append(None)
             high.append(None)
             continue
-        (least, most), (fewest, many) = (
-            _surround(noise, steps, reach=reach)
-            for noise, steps, reach in zip(noises, (total, rows), reaches, strict=True)
-        )
+        ends = []
+        for noise, steps, reach in zip(noises, (total, rows), reaches, strict=True):
+            pair = ((steps - reach) * noise.step, (steps + reach) * noise.step)
+            ends.append(pair if noise.may_be_negative else (max(Fraction(0), pair[0]), max(Fraction(0), pair[1])))
+        (least, most), (fewest, many) = ends
         fewest, many = max(Fraction(1), fewest), max(Fraction(1), many)
         low.append(_round_outwards(place.put(least / (many if least > 0 else fewest)), -1))
         high.append(_round_outwards(place.put(most / (fewest if most > 0 else many)), 1))

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import LedgerError, UsageError
+from dpsql.errors import LedgerError, MemoryLedgerWarning, UngrantedBudgetWarning, UsageError
 from dpsql.policy import IN_MEMORY, DatabaseUrl, is_url
-from dpsql.user_warnings import MemoryLedgerWarning, UngrantedBudgetWarning
 
 if TYPE_CHECKING:
     from dpsql.ledger import Ledger

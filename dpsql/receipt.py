@@ -15,8 +15,6 @@ from dpsql.display import plural, unit_noun
 from dpsql.intervals import LEVEL, ValueNoise
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["NO_MECHANISM", "REREAD", "Receipt", "Total", "format_share"]
-
 NO_MECHANISM = "none"
 _APART = (
     "numbers of different private queries are cut separately, so a quotient of them can be higher or lower than "
@@ -210,7 +208,12 @@ class Receipt:
             parts.append(f"{before} of them known before")
         if self.chosen == "k":
             parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
-        parts += self._describe_use()
+        parts += [f"read as {self.read_as}"] if self.read_as else []
+        used = f"used {format_share(self.used)} of the budget"
+        parts.append("stored answer, nothing was charged" if self.replayed else used)
+        parts += [REREAD] if self.reread else []
+        if self.more is not None:
+            parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
         if self.parts:
             if len(self.parts) <= _MOST_LISTED:
                 parts[0] = " and ".join(f"{each.answered} of {each.wanted}" for each in self.parts)
@@ -219,19 +222,6 @@ class Receipt:
         if not self.durable:
             parts.append("trial ledger, forgotten when the session ends")
         return "; ".join(parts)
-
-    def _describe_use(self) -> list[str]:
-        """Return how the statement was read, what it used of the budget, and how many such queries still fit."""
-        parts = [f"read as {self.read_as}"] if self.read_as else []
-        used = (
-            "stored answer, nothing was charged" if self.replayed else f"used {format_share(self.used)} of the budget"
-        )
-        parts.append(used)
-        if self.reread:
-            parts.append(REREAD)
-        if self.more is not None:
-            parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
-        return parts
 
     def details(self) -> list[tuple[str, str]]:
         """Return what the line leaves out, as pairs of name and value: mechanism, loss, what remains, isolation."""
@@ -246,8 +236,10 @@ class Receipt:
         trial = "in memory, for trials: what was spent is forgotten when the session ends"
         line = "above a line that their noise alone passes in 1 of 20 answers" if self.evident else "rows or not"
         known = f"{self.known:,} that earlier answers released took part without a threshold, {line}"
+        items = "1 item" if self.items_charged == 1 else f"{self.items_charged} items"
+        charge = str(self.loss) if isinstance(self.loss, Steps) else f"{items} of epsilon {self.epsilon}: {self.loss}"
         facts = [
-            ("charged", "" if self.replayed else self._describe_charge()),
+            ("charged", "" if self.replayed else charge),
             ("charged to", "" if self.replayed else self.charged_to),
             ("legs", self.legs),
             ("ended", self._describe_ending()),
@@ -261,12 +253,6 @@ class Receipt:
         ]
         pairs += [(name, value) for name, value in facts if value]
         return [*pairs, *self._describe_data()]
-
-    def _describe_charge(self) -> str:
-        if isinstance(self.loss, Steps):
-            return str(self.loss)
-        items = "1 item" if self.items_charged == 1 else f"{self.items_charged} items"
-        return f"{items} of epsilon {self.epsilon}: {self.loss}"
 
     def _describe_ending(self) -> str:
         """Return how the answer ended, and what was chosen for it."""

@@ -17,6 +17,7 @@ from dpsql import engines, errors, report, time_grid
 from dpsql import plan as planning
 from dpsql.answer import Answer
 from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
+from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
@@ -26,7 +27,6 @@ from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
 from dpsql.terms import Terms
-from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     import pyarrow as pa

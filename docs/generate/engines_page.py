@@ -10,14 +10,11 @@ from importlib import import_module
 from pages import ROOT, code, head, table
 
 from dpsql.dialects import Dialect
-from dpsql.dialects.bigquery import BIGQUERY
 from dpsql.dialects.datafusion import DATAFUSION
 from dpsql.dialects.mysql import MARIADB, MYSQL
 from dpsql.dialects.postgres import POSTGRES
-from dpsql.dialects.redshift import REDSHIFT
-from dpsql.dialects.snowflake import SNOWFLAKE
 from dpsql.dialects.spark import DATABRICKS, SPARK
-from dpsql.dialects.trino import TRINO
+from dpsql.dialects.warehouses import BIGQUERY, REDSHIFT, SNOWFLAKE, TRINO
 from dpsql.testing.queries import load_queries
 
 _GAPS = ROOT / "tests" / "engines" / "conformance" / "gaps"

@@ -9,13 +9,13 @@ from importlib import import_module
 
 from pages import code, head
 
-from dpsql.dbapi.types import TypeObject
+from dpsql.dbapi.connection import TypeObject
 from dpsql.pate import Method
 
 MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
 _WIDTH = 90
 _GIVEN = frozenset(
-    "Session Answer Receipt Balance Cursor Forecast Plan Place Labelling Method".split()
+    "Session Answer Receipt Balance Cursor Forecast Plan Place Labelling LabellingReceipt Method".split()
 )  # what callers never make
 _ORDER = ("connect", "Session", "Answer", "Receipt", "Policy", "Budget", "PrivateTable", "PublicTable", "Limits")
 
@@ -69,7 +69,7 @@ def _members(kind: type) -> list[str]:
     found = dict.fromkeys(name for base in own for name in vars(base) if not name.startswith("_"))
     made = kind.__name__ in _GIVEN  # by dpsql: how is no matter of the caller's
     named = [name for name in found if name not in fields and getattr(kind, name).__doc__]
-    if kind is not Method and {"draw", "law"} <= found.keys():
+    if kind is not Method and {"draw", "release_identity"} <= found.keys():
         named = [name for name in named if not hasattr(Method, name)]  # a method of labelling: said once, of all
     return [name for name in named if not (made and isinstance(inspect.getattr_static(kind, name), classmethod))]
 

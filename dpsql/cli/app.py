@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli.ledger import data_app, ledger_app
+from dpsql.cli import curator
 from dpsql.cli.progress import EXIT_CODE, show_progress_of_command
-from dpsql.cli.user import app as user
 from dpsql.errors import (
     BudgetExceeded,
     EngineError,
@@ -26,8 +25,8 @@ from dpsql.errors import (
     Refusal,
     Unsupported,
     UsageError,
+    WastedChargeWarning,
 )
-from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -50,8 +49,6 @@ _EPILOG = (
     "4 budget exceeded, 5 policy error, 6 engine error, 7 ledger error, 130 interrupted by Ctrl-C."
 )
 
-_PATH = click.Path(path_type=Path)
-
 
 class Format(StrEnum):
     """Output format of an answer."""
@@ -62,19 +59,7 @@ class Format(StrEnum):
     arrow = "arrow"
 
 
-class Layout(StrEnum):
-    """Output format of a report."""
-
-    text = "text"
-    json = "json"
-
-
-_POLICY = click.option(
-    "--policy", type=_PATH, help="Policy file (TOML); by default $DPSQL_POLICY, or policy.toml here."
-)
-_NO_FILE = "by default $DPSQL_DB, or the sources that the policy names."
-_DATABASE = click.option("--db", type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
-_UNUSED_DATABASE = click.option("--db", type=_PATH, hidden=True)
+_UNUSED_DATABASE = click.option("--db", type=curator.PATH, hidden=True)
 _ANALYST = click.option("--analyst", help="Analyst who runs the command, by name in the policy; $DPSQL_ANALYST.")
 
 
@@ -89,31 +74,45 @@ def _add_format(text: str) -> Callable[[Command], Command]:
     return click.option("--format", "output", type=click.Choice(Format), default=Format.table, help=text)
 
 
-def _add_layout(text: str) -> Callable[[Command], Command]:
-    return click.option("--format", "layout", type=click.Choice(Layout), default=Layout.text, help=text)
-
-
-def _add_statement_options(command: Command) -> Command:
-    """Add the argument and options that `query` and `explain` share."""
-    text = "Text value for the next ? in the statement (not for TOP ?); repeat for more."
-    options: list[Callable[[Command], Command]] = [
-        click.argument("sql", help="SQL statement; - reads it from standard input."),
-        _POLICY,
-        _DATABASE,
-        _ANALYST,
-        click.option("--param", "-p", "parameters", multiple=True, help=text),
-        _IMPLICIT,
-        _add_format("Output format; csv and arrow write the receipt to stderr."),
-    ]
+def _add_all(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
 
 
-_LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # modules that every answer needs
+def _add_statement_options(command: Command) -> Command:
+    """Add the argument and options that `query` and `explain` share."""
+    text = "Text value for the next ? in the statement (not for TOP ?); repeat for more."
+    return _add_all(
+        command,
+        [
+            click.argument("sql", help="SQL statement; - reads it from standard input."),
+            curator.POLICY,
+            curator.DATABASE,
+            _ANALYST,
+            click.option("--param", "-p", "parameters", multiple=True, help=text),
+            _IMPLICIT,
+            _add_format("Output format; csv and arrow write the receipt to stderr."),
+        ],
+    )
 
 
-_OPTION = "Option of the engine at a URL, as [source.options] has it; may be repeated."
+def _add_session_options(command: Command) -> Command:
+    """Add the argument and options that `shell` and `mcp` share."""
+    file = f"DuckDB database file; {curator.NO_FILE}"
+    return _add_all(
+        command,
+        [
+            click.argument("database", metavar="[DB]", required=False, type=curator.PATH, help=file),
+            curator.POLICY,
+            _ANALYST,
+            click.option("--ledger", help="Ledger to use instead of the one in the policy."),
+            click.option("--isolation", help="Set to process to open the data in a separate process."),
+            _IMPLICIT,
+        ],
+    )
+
+
 _FORMER = {
     "prepare": 'The command "prepare" is called "materialize" since version 0.11.0.',
     "compare-budgets": 'The command "compare-budgets" was removed in version 0.12.0. In a copy of the repository, run: '
@@ -148,52 +147,8 @@ def demo() -> None:
     run()
 
 
-@app.command()
-@click.argument("data", help="DuckDB file, Parquet or CSV file, folder, or the URL of an engine.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help=_OPTION)
-@click.option("--output", type=_PATH, default=Path("policy.toml"), help="File to write; - is standard output.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> None:
-    """Write a starter policy from a schema. Read it, and complete it by hand.
-
-    The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
-    """
-    from dpsql.cli.curator import run_init
-
-    run_init(data, output, force=force, options=options)
-
-
-@app.command()
-@click.argument("table", required=False, help="Table to materialize; by default every table that the policy lists.")
-@_POLICY
-@_DATABASE
-@click.option("--url", help="Address of the database for a role that may write, such as postgresql://curator@host/db.")
-@click.option("--again", is_flag=True, help="Read all rows, also where some were added at most.")
-def materialize(table: str | None, *, policy: Path | None, db: Path | None, url: str | None, again: bool) -> None:
-    """Materialize tables for faster queries.
-
-    The distinct values of each privacy unit in the columns that the policy lists are
-    stored beside the data, and queries read them instead of the rows.
-    """
-    from dpsql.cli.curator import run_materialize
-
-    run_materialize(policy, table, database=db, url=url, again=again)
-
-
-@app.command()
-@_POLICY
-@_DATABASE
-@_add_layout("Output format: text, or one JSON object.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def check(policy: Path | None, *, db: Path | None, layout: Layout, as_json: bool) -> None:
-    """Explain a policy.
-
-    Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
-    except the keys of linked tables.
-    """
-    from dpsql.cli.curator import run_check
-
-    run_check(policy, db, as_json=as_json or layout == Layout.json)
+for command in (curator.init, curator.materialize, curator.check):
+    app.add_command(command)
 
 
 @app.command()
@@ -229,13 +184,8 @@ def query(  # noqa: PLR0913 - the options of the command
 
 
 @app.command()
-@click.argument("database", metavar="[DB]", required=False, type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
-@_POLICY
+@_add_session_options
 @_UNUSED_DATABASE
-@_ANALYST
-@click.option("--ledger", help="Ledger to use instead of the one in the policy.")
-@click.option("--isolation", help="Set to process to open the data in a separate process.")
-@_IMPLICIT
 def shell(  # noqa: PLR0913 - the options of the command
     database: Path | None,
     policy: Path | None,
@@ -254,8 +204,7 @@ def shell(  # noqa: PLR0913 - the options of the command
     from dpsql.engines import load_libraries
 
     load_libraries("dpsql.session", "pyarrow")
-    from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
-    from dpsql.cli.terminal import open_reader
+    from dpsql.cli.shell import COMMANDS, Shell, converse, open_reader, run_script
     from dpsql.connect import connect
 
     if database is not None and db is not None:
@@ -294,7 +243,7 @@ def explain(  # noqa: PLR0913 - the options of the command
 
 
 @app.command()
-@_POLICY
+@curator.POLICY
 @_UNUSED_DATABASE
 @click.option("--analyst", help="Show only the budget and queries of this analyst.")
 @click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
@@ -317,8 +266,8 @@ def budget(
 
 
 @app.command()
-@_POLICY
-@_DATABASE
+@curator.POLICY
+@curator.DATABASE
 def serve(policy: Path | None, *, db: Path | None) -> None:
     """Start a server for analysts.
 
@@ -335,12 +284,7 @@ def serve(policy: Path | None, *, db: Path | None) -> None:
 
 
 @app.command()
-@click.argument("database", metavar="[DB]", required=False, type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
-@_POLICY
-@_ANALYST
-@click.option("--ledger", help="Ledger to use instead of the one in the policy.")
-@click.option("--isolation", help="Set to process to open the data in a separate process.")
-@_IMPLICIT
+@_add_session_options
 def mcp(
     database: Path | None,
     policy: Path | None,
@@ -372,9 +316,8 @@ def mcp(
         run_stdio(session)
 
 
-app.add_command(ledger_app)
-app.add_command(data_app)
-app.add_command(user)
+for group in (curator.ledger_app, curator.data_app, curator.user_app):
+    app.add_command(group)
 
 
 @contextmanager
@@ -389,7 +332,7 @@ def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> It
     try:
         from dpsql.engines import load_libraries
 
-        load_libraries(*_LASTING)
+        load_libraries("pyarrow.compute", "sqlglot.dialects.duckdb", "dpsql.session")  # every answer needs them
         if "duckdb" not in sys.modules:
             gc.freeze()
         from dpsql.connect import connect
@@ -416,7 +359,7 @@ def main() -> None:
     import warnings
 
     warnings.simplefilter("ignore", WastedChargeWarning)  # the notes of an answer say it
-    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    warnings.showwarning = lambda message, *_: click.echo(f"dpsql: note: {message}", err=True)
     atexit.register(gc.disable)  # no collection at exit: the memory goes with the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -441,7 +384,3 @@ def main() -> None:
 
 def _find_exit_code(error: Error) -> int:
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
-
-
-def _show_warning(message: Warning | str, *_: object) -> None:
-    click.echo(f"dpsql: note: {message}", err=True)

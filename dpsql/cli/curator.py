@@ -1,113 +1,82 @@
-"""Commands of the curator: write a starter policy, explain a policy, materialize tables."""
+"""Commands of the curator: a starter policy, checks, materialized tables, the ledger, the data version, and users.
+
+Passwords are typed or piped in, never given as arguments.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpsql.errors import Error, UsageError
 
-__all__ = ["run_check", "run_init", "run_materialize"]
+if TYPE_CHECKING:
+    from dpsql.report.policy_check import Check
 
+PATH = click.Path(path_type=Path)
+POLICY = click.option("--policy", type=PATH, help="Policy file (TOML); by default $DPSQL_POLICY, or policy.toml here.")
+NO_FILE = "by default $DPSQL_DB, or the sources that the policy names."
+DATABASE = click.option("--db", type=PATH, help=f"DuckDB database file; {NO_FILE}")
+_REPORT = "Output format: text, or one JSON object."
 _STDOUT = Path("-")
 
 
-def run_init(data: str, output: Path, *, force: bool, options: Sequence[str] = ()) -> None:
-    """Write a starter policy and list its decisions; replace an existing file only with `force`."""
-    from dpsql.answer import replace_unprintable
-    from dpsql.curator import write_starter
+class Layout(StrEnum):
+    """Output format of a report."""
 
+    text = "text"
+    json = "json"
+
+
+@click.command()
+@click.argument("data", help="DuckDB file, Parquet or CSV file, folder, or the URL of an engine.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the engine at a URL, as [source.options] has it; may be repeated.",
+)
+@click.option("--output", type=PATH, default=Path("policy.toml"), help="File to write; - is standard output.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> None:
+    """Write a starter policy from a schema. Read it, and complete it by hand.
+
+    The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
+    """
+    from dpsql.curator import write_starter
+    from dpsql.display import replace_unprintable
+
+    pairs = [option.partition("=") for option in options]
+    if not all(name and sign for name, sign, _ in pairs):
+        hint = "Write --option NAME=VALUE, once for each option."
+        raise UsageError("source-option", "An option needs a name and a value.", hint=hint, place="--option")
     beside = Path.cwd() if output == _STDOUT else output.parent
-    starter = write_starter(data, beside=beside, options=_read_options(options))
+    starter = write_starter(data, beside=beside, options={name: value for name, _, value in pairs})
+    lines = starter.lines()
     if output == _STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(starter.text.encode())
         sys.stdout.buffer.flush()
     else:
         _write_policy(starter.text, output, database=Path(data), force=force)
-    lines = starter.lines()
-    if output != _STDOUT:
         lines = [f"Wrote {output}: a starter policy from names, types and keys; {starter.reading}", "", *lines]
-        options = [] if starter.names_sources else ["--db", data]
-        options += [] if output == Path("policy.toml") else ["--policy", str(output)]
-        check = shlex.join(["dpsql", "check", *options])
-        lines.append(f"Next: read every line, complete what is open, and run: {check}")
+        words = [] if starter.names_sources else ["--db", data]
+        words += [] if output == Path("policy.toml") else ["--policy", str(output)]
+        command = shlex.join(["dpsql", "check", *words])
+        lines.append(f"Next: read every line, complete what is open, and run: {command}")
         if starter.first_query is not None:
-            lines.append(f"First query: {shlex.join(['dpsql', 'query', *options, starter.first_query])}")
+            lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
     for line in lines:
         click.echo(replace_unprintable(line), err=output == _STDOUT)
-
-
-def _read_options(options: Sequence[str]) -> dict[str, str]:
-    """Return options of an engine by their names."""
-    pairs = [option.partition("=") for option in options]
-    if not all(name and sign for name, sign, _ in pairs):
-        hint = "Write --option NAME=VALUE, once for each option."
-        raise UsageError("source-option", "An option needs a name and a value.", hint=hint, place="--option")
-    return {name: value for name, _, value in pairs}
-
-
-def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> None:
-    """Explain a policy; open no ledger, and read no private rows except the keys of linked tables.
-
-    In JSON a policy that does not hold is one object, too, with the error among its findings; it is raised again.
-    """
-    from dpsql.curator import check_policy
-    from dpsql.report.policy_check import Check, Finding
-    from dpsql.report.policy_text import describe_policy
-
-    def check() -> Check:
-        return replace(check_policy(policy, database=database), catalog_confinement=_try_catalog(policy))
-
-    if not as_json:
-        for line in describe_policy(check()):
-            click.echo(line)
-        return
-    from dataclasses import asdict
-
-    from dpsql.cli.show import write_json
-
-    try:
-        found = check()
-    except Error as error:
-        write_json({"findings": [asdict(Finding.from_error(error))]})
-        raise
-    write_json({**asdict(found), "warnings": found.warnings})
-
-
-def _try_catalog(policy: Path | None) -> tuple[str, ...] | None:
-    """Return what confines the PostgreSQL of the catalog, or None if the policy has none or it cannot be started."""
-    from dpsql.policy import load_policy
-
-    settings = load_policy(policy).server
-    if settings.users is None or "postgres" not in settings.listens() or settings.catalog != "auto":
-        return None
-    from dpsql.server.catalog import try_confinement
-
-    return try_confinement()
-
-
-_RESULTS = {
-    "current": "is already materialized",
-    "appended": "is materialized: the appended rows were added",
-    "made": "is materialized: all of it was written",
-}
-
-
-def run_materialize(
-    policy: Path | None, table: str | None, *, database: Path | None, url: str | None, again: bool
-) -> None:
-    """Materialize the tables that the policy lists, and write the result for each."""
-    from dpsql.answer import replace_unprintable
-    from dpsql.curator import materialize
-
-    for name, result in materialize(policy, table, database=database, url=url, again=again).items():
-        click.echo(replace_unprintable(f"{name} {_RESULTS[result]}."))
 
 
 def _write_policy(text: str, output: Path, *, database: Path, force: bool) -> None:
@@ -125,3 +94,329 @@ def _write_policy(text: str, output: Path, *, database: Path, force: bool) -> No
         hint = "Give a path in an existing, writable directory."
         reason = "The policy cannot be written to this path."
         raise UsageError("output-unwritable", reason, hint=hint, place=place) from None
+
+
+@click.command()
+@click.argument("table", required=False, help="Table to materialize; by default every table that the policy lists.")
+@POLICY
+@DATABASE
+@click.option("--url", help="Address of the database for a role that may write, such as postgresql://curator@host/db.")
+@click.option("--again", is_flag=True, help="Read all rows, also where some were added at most.")
+def materialize(table: str | None, *, policy: Path | None, db: Path | None, url: str | None, again: bool) -> None:
+    """Materialize tables for faster queries.
+
+    The distinct values of each privacy unit in the columns that the policy lists are
+    stored beside the data, and queries read them instead of the rows.
+    """
+    from dpsql import curator
+    from dpsql.display import replace_unprintable
+
+    outcomes = {
+        "current": "is already materialized",
+        "appended": "is materialized: the appended rows were added",
+        "made": "is materialized: all of it was written",
+    }
+    for name, result in curator.materialize(policy, table, database=db, url=url, again=again).items():
+        click.echo(replace_unprintable(f"{name} {outcomes[result]}."))
+
+
+@click.command()
+@POLICY
+@DATABASE
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(Layout),
+    default=Layout.text,
+    help="Output format: text, or one JSON object.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def check(policy: Path | None, *, db: Path | None, layout: Layout, as_json: bool) -> None:
+    """Explain a policy.
+
+    Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
+    except the keys of linked tables.
+    """
+    from dpsql.report.policy_check import Finding
+    from dpsql.report.policy_text import describe_policy
+
+    if not as_json and layout != Layout.json:
+        for line in describe_policy(_check_with_catalog(policy, db)):
+            click.echo(line)
+        return
+    from dpsql.cli.show import write_json
+
+    try:
+        found = _check_with_catalog(policy, db)
+    except Error as error:  # a policy that does not hold is one object, too
+        write_json({"findings": [asdict(Finding.from_error(error))]})
+        raise
+    write_json({**asdict(found), "warnings": found.warnings})
+
+
+def _check_with_catalog(policy: Path | None, database: Path | None) -> Check:
+    """Return the check of a policy, with what confines the PostgreSQL of the catalog if the policy has one."""
+    from dpsql.curator import check_policy
+    from dpsql.policy import load_policy
+
+    found, settings = check_policy(policy, database=database), load_policy(policy).server
+    if settings.users is None or "postgres" not in settings.listens() or settings.catalog != "auto":
+        return found
+    from dpsql.server.catalog import try_confinement
+
+    return replace(found, catalog_confinement=try_confinement())
+
+
+_LEDGER = click.argument(
+    "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the default policy."
+)
+
+
+@click.group(name="ledger", no_args_is_help=True)
+def ledger_app() -> None:
+    """Verify, export or copy the ledger, or raise its total."""
+
+
+@ledger_app.command()
+@_LEDGER
+def verify(ledger: str | None) -> None:
+    """Recompute the hash chain of all events and compare balances, answers and the high-water mark. Changes nothing."""
+    from dpsql.curator import find_ledger, verify_ledger
+
+    found = verify_ledger(ledger or find_ledger(None))
+    click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
+
+
+@ledger_app.command()
+@_LEDGER
+def export(ledger: str | None) -> None:
+    """Write every event as one line of JSON, oldest first."""
+    from dpsql.curator import find_ledger, read_history
+
+    for event in read_history(ledger or find_ledger(None)):
+        click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
+
+
+@ledger_app.command()
+@click.argument("to", type=PATH, help="File to write; it must not exist yet.")
+@click.option("--ledger", help="Ledger file; by default the one in the policy.")
+@click.option("--policy", type=PATH, help="Policy file; by default $DPSQL_POLICY, or policy.toml.")
+def backup(to: Path, *, ledger: str | None, policy: Path | None) -> None:
+    """Copy the ledger into a new file that only you can read, and verify the copy. The ledger may be in use."""
+    from dpsql.curator import back_up, find_ledger
+
+    source = find_ledger(policy) if ledger is None else ledger
+    found = back_up(source, to)
+    click.echo(f"{to} has {found.events:,} events, which hold together. Head of the chain: {found.head}")
+
+
+@ledger_app.command()
+@click.argument("ledger", required=False, help="Ledger file or address; by default that of the policy.")
+@click.option(
+    "--policy",
+    type=PATH,
+    help="Policy file whose [budget] is granted; by default $DPSQL_POLICY, or policy.toml.",
+)
+@click.option("--epsilon", help="New total epsilon; by default that of the policy.")
+@click.option("--delta", help="New total delta; by default that of the policy.")
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
+@click.option("--period", help="Length of a period, such as 30d; each period grants the total again.")
+@click.option("--periods", type=int, help="Maximum number of periods; unlimited by default.")
+def grant(  # noqa: PLR0913 - the options of the command
+    ledger: str | None,
+    *,
+    policy: Path | None,
+    epsilon: str | None,
+    delta: str | None,
+    note: str,
+    period: str | None,
+    periods: int | None,
+) -> None:
+    """Raise the total budget of the ledger permanently.
+
+    Edit [budget] in the policy, then run: dpsql ledger grant --policy policy.toml --note "why". The budget used so
+    far stays used, and stored answers stay free.
+    """
+    from dpsql.accounting import ApproximateDP, describe_periods
+    from dpsql.curator import grant as raise_total
+    from dpsql.curator import grant_policy
+    from dpsql.policy import Budget
+
+    if ledger is None:
+        if any(value is not None for value in (epsilon, delta, period, periods)):
+            hint = "Write the budget into the policy, or name the ledger: dpsql ledger grant LEDGER --epsilon 2 ..."
+            raise UsageError("grant-terms", "The policy says what is granted.", hint=hint)
+        before, total, now = grant_policy(policy, note=note)
+    else:
+        if epsilon is None or delta is None or policy is not None:
+            hint = "Give --epsilon and --delta, or leave the ledger out and give --policy."
+            raise UsageError("grant-terms", "It is not clear what is granted.", hint=hint)
+        budget = Budget(epsilon, delta, period=period, periods=periods)
+        before, now = raise_total(ledger, budget, note=note)
+        total = ApproximateDP(budget.epsilon, budget.delta)
+    when = "" if now is None else f" {describe_periods(now)}"
+    click.echo(f"The total was {before} and is {total}{when}.")
+
+
+@click.group(name="data", no_args_is_help=True)
+def data_app() -> None:
+    """Record that the data has changed."""
+
+
+@data_app.command()
+@_LEDGER
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
+def bump(ledger: str | None, *, note: str) -> None:
+    """Increment the data version.
+
+    Stored answers are no longer reused, so repeated queries are charged again. The budget used so far stays used.
+    """
+    from dpsql.curator import bump as bump_version
+    from dpsql.curator import find_ledger
+
+    click.echo(f"The data version is {bump_version(ledger or find_ledger(None), note=note)}.")
+
+
+_NAME = click.argument("name", help="User name; the policy uses it as the name of the analyst.")
+_FILE = click.option("--users", type=PATH, help="File of users.")
+_SERVER_POLICY = click.option(
+    "--policy", type=PATH, help="Policy whose [server] names the file of users; by default policy.toml here."
+)
+_RELOAD = "Send SIGHUP to a running server to apply the change."
+_PIPED = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+
+
+@click.group(name="user", no_args_is_help=True)
+def user_app() -> None:
+    """Manage the users who may log in to a server, and their tokens."""
+
+
+@user_app.command()
+@_NAME
+@_FILE
+@_SERVER_POLICY
+@click.option("--curator", is_flag=True, help="Let the user see the spending of all analysts.")
+@click.option("--acts-as", help="Analysts for whom a service account may run queries, separated by commas.")
+@_PIPED
+def add(
+    name: str, *, users: Path | None, policy: Path | None, curator: bool, acts_as: str | None, password_stdin: bool
+) -> None:
+    """Add a user; create the file if it does not exist."""
+    from dpsql.server.users import User, add_user
+
+    others = tuple(other.strip() for other in (acts_as or "").split(",") if other.strip())
+    file = _find_users_file(users, policy)
+    add_user(file, User(name, curator, others), password=_read_password(piped=password_stdin))
+    click.echo(f"{name} may log in: {file}")
+    click.echo(_RELOAD, err=True)
+
+
+@user_app.command()
+@_NAME
+@_FILE
+@_SERVER_POLICY
+@_PIPED
+def passwd(name: str, *, users: Path | None, policy: Path | None, password_stdin: bool) -> None:
+    """Replace a user's password."""
+    from dpsql.server.users import change_password
+
+    change_password(_find_users_file(users, policy), name, password=_read_password(piped=password_stdin))
+    click.echo(f"{name} has a new password.")
+    click.echo(_RELOAD, err=True)
+
+
+@user_app.command()
+@_NAME
+@_FILE
+@_SERVER_POLICY
+def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
+    """Remove a user. The user's charges stay in the ledger."""
+    from dpsql.server.users import remove_user
+
+    remove_user(_find_users_file(users, policy), name)
+    click.echo(f"{name} may no longer log in.")
+    click.echo(_RELOAD, err=True)
+
+
+@user_app.command()
+@_NAME
+@click.argument("label", help="Name for the token, such as that of the program that uses it.")
+@_FILE
+@_SERVER_POLICY
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["read", "query", "curate"]),
+    default=["read"],
+    help="What the token may do: read what is free, run charged queries, act as a curator; repeat for more.",
+)
+@click.option("--days", type=click.IntRange(1, 3660), default=90, help="Number of days until the token expires.")
+def token(name: str, *, label: str, users: Path | None, policy: Path | None, scopes: Sequence[str], days: int) -> None:
+    """Create a token with which a program uses the JSON API or MCP as a user.
+
+    The token is printed once and cannot be read again.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    from dpsql.server.users import StoredToken, add_token
+
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+    click.echo(add_token(_find_users_file(users, policy), StoredToken(name, label, frozenset(scopes), until)))
+    click.echo(_RELOAD, err=True)
+
+
+@user_app.command()
+@_NAME
+@click.argument("label", help="Name of the token.")
+@_FILE
+@_SERVER_POLICY
+def revoke(name: str, *, label: str, users: Path | None, policy: Path | None) -> None:
+    """Revoke a token of a user."""
+    from dpsql.server.users import remove_token
+
+    remove_token(_find_users_file(users, policy), name, label=label)
+    click.echo(f"{label} of {name} is revoked.")
+    click.echo(_RELOAD, err=True)
+
+
+@user_app.command(name="list")
+@_FILE
+@_SERVER_POLICY
+def listing(*, users: Path | None, policy: Path | None) -> None:
+    """List the users and their tokens."""
+    from dpsql.server.users import list_tokens, list_users
+
+    file = _find_users_file(users, policy)
+    tokens = list_tokens(file)
+    for user in list_users(file):
+        marks = ["curator"] if user.is_curator else []
+        marks += [f"acts as {', '.join(user.acts_as)}"] if user.acts_as else []
+        click.echo("  ".join([user.name, *marks]))
+        for each in tokens:
+            if each.user == user.name:
+                until = "" if each.expires is None else f", until {each.expires:%Y-%m-%d}"
+                click.echo(f"  token {each.label}: {', '.join(sorted(each.scopes))}{until}")
+
+
+def _find_users_file(users: Path | None, policy: Path | None) -> Path:
+    if users is not None and policy is not None:
+        hint = "Give one of --users FILE and --policy FILE."
+        raise UsageError("users-missing", "Two files of users are named.", hint=hint)
+    if users is not None:
+        return users
+    from dpsql.policy import load_policy
+    from dpsql.server.serve import find_users_file
+
+    return find_users_file(load_policy(policy))
+
+
+def _read_password(*, piped: bool) -> str:
+    """Read a password: twice from the terminal without echo, or the first line of standard input."""
+    if piped:
+        return sys.stdin.buffer.readline().decode(errors="replace").rstrip("\r\n")
+    if not sys.stdin.isatty():
+        hint = "Type it on a terminal, or pipe it in with --password-stdin."
+        raise UsageError("password", "There is no terminal to type a password on.", hint=hint)
+    typed: str = click.prompt("Password", hide_input=True, confirmation_prompt="Once more")
+    return typed

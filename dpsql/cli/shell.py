@@ -1,29 +1,37 @@
-"""`dpsql shell`: statements over one session, typed or piped, and the cost of each."""
+"""`dpsql shell`: statements over one session, typed or piped, and the cost of each.
+
+Typed statements are read by prompt_toolkit with completion, colours and history if it is installed, else line by line.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Protocol
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.answer import replace_unprintable
 from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plans
-from dpsql.completion import WORDS, items
+from dpsql.completion import WORDS, find_completions, is_complete, items
+from dpsql.display import replace_unprintable
 from dpsql.errors import Error, Place, UsageError
 from dpsql.receipt import format_share
 
 if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+
     from dpsql.answer import Answer
     from dpsql.session import Session
-
-__all__ = ["COMMANDS", "Shell", "converse", "failure_lines", "run_script"]
+    from dpsql.sql.ir.catalog import Catalog
 
 MODES = ("table", "csv", "json")
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
@@ -40,14 +48,14 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "tables": ("", (), "list the tables that the policy exposes"),
     "timer": ("on|off", ("on", "off"), "show the time of each query, or stop showing it"),
 }
-
-
-class StatementReader(Protocol):
-    """Function that reads from the terminal."""
-
-    def __call__(self, status: str) -> str:
-        """Return a command or complete statements; raise `EOFError` at the end, `KeyboardInterrupt` for Ctrl-C."""
-        ...
+_SWITCHES = {
+    "details": "is_detailed",
+    "implicit": "implicit",
+    "quote_formulas": "quotes_formulas",
+    "timer": "is_timed",
+}
+# reads a command or complete statements, beside the status; EOFError at the end, KeyboardInterrupt for Ctrl-C
+StatementReader = Callable[[str], str]
 
 
 @dataclass(slots=True)
@@ -71,8 +79,7 @@ class Shell:
         Raises the errors of the session, and `UsageError` for an unknown or incomplete command.
         """
         if item.startswith(".") or item.rstrip(";").lower() in WORDS:
-            name, _, argument = item.lstrip(".").rstrip().partition(" ")
-            self._run_command(name.rstrip(";").lower(), argument.strip().removesuffix(";").strip())
+            self._run_command(*_read_command(item))
             return
         started = time.perf_counter()
         with show_progress(self.session):
@@ -84,39 +91,29 @@ class Shell:
             click.echo(f"{seconds:.2f} s", err=True)
 
     def _run_command(self, name: str, argument: str) -> None:
-        name = "quit" if name == "exit" else name
-        if name not in COMMANDS:
-            raise UsageError("shell-command", "There is no such command.", hint="Write .help to list the commands.")
-        usage, choices, _ = COMMANDS[name]
-        if bool(argument) != bool(usage) or (choices and choices != ("<table>",) and argument not in choices):
-            hint = f"Write {f'.{name} {usage}'.strip()}"
-            raise UsageError("shell-command", "The command has a missing or unexpected argument.", hint=hint)
-        acts: dict[str, Callable[[str], None]] = {
-            "budget": lambda _: self._write_budget(),
-            "describe": lambda table: self._write(self.session.sql(f"DESCRIBE {table}")),
-            "details": lambda state: setattr(self, "is_detailed", state == "on"),
-            "explain": self._write_plan,
-            "help": lambda _: _write_help(),
-            "history": lambda _: self._write_history(),
-            "implicit": lambda state: setattr(self, "implicit", state == "on"),
-            "mode": lambda mode: setattr(self, "mode", mode),
-            "quit": lambda _: setattr(self, "is_over", True),
-            "quote_formulas": lambda state: setattr(self, "quotes_formulas", state == "on"),
-            "tables": lambda _: self._write(self.session.sql("SHOW TABLES")),
-            "timer": lambda state: setattr(self, "is_timed", state == "on"),
-        }
-        acts[name](argument)
+        if name in _SWITCHES:
+            setattr(self, _SWITCHES[name], argument == "on")
+        match name:
+            case "budget":
+                balance = self.session.budget
+                click.echo("\n".join([str(balance), *(balance.details() if self.is_detailed else [])]))
+            case "describe" | "tables":
+                self._write(self.session.sql(f"DESCRIBE {argument}" if argument else "SHOW TABLES"))
+            case "explain":
+                plans = self.session.explain_all(argument, implicit=self.implicit)
+                write_plans(plans, self.session.budget, layout=self.mode)
+            case "help":
+                for command, (usage, _, meaning) in COMMANDS.items():
+                    click.echo(f"{f'.{command} {usage}':24} {meaning}")
+            case "history":
+                self._write_history()
+            case "mode":
+                self.mode = argument
+            case "quit":
+                self.is_over = True
 
     def _write(self, answer: Answer, *, detailed: bool = False) -> None:
         write_answer(answer, self.mode, detailed=detailed, quote_formulas=self.quotes_formulas)
-
-    def _write_plan(self, sql: str) -> None:
-        plans = self.session.explain_all(sql, implicit=self.implicit)
-        write_plans(plans, self.session.budget, layout=self.mode)
-
-    def _write_budget(self) -> None:
-        balance = self.session.budget
-        click.echo("\n".join([str(balance), *(balance.details() if self.is_detailed else [])]))
 
     def _write_history(self) -> None:
         rows = []
@@ -131,13 +128,28 @@ class Shell:
             write_pairs(rows, names, layout=self.mode, quote_formulas=self.quotes_formulas)
 
 
+def _read_command(item: str) -> tuple[str, str]:
+    """Return the name of a command and its argument, "" without one."""
+    name, _, argument = item.lstrip(".").rstrip().partition(" ")
+    name, argument = name.rstrip(";").lower(), argument.strip().removesuffix(";").strip()
+    name = "quit" if name == "exit" else name
+    if name not in COMMANDS:
+        raise UsageError("shell-command", "There is no such command.", hint="Write .help to list the commands.")
+    usage, choices, _ = COMMANDS[name]
+    if bool(argument) != bool(usage) or (choices and choices != ("<table>",) and argument not in choices):
+        hint = f"Write {f'.{name} {usage}'.strip()}"
+        raise UsageError("shell-command", "The command has a missing or unexpected argument.", hint=hint)
+    return name, argument
+
+
 def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
-    """Run piped lines up to the first error, which is written and returned; later statements are not charged."""
+    """Run lines up to the first error, which is written and returned; later statements are not charged."""
     for item in items(lines):
         try:
             shell.run(item)
         except Error as error:
-            _write_error(error, item)
+            sys.stdout.flush()
+            click.echo("\n".join(failure_lines(error, item)), err=True)
             return error
         if shell.is_over:
             break
@@ -146,71 +158,118 @@ def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
 
 def converse(shell: Shell, read: StatementReader) -> None:
     """Read and run statements until the end; after an error, write it and read the next line."""
-    balance = shell.session.budget
+    session = shell.session
     click.echo(
-        f"dpsql {version('dpsql')}: {balance.granted} for every privacy unit. End statements with ;. Help: .help"
+        f"dpsql {version('dpsql')}: {session.budget.granted} for every privacy unit. End statements with ;. Help: .help"
     )
     while not shell.is_over:
+        status = ""
+        with suppress(Error):  # the ledger cannot be read now
+            status = f"{format_share(session.budget.left, down=True)} of the budget is left"
         try:
-            text = read(_describe_budget(shell.session))
+            text = read(status)
         except KeyboardInterrupt:
             continue
         except EOFError:
             break
-        _run_typed(shell, text)
-
-
-def _run_typed(shell: Shell, text: str) -> None:
-    """Run what was typed up to the first error or interrupt, which is written."""
-    for item in items(text.splitlines(keepends=True)):
         try:
-            shell.run(item)
-        except Error as error:
-            _write_error(error, item)
-            return
+            run_script(shell, text.splitlines(keepends=True))
         except KeyboardInterrupt:
             click.echo(f"{INTERRUPTED}; .budget shows what is left.", err=True)
-            return
-        if shell.is_over:
-            return
-
-
-def _describe_budget(session: Session) -> str:
-    """Return the remaining budget in a few words, or an empty text if the ledger cannot be read now."""
-    with suppress(Error):
-        balance = session.budget
-        return f"{format_share(balance.left, down=True)} of the budget is left"
-    return ""
-
-
-def _write_error(error: Error, item: str) -> None:
-    sys.stdout.flush()
-    for line in failure_lines(error, item):
-        click.echo(line, err=True)
 
 
 def failure_lines(error: Error, text: str) -> list[str]:
     """Return an error as lines for the terminal: the reason, the place underlined, and the hint."""
+    from rich.cells import cell_len
+
+    place, rows = error.place, text.split("\n")
     lines = [f"[{error.code}] {replace_unprintable(error.reason)}"]
-    if isinstance(error.place, Place):
-        lines += _underline(error.place, text)
-    elif error.place:
-        lines.append(f"  at {replace_unprintable(error.place)}")
+    if isinstance(place, Place) and place.line <= len(rows):
+        row = replace_unprintable(rows[place.line - 1].replace("\t", " "))
+        start = place.column - 1
+        marked = row[start : start + len(place.fragment.split("\n")[0])]
+        lines += [f"  {row}", f"  {' ' * cell_len(row[:start])}{'^' * max(1, cell_len(marked))}"]
+    elif place:
+        lines.append(f"  at {replace_unprintable(str(place))}")
     return [*lines, f"  Hint: {replace_unprintable(error.hint)}"] if error.hint else lines
 
 
-def _underline(place: Place, text: str) -> list[str]:
-    from rich.cells import cell_len
-
-    rows = text.split("\n")
-    if place.line > len(rows):
-        return [f"  at {place}"]
-    row = replace_unprintable(rows[place.line - 1].replace("\t", " "))
-    start = place.column - 1
-    marked = row[start : start + len(place.fragment.split("\n")[0])]
-    return [f"  {row}", f"  {' ' * cell_len(row[:start])}{'^' * max(1, cell_len(marked))}"]
+_PROMPT, _MORE = "dpsql> ", "   ... "
 
 
-def _write_help() -> None:
-    for name, (usage, _, meaning) in COMMANDS.items():
-        click.echo(f"{f'.{name} {usage}':24} {meaning}")
+def open_reader(
+    catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell: Callable[[str], None]
+) -> StatementReader:
+    """Return a reader of this terminal; `tell` writes a hint if prompt_toolkit is missing."""
+    is_installed = find_spec("prompt_toolkit") is not None
+    if is_installed and sys.stdout.isatty():
+        return prompt_reader(catalog, commands, history=history_file())
+    if not is_installed:
+        tell("For completion and history between sessions: pip install 'dpsql[shell]'")
+    with suppress(ImportError):
+        import readline  # noqa: F401 - input() edits lines with it
+
+    def read(status: str) -> str:  # noqa: ARG001 - a line of input has no room for it
+        text = input(_PROMPT)
+        while not is_complete(text):
+            text += "\n" + input(_MORE)
+        return text
+
+    return read
+
+
+def prompt_reader(
+    catalog: Catalog,
+    commands: dict[str, tuple[str, ...]],
+    *,
+    history: Path | None,
+    keys: Input | None = None,
+    screen: Output | None = None,
+) -> StatementReader:
+    """Return a reader of a terminal; tests pass their own input as `keys` and output as `screen`."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.application import get_app
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.filters import Condition
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+    from prompt_toolkit.lexers import PygmentsLexer
+    from pygments.lexers.sql import SqlLexer
+
+    class CatalogCompleter(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
+            prefix, names = find_completions(document.text_before_cursor, catalog, commands=commands)
+            yield from (Completion(name, start_position=-len(prefix)) for name in names)
+
+    prompt: PromptSession[str] = PromptSession(
+        history=InMemoryHistory() if history is None else FileHistory(str(history)),
+        completer=CatalogCompleter(),
+        complete_while_typing=False,
+        # Enter runs a statement once it is complete
+        multiline=Condition(lambda: not is_complete(get_app().current_buffer.text)),
+        prompt_continuation=_MORE,
+        lexer=PygmentsLexer(SqlLexer),
+        input=keys,
+        output=screen,
+    )
+    return lambda status: prompt.prompt(_PROMPT, bottom_toolbar=status or None)
+
+
+def history_file() -> Path | None:
+    """Return the history file, readable by its owner alone; None if it cannot be created.
+
+    It is in XDG_STATE_HOME, or ~/.local/state, and holds statements, never answers.
+    """
+    try:
+        setting = os.environ.get("XDG_STATE_HOME", "")
+        state = Path(setting) if setting.startswith("/") else Path.home() / ".local" / "state"
+        file = state / "dpsql" / "history"
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+    except (OSError, RuntimeError):  # no home, no disk, or no file of ours
+        return None
+    return file

@@ -15,9 +15,11 @@ import click
 
 from dpsql.answer_json import encode_spending
 from dpsql.display import replace_controls, replace_unprintable, write_csv
+from dpsql.display.text import cut
 from dpsql.errors import UsageError
 from dpsql.receipt import format_share
-from dpsql.report.tables import describe_outcome, describe_plans
+from dpsql.report.balance import describe_outcome
+from dpsql.report.forecast import describe_plans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.ledger import Entry
     from dpsql.plan import Plan
     from dpsql.report import Balance
-    from dpsql.report.balance import Spender, Spending
+    from dpsql.report.balance import Spending
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 
@@ -46,7 +48,11 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False, quote_f
 
     A `detailed` answer has the details of its receipt below the notes; `quote_formulas` is for CSV.
     """
-    details = list(_format_details(answer)) if detailed else []
+    details = []
+    if detailed:
+        pairs = answer.receipt.details()
+        width = max(len(name) for name, _ in pairs)
+        details = [f"  {name:{width}}  {value}" for name, value in pairs]
     if layout == "table":
         screen = open_console()
         with nullcontext() if sys.stdout.isatty() else screen.capture() as captured:
@@ -63,12 +69,6 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False, quote_f
         return
     _write_table(answer.arrow(), layout, quote_formulas=quote_formulas)
     click.echo("\n".join(map(replace_unprintable, [*answer.notes(), *details])), err=True)
-
-
-def _format_details(answer: Answer) -> Iterator[str]:
-    pairs = answer.receipt.details()
-    width = max(len(name) for name, _ in pairs)
-    return (f"  {name:{width}}  {value}" for name, value in pairs)
 
 
 def check_output(layout: str) -> None:
@@ -140,7 +140,7 @@ def write_spending(spending: Spending, layout: str, *, last: int, details: bool 
         click.echo(str(spending.balance))
         for line in spending.balance.details() if details else ():
             click.echo(line)
-        accounts = (_format_currencies if details else _format_accounts)(spending)
+        accounts = _format_accounts(spending, in_currencies=details)
         limit = None if details else spending.balance.limit
         for line in (*accounts, *_format_queries(latest, len(spending.entries), limit=limit)):
             click.echo(line)
@@ -150,64 +150,39 @@ def write_spending(spending: Spending, layout: str, *, last: int, details: bool 
         write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
 
 
-def _format_accounts(spending: Spending) -> Iterator[str]:
-    """Yield a bar for the total and for each account: the share used of the currency of which more is used."""
-    bars = []
+def _format_accounts(spending: Spending, *, in_currencies: bool) -> list[str]:
+    """Return a line for the total and for each account: a bar for each currency, or for that which is used most."""
+    first, second = spending.balance.certificate.currencies
+    rows = list[tuple[str, list[tuple[Fraction, Fraction, Fraction]], str]]()  # amounts spent, held and granted
     if spending.balance.analyst is None:
-        parts = [
-            (part.spent, part.reserved, part.granted) for part in (spending.balance.refunded, spending.balance.gone)
-        ]
-        bars.append((_TOTAL, _draw_share(parts)))
+        both = (spending.balance.refunded, spending.balance.gone)
+        rows.append((_TOTAL, [(part.spent, part.reserved, part.granted) for part in both], ""))
     for spender in spending.spenders:
-        state, limit = spender.state, spender.limit
-        bar = "may run no query"
+        state, limit, parts, words = spender.state, spender.limit, [], "may run no query"
         if limit is not None:
             refundable = (state.spent, state.reserved, limit.refundable)
-            bar = _draw_share([refundable, (state.permanent, Fraction(0), limit.permanent)])
-        bars.append((_name(spender.name), bar))
-    width = max(len(name) for name, _ in bars)
-    yield ""
-    yield f"{'account':{width}}  used    (\N{FULL BLOCK} spent, \N{DARK SHADE} held by running queries)"
-    for name, bar in bars:
-        yield f"{name:{width}}  {bar}"
-
-
-def _draw_share(parts: list[tuple[Fraction, Fraction, Fraction]]) -> str:
-    """Return a bar for amounts in several currencies: spent, held and granted."""
-    solid = max(_find_share(spent, granted) for spent, _, granted in parts)
-    used = max(_find_share(spent + held, granted) for spent, held, granted in parts)
-    return _draw_bar(solid, used - solid, limit=Fraction(1))
+            parts = [refundable, (state.permanent, Fraction(0), limit.permanent)]
+        elif in_currencies:
+            spent, permanent, held = map(float, (state.spent, state.permanent, state.reserved))
+            words += f"; spent {first} {spent:.6g}, {second} {permanent:.6g}, held {first} {held:.6g}"
+        rows.append((_name(spender.name), parts, words))
+    width = max(len(name) for name, _, _ in rows)
+    head = "used    (\N{FULL BLOCK} spent, \N{DARK SHADE} held by running queries)"
+    if in_currencies:
+        head = f"{first:{_BAR + 8}}{second}    (\N{FULL BLOCK} spent, \N{DARK SHADE} held)"
+    lines = ["", f"{'account':{width}}  {head}"]
+    for name, parts, words in rows:
+        bars = [_draw_bar(spent, held, limit=granted) for spent, held, granted in parts]
+        if parts and not in_currencies:
+            solid = max(_find_share(spent, granted) for spent, _, granted in parts)
+            used = max(_find_share(spent + held, granted) for spent, held, granted in parts)
+            bars = [_draw_bar(solid, used - solid, limit=Fraction(1))]
+        lines.append(f"{name:{width}}  {'  '.join(bars) or words}")
+    return lines
 
 
 def _find_share(amount: Fraction, limit: Fraction) -> Fraction:
     return amount / limit if limit else Fraction(amount > 0)
-
-
-def _format_currencies(spending: Spending) -> Iterator[str]:
-    """Yield two bars for the total and for each account, one for each currency."""
-    first, second = currencies = spending.balance.certificate.currencies
-    bars = [(_name(spender.name), _format_use(spender, currencies)) for spender in spending.spenders]
-    if spending.balance.analyst is None:
-        total = spending.balance
-        parts = (_draw_bar(part.spent, part.reserved, limit=part.granted) for part in (total.refunded, total.gone))
-        bars.insert(0, (_TOTAL, "  ".join(parts)))
-    width = max(len(name) for name, _ in bars)
-    yield ""
-    yield f"{'account':{width}}  {first:{_BAR + 8}}{second}    (\N{FULL BLOCK} spent, \N{DARK SHADE} held)"
-    for name, bar in bars:
-        yield f"{name:{width}}  {bar}"
-
-
-def _format_use(spender: Spender, currencies: tuple[str, str]) -> str:
-    """Return the bars of an account, one for each currency."""
-    state, limit = spender.state, spender.limit
-    if limit is None:
-        first, second = currencies
-        spent, permanent, reserved = map(float, (state.spent, state.permanent, state.reserved))
-        used = f"spent {first} {spent:.6g}, {second} {permanent:.6g}, held {first} {reserved:.6g}"
-        return f"may run no query; {used}"
-    refundable = _draw_bar(state.spent, state.reserved, limit=limit.refundable)
-    return f"{refundable}  {_draw_bar(state.permanent, Fraction(0), limit=limit.permanent)}"
 
 
 def _draw_bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
@@ -226,24 +201,16 @@ def _format_queries(latest: Sequence[Entry], count: int, *, limit: BudgetVector 
     yield ""
     yield f"the latest {len(latest)} of {count} queries, times in UTC"
     for entry in latest:
-        text = replace_unprintable(" ".join(entry.query.split()))
-        charged = _format_charge(entry) if limit is None else _format_charge_share(entry, limit)
+        amount, is_open = entry.worst_case, entry.settlement is None
+        if limit is None:
+            charged = f"{'holds' if is_open else amount.certificate.currencies[0]} {float(entry.charged):.4g}"
+        else:
+            amount = amount if is_open else replace(amount, refundable=entry.charged, permanent=entry.permanent)
+            charged = f"{'holds' if is_open else 'used'} {format_share(amount.share_of(limit))}"
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
         named = f"  of {', '.join(entry.values)}" if entry.values else ""
         yield f"{when}  {_name(entry.account):{width}}  {describe_outcome(entry):11}  {charged}{named}"
-        yield "    " + (text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}")
-
-
-def _format_charge(entry: Entry) -> str:
-    amount = entry.charged
-    return f"{'holds' if entry.settlement is None else entry.worst_case.certificate.currencies[0]} {float(amount):.4g}"
-
-
-def _format_charge_share(entry: Entry, limit: BudgetVector) -> str:
-    amount = entry.worst_case
-    if entry.settlement is not None:
-        amount = replace(amount, refundable=entry.charged, permanent=entry.permanent)
-    return f"{'holds' if entry.settlement is None else 'used'} {format_share(amount.share_of(limit))}"
+        yield f"    {cut(replace_unprintable(' '.join(entry.query.split())), _TEXT)}"
 
 
 def _name(account: str | None) -> str:

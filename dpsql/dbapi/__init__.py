@@ -9,7 +9,23 @@ Every statement goes to `Session.sql`, which returns the answer and its receipt.
 rollback do nothing.
 """
 
-from dpsql.dbapi.connection import Connection, Cursor, connect
+from dpsql.dbapi.connection import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Binary,
+    Connection,
+    Cursor,
+    Date,
+    DateFromTicks,
+    Time,
+    TimeFromTicks,
+    Timestamp,
+    TimestampFromTicks,
+    connect,
+)
 from dpsql.dbapi.errors import (
     DatabaseError,
     DataError,
@@ -21,20 +37,6 @@ from dpsql.dbapi.errors import (
     OperationalError,
     ProgrammingError,
     Warning,
-)
-from dpsql.dbapi.types import (
-    BINARY,
-    DATETIME,
-    NUMBER,
-    ROWID,
-    STRING,
-    Binary,
-    Date,
-    DateFromTicks,
-    Time,
-    TimeFromTicks,
-    Timestamp,
-    TimestampFromTicks,
 )
 
 __all__ = [

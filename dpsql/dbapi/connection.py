@@ -1,9 +1,11 @@
-"""Connection over a session, and cursors that hold one answer each."""
+"""Connection over a session, cursors that hold one answer each, and the types of PEP 249: codes and constructors."""
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
@@ -11,7 +13,6 @@ from dpsql import errors as dpsql_errors
 from dpsql.connect import connect as open_session
 from dpsql.dbapi import errors
 from dpsql.dbapi.errors import translate_errors
-from dpsql.dbapi.types import ColumnDescription, describe_columns
 from dpsql.policy import Policy
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
-__all__ = ["Connection", "Cursor", "connect"]
-
 Row = tuple[object, ...]
+ColumnDescription = tuple[str, str, None, int | None, int | None, int | None, None]
 Messages = list[tuple[type[errors.Warning], errors.Warning]]
 
 
@@ -342,3 +342,91 @@ class Cursor:
         answer, start = self._require_answer(), self._at
         self._at = len(answer)
         return type(answer)(answer.arrow().slice(start), answer.receipt)
+
+
+_CODES = {
+    "null": "NULL",
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "uint32": "UINTEGER",
+    "uint64": "UBIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "large_string": "VARCHAR",
+    "string_view": "VARCHAR",
+    "binary": "BLOB",
+    "large_binary": "BLOB",
+    "binary_view": "BLOB",
+    "date32[day]": "DATE",
+    "timestamp[us]": "TIMESTAMP",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypeObject:
+    """Object of PEP 249 that equals several type codes: `cursor.description[0][1] == STRING`."""
+
+    codes: frozenset[str]
+
+    def __eq__(self, other: object) -> bool:
+        return other in self.codes if isinstance(other, str) else self is other
+
+    __hash__ = None  # type: ignore[assignment]  # it equals several texts, whose hashes differ
+
+
+STRING = TypeObject(frozenset(["VARCHAR"]))
+BINARY = TypeObject(frozenset(["BLOB"]))
+NUMBER = TypeObject(
+    frozenset(
+        "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE DECIMAL".split()
+    )
+)
+DATETIME = TypeObject(frozenset(["DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]))
+ROWID = TypeObject(frozenset())  # released rows have no identity
+
+Date = dt.date
+Time = dt.time
+Timestamp = dt.datetime
+Binary = bytes
+
+
+def DateFromTicks(ticks: float) -> dt.date:
+    """Return the local date at a number of seconds after the epoch."""
+    return TimestampFromTicks(ticks).date()
+
+
+def TimeFromTicks(ticks: float) -> dt.time:
+    """Return the local time of day at a number of seconds after the epoch."""
+    return TimestampFromTicks(ticks).time()
+
+
+def TimestampFromTicks(ticks: float) -> dt.datetime:
+    """Return the local time at a number of seconds after the epoch, without a zone, as a TIMESTAMP of DuckDB."""
+    return dt.datetime.fromtimestamp(ticks)  # noqa: DTZ006 - PEP 249 means local time
+
+
+def describe_columns(table: pa.Table) -> tuple[ColumnDescription, ...]:
+    """Return the description of each column that PEP 249 defines.
+
+    It has the name, DuckDB's name of the type, the bytes of an integer or a float, and the precision and scale of a
+    DECIMAL.
+    """
+    import pyarrow as pa
+
+    described = list[ColumnDescription]()
+    for field in table.schema:
+        kind = field.type
+        if pa.types.is_decimal(kind):
+            described.append((field.name, "DECIMAL", None, None, kind.precision, kind.scale, None))
+            continue
+        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+        code = "TIMESTAMP WITH TIME ZONE" if zoned else _CODES.get(str(kind), str(kind).upper())
+        size = kind.bit_width // 8 if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
+        described.append((field.name, code, None, size, None, None, None))
+    return tuple(described)

@@ -20,20 +20,6 @@ from typing import ParamSpec, TypeVar
 
 from dpsql import errors
 
-__all__ = [
-    "DataError",
-    "DatabaseError",
-    "Error",
-    "IntegrityError",
-    "InterfaceError",
-    "InternalError",
-    "NotSupportedError",
-    "OperationalError",
-    "ProgrammingError",
-    "Warning",
-    "translate_errors",
-]
-
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _PARAMETER_CODES = frozenset(["parameters", "parameter-type"])
@@ -129,19 +115,14 @@ def translate_errors(function: Callable[_Parameters, _Result]) -> Callable[_Para
     def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         try:
             return function(*args, **kwargs)
+        except Error as error:
+            failure = error
         except errors.Error as error:
-            failure = _translate(error)
+            kind = next((kind for known, kind in _KINDS if isinstance(error, known)), DatabaseError)
+            if kind is UsageError and error.code in _PARAMETER_CODES:
+                kind = ParameterError
+            failure = kind(error.code, error.reason, hint=error.hint, place=error.place)
+            failure.charge = error.charge
         raise failure  # outside of the except block, so that it has no context
 
     return wrapper
-
-
-def _translate(error: errors.Error) -> Error:
-    if isinstance(error, Error):
-        return error
-    kind = next((kind for known, kind in _KINDS if isinstance(error, known)), DatabaseError)
-    if kind is UsageError and error.code in _PARAMETER_CODES:
-        kind = ParameterError
-    translated = kind(error.code, error.reason, hint=error.hint, place=error.place)
-    translated.charge = error.charge
-    return translated

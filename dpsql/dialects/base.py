@@ -1,28 +1,18 @@
-"""Dialect: the text of operators and functions for an engine other than DuckDB.
+"""Dialect: the text of operators and functions for an engine other than DuckDB, and forms that dialects share.
 
 The language is DuckDB's for every engine. A **form** is the text with which an engine computes what DuckDB would: the
 same value for every row that can be stored, NULL where DuckDB gives NULL or would fail, and never an error, which could
 depend on one unit's row. Forms are therefore an allow-list: a call without a form is refused, as `Unsupported`, before
 anything is read or charged. The conformance tests compare every form with DuckDB, on values chosen to break it.
 
-Forms that several dialects share: the same in every engine, of letters and their other case, and of warehouses.
-
 `STANDARD` has forms with the same meaning in every engine, on which dialects build. An engine whose comparisons of a
-type differ (text by a locale, NaN unequal to itself) gives its own form for that type.
-
-Letters and their other case as in DuckDB: one character for one, in every locale.
-
-A run is the first and the last character in hexadecimal, their step if it is not 1, and how far their other case is.
-
-Forms that several warehouses share, made from what each calls its own functions.
-
-Arithmetic of whole numbers is computed in a type that holds every result, then cut to the first values beyond the
-result's type, and those are NULL. It is written so that an operand is named once, and forms can be nested.
+type differ (text by a locale, NaN unequal to itself) gives its own form for that type. Forms name an operand as rarely
+as they can, so that they can be nested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -98,7 +88,8 @@ class Dialect:
         """
         for words in range(len(families), -1, -1):
             form = self.forms.get(" ".join((function, *families[:words])))
-            if form is not None and (function == "cast" or _has_room(form, range(words, len(families)))):
+            rest = range(words, len(families))
+            if form is not None and (function == "cast" or "*}" in form or all(f"{{{at}}}" in form for at in rest)):
                 return form
         return self.forms.get(f"{function}/{len(families)}")
 
@@ -111,16 +102,11 @@ def find_family(type_: str) -> str:
     return "TEXT" if type_ == "VARCHAR" else "INTEGER" if type_ in _INTEGERS else type_.partition("(")[0]
 
 
-def _has_room(form: str, operands: range) -> bool:
-    """Say whether a form has a place for these operands."""
-    return "*}" in form or all(f"{{{at}}}" in form for at in operands)
-
-
-_COMPARED = {sign: f"({{0}} {sign} {{1}})" for sign in ("=", "<>", "<", "<=", ">", ">=")}
+SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _ORDERED_ALIKE = ("INTEGER", "DATE", "TIMESTAMP")  # types with the same order everywhere
 STANDARD: Mapping[str, str] = MappingProxyType(
     {
-        **_COMPARED,
+        **{sign: f"({{0}} {sign} {{1}})" for sign in SIGNS},
         "not": "(NOT {0})",
         "is_null": "({0} IS NULL)",
         "is_true": "COALESCE({0}, FALSE)",
@@ -130,12 +116,92 @@ STANDARD: Mapping[str, str] = MappingProxyType(
         "count_star": "COUNT(*)",
         "count": "COUNT({0})",
         "count_distinct": "COUNT(DISTINCT {0})",
-        **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in _ORDERED_ALIKE},
+        # types with the same order everywhere
+        **{
+            f"{end} {kind}": f"{end.upper()}({{0}})"
+            for end in ("min", "max")
+            for kind in ("INTEGER", "DATE", "TIMESTAMP")
+        },
         **{name: f"{name.upper()}()" for name in ("row_number", "rank", "dense_rank")},
     }
 )
+# further forms that this package's engines have alike, though not every engine
+ALIKE: Mapping[str, str] = MappingProxyType(
+    {
+        **{f"cast {kind} {kind}": "{0}" for kind in ("BOOLEAN", "TEXT", "DATE", "TIMESTAMP", "DOUBLE")},
+        **dict.fromkeys(("cast INTEGER BOOLEAN", "cast DECIMAL BOOLEAN"), "({0} <> 0)"),
+        "neg DECIMAL": "(-{0})",
+        "lag": "LAG({0})",
+        "lead": "LEAD({0})",
+    }
+)
+_FINITE = "(CASE WHEN {0} IS NOT NULL THEN TRUE END)"
+# what DataFusion, MySQL and Spark have alike
+COMPUTED: Mapping[str, str] = MappingProxyType(
+    {
+        **STANDARD,
+        **ALIKE,
+        "is_true": "({0} IS TRUE)",
+        "is_false": "({0} IS FALSE)",
+        "first_value": "FIRST_VALUE({0})",
+        **dict.fromkeys(("abs DECIMAL", "abs DOUBLE"), "abs({0})"),
+        **dict.fromkeys(("trunc INTEGER", "round INTEGER"), "{0}"),
+        **dict.fromkeys(
+            [f"cast {kind} DOUBLE" for kind in ("INTEGER", "DECIMAL", "FLOAT")] + ["floor INTEGER", "ceil INTEGER"],
+            "CAST({0} AS DOUBLE)",
+        ),
+        **dict.fromkeys(("isfinite DATE", "isfinite TIMESTAMP"), _FINITE),
+        **dict.fromkeys(("isinf DATE", "isinf TIMESTAMP"), _FINITE.replace("TRUE", "FALSE")),
+    }
+)
+# and DataFusion and Spark, which has lent it functions
+COMPUTED_AS_SPARK: Mapping[str, str] = MappingProxyType(
+    {
+        **COMPUTED,
+        **{f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*"},
+        "neg DOUBLE": "(-{0})",
+        "& INTEGER": "({0} & {1})",
+        "| INTEGER": "({0} | {1})",
+        "xor INTEGER": "({0} ^ {1})",
+        "pi": "pi()",
+        "round DECIMAL": "CAST(round({0}) AS {type})",
+        "isinf DOUBLE": "(abs({0}) = CAST('Infinity' AS DOUBLE))",
+        "isfinite DOUBLE": "(abs({0}) < CAST('Infinity' AS DOUBLE))",
+        "sum INTEGER": "SUM(CAST({0} AS DECIMAL(20, 0)))",
+        **dict.fromkeys(("cast INTEGER INTEGER", "cast DECIMAL DECIMAL"), "TRY_CAST({0} AS {type})"),
+        "cast BOOLEAN INTEGER": "CAST({0} AS {type})",
+        "mix": "xxhash64({0}, {1})",
+        "like_backslash TEXT": "({0} LIKE {1})",
+        "concat_ws": "concat_ws({*})",
+        "strlen TEXT": "CAST(octet_length({0}) AS BIGINT)",
+        "ascii TEXT": "ascii({0})",
+        "unicode TEXT": "(CASE WHEN {0} = '' THEN -1 ELSE ascii({0}) END)",
+        "translate TEXT": "translate({0}, {1}, {2})",
+        "replace TEXT": "replace({0}, {1}, {2})",
+    }
+)
+MICROSECONDS = MappingProxyType(
+    {
+        "microsecond": 1,
+        "millisecond": 1_000,
+        "second": 1_000_000,
+        "minute": 60_000_000,
+        "hour": 3_600_000_000,
+        "day": 86_400_000_000,
+    }
+)
+FORMATS = (  # of STRFTIME, for which dialects have forms
+    *"%Y %m %d %j %b %B %a %A %Y-%m %Y-%m-%d %Y/%m/%d %Y%m%d %Y%m %d/%m/%Y %m/%d/%Y %d.%m.%Y %m-%d %H %M %S".split(),
+    *("%H:%M", "%H:%M:%S", "%Y-%m-%d %H", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"),
+)
+WEEKDAYS = "'Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'"
+MONTHS = "'January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', "
+MONTHS += "'November', 'December'"
+BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))  # that TRIM removes
 
 
+# Letters and their other case as in DuckDB: one character for one, in every locale. A run is the first and the last
+# character in hexadecimal, their step if it is not 1, and how far their other case is.
 _LOWER = """
 c0-d6+32 d8-de+32 100-12e/2+1 130-199 132-136/2+1 139-147/2+1 14a-176/2+1 178-121 179-17d/2+1 181+210
 182-184/2+1 186+206 187+1 189-18a+205 18b+1 18e+79 18f+202 190+203 191+1 193+205 194+207 196+211 197+209 198+1
@@ -179,18 +245,17 @@ ab70-abbf-38864 ff41-ff5a-32 10428-1044f-40 104d8-104fb-40 10597-105a1-39 105a3-
 """
 
 
-@cache
 def list_lower_cases() -> tuple[str, str]:
     """Return the characters beyond ASCII that have a lower case, and those cases, in the same order."""
     return _pairs(_LOWER)
 
 
-@cache
 def list_upper_cases() -> tuple[str, str]:
     """Return the characters beyond ASCII that have an upper case, and those cases, in the same order."""
     return _pairs(_UPPER)
 
 
+@cache
 def _pairs(runs: str) -> tuple[str, str]:
     one, other = [], []
     for run in runs.split():
@@ -203,49 +268,43 @@ def _pairs(runs: str) -> tuple[str, str]:
     return "".join(one), "".join(other)
 
 
-FIRST_DAY, LAST_DAY = "DATE '0001-01-01'", "DATE '9999-12-31'"  # calendar of most warehouses
-DAYS = (-719_162, 2_932_896)  # the same, since 1970
-_PLAIN = {
-    **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in ("TEXT", "DECIMAL")},
-    "lag": "LAG({0})",
-    "lead": "LEAD({0})",
-    "coalesce": "COALESCE({*}, NULL)",
-    "cast BOOLEAN BOOLEAN": "{0}",
-    "cast BOOLEAN INTEGER": "(CASE WHEN {0} THEN 1 WHEN NOT {0} THEN 0 END)",
-    "cast BOOLEAN TEXT": "(CASE WHEN {0} THEN 'true' WHEN NOT {0} THEN 'false' END)",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
-    "cast TEXT TEXT": "{0}",
-    "cast DATE DATE": "{0}",
-    "cast TIMESTAMP TIMESTAMP": "{0}",
-    "cast DOUBLE DOUBLE": "{0}",
-}
-
-
-def begin() -> dict[str, str]:
-    """Return the forms that are alike in all warehouses."""
-    return {**STANDARD, **_PLAIN}
-
-
 def fit(value: str) -> str:
-    """Return the form of an exact number, NULL where it does not fit the type of the result."""
+    """Return the form of an exact number, NULL where it does not fit the type of the result; {value} is named once."""
     return f"NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}})"
 
 
-def list_dates(form: str, *, names: Iterable[str], part: str) -> dict[str, str]:
+def fit_type(value: str, type_: str = "{type}") -> str:
+    """Return the form of an exact number in the type of the result, NULL where it does not fit."""
+    return f"CAST({fit(value)} AS {type_})"
+
+
+def list_windows(whole: str) -> dict[str, str]:
+    """Return the forms of window functions; `whole` is what makes an operand "@" a whole number for them."""
+    forms = {name: f"{name.upper()}()" for name in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")}
+    forms |= {f"{name}/2": f"{name.upper()}({{0}}, {whole.replace('@', '{1}')})" for name in ("lag", "lead")}
+    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile": f"NTILE({whole.replace('@', '{0}')})"}
+
+
+def list_dates(part: str, names: str, *, form: str, family: str = "") -> dict[str, str]:
     """Return a form for each name of a part or unit, with that name for "@"; names are "ours" or "ours=theirs"."""
-    pairs = (name.partition("=") for name in names)
-    return {f"{part}.{ours}": form.replace("@", theirs or ours) for ours, _, theirs in pairs}
+    pairs = (name.partition("=") for name in names.split())
+    return {f"{part}.{ours} {family}".rstrip(): form.replace("@", theirs or ours) for ours, _, theirs in pairs}
 
 
-def fold_case(translate: str, *, ascii_alone: str) -> dict[str, str]:
+def fold_case(translate: str, *, ascii_alone: str, calls: tuple[str, str]) -> dict[str, str]:
     """Return the forms of LOWER and UPPER, which agree with DuckDB's on ASCII alone: the rest is translated.
 
     In `translate`, "@" are the characters and "#" those that replace them; `ascii_alone` is the condition of a text
-    without others.
+    without others, to which `calls` are applied.
     """
-    forms, plain = {}, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    for name, pairs, own in (("lower", list_lower_cases(), plain), ("upper", list_upper_cases(), plain.lower())):
-        mapped = translate.replace("@", own + pairs[0]).replace("#", own.swapcase() + pairs[1])
-        forms[f"{name} TEXT"] = f"(CASE WHEN {ascii_alone} THEN {name.upper()}({{0}}) ELSE {mapped} END)"
+    lower, upper = list_lower_cases(), list_upper_cases()
+    big = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    small = big.lower()
+    forms = {}
+    for name, call, one, other in (
+        ("lower", calls[0], big + lower[0], small + lower[1]),
+        ("upper", calls[1], small + upper[0], big + upper[1]),
+    ):
+        mapped = translate.replace("@", one).replace("#", other)
+        forms[f"{name} TEXT"] = f"(CASE WHEN {ascii_alone} THEN {call} ELSE {mapped} END)"
     return forms

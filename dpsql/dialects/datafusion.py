@@ -15,9 +15,18 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import STANDARD, Dialect, list_lower_cases, list_upper_cases
-
-__all__ = ["DATAFUSION", "EVEN_NAN", "NAN", "NUMBERS", "TEXTS", "TIMES"]
+from dpsql.dialects.base import (
+    BLANKS,
+    COMPUTED_AS_SPARK,
+    FORMATS,
+    MICROSECONDS,
+    MONTHS,
+    SIGNS,
+    WEEKDAYS,
+    Dialect,
+    fold_case,
+    list_windows,
+)
 
 NAN, _INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
 EVEN_NAN = f"nanvl(CAST({{0}} AS DOUBLE) + 0e0, {NAN})"  # one zero and one NaN, the greatest of all
@@ -31,10 +40,6 @@ def _fitting(sign: str) -> str:
     return f"TRY_CAST({_WIDE} {sign} {_WIDE.replace('{0}', '{1}')} AS {{type}})"
 
 
-def _exact(sign: str, divisor: str = "{1}") -> str:
-    return f"TRY_CAST({{0}} {sign} {divisor} AS {{type}})"
-
-
 def _rounded(digits: int) -> str:
     """Return the form of ROUND(DOUBLE, digits) as DuckDB computes it, by a power of ten."""
     power = f"{10.0 ** abs(digits)!r}".removesuffix(".0") + ("" if "e" in f"{10.0 ** abs(digits)!r}" else "e0")
@@ -46,78 +51,46 @@ def _rounded(digits: int) -> str:
 _EVEN = "(CASE WHEN abs({0} - trunc({0})) = 0.5e0 THEN 2e0 * round({0} / 2e0) ELSE round({0}) END)"
 _SIGN = "(CASE WHEN {0} IS NULL THEN NULL WHEN isnan({0}) OR {0} = 0e0 THEN 0 WHEN {0} > 0e0 THEN 1 ELSE -1 END)"
 
-_ARITHMETIC: Mapping[str, str] = {
+NUMBERS: Mapping[str, str] = {
     **{f"{sign} INTEGER INTEGER": _fitting(sign) for sign in ("+", "-", "*")},
     "// INTEGER INTEGER": f"(CASE WHEN {{1}} = -1 THEN {_NEGATIVE} ELSE {{0}} / NULLIF(NULLIF({{1}}, 0), -1) END)",
     "% INTEGER INTEGER": "(CASE WHEN {1} = -1 THEN 0 * NULLIF({0}, {least}) ELSE {0} % NULLIF(NULLIF({1}, 0), -1) END)",
     **{
-        f"{sign} {first} {second}": _exact(sign, "NULLIF({1}, 0)" if sign == "%" else "{1}")
+        f"{sign} {first} {second}": f"TRY_CAST({{0}} {sign} {'NULLIF({1}, 0)' if sign == '%' else '{1}'} AS {{type}})"
         for sign in ("+", "-", "*", "%")
         for first, second in (("DECIMAL", "DECIMAL"), ("DECIMAL", "INTEGER"), ("INTEGER", "DECIMAL"))
     },
-    **{f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "%")},
+    **{f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "/%"},
     "neg INTEGER": _NEGATIVE,
-    "neg DECIMAL": "(-{0})",
-    "neg DOUBLE": "(-{0})",
     "abs INTEGER": f"(CASE WHEN {{0}} < 0 THEN {_NEGATIVE} ELSE {{0}} END)",
-    "abs DECIMAL": "abs({0})",
-    "abs DOUBLE": "abs({0})",
-    "& INTEGER": "({0} & {1})",
-    "| INTEGER": "({0} | {1})",
-    "xor INTEGER": "({0} ^ {1})",
     "~ INTEGER": "({greatest} + {least} - {0})",
-}
-_FUNCTIONS: Mapping[str, str] = {
     "keyed_hash INTEGER": "xxhash64({1}, CAST({0} AS BIGINT))",
-    "pi": "pi()",
     "sign DOUBLE": f"CAST({_SIGN} AS TINYINT)",
     "isnan DOUBLE": "isnan({0})",
     "isnan FLOAT": "isnan({0})",
-    "isinf DOUBLE": f"(abs({{0}}) = {_INFINITY})",
-    "isfinite DOUBLE": f"(abs({{0}}) < {_INFINITY})",
     "signbit DOUBLE": "(CAST({0} AS VARCHAR) LIKE '-%')",
     "signbit FLOAT": "(CAST({0} AS VARCHAR) LIKE '-%')",
-    **{f"{name} INTEGER": "CAST({0} AS DOUBLE)" for name in ("floor", "ceil")},
-    **{f"{name} INTEGER": "{0}" for name in ("trunc", "round")},
     **{f"{name} DOUBLE": f"{name}({{0}})" for name in ("floor", "ceil", "round")},
     "trunc DOUBLE": "(CASE WHEN {0} < 0e0 THEN ceil({0}) ELSE floor({0}) END)",
     "floor DECIMAL": f"CAST({_WHOLE} - (CASE WHEN {{0}} % 1 < 0 THEN 1 ELSE 0 END) AS {{type}})",
     "ceil DECIMAL": f"CAST({_WHOLE} + (CASE WHEN {{0}} % 1 > 0 THEN 1 ELSE 0 END) AS {{type}})",
     "trunc DECIMAL": f"CAST({_WHOLE} AS {{type}})",
-    "round DECIMAL": "CAST(round({0}) AS {type})",
     "round DECIMAL INTEGER": "CAST(round({0}, LEAST({1}, {scale})) AS {type})",
     **{f"round.{digits} DOUBLE": _rounded(digits) for digits in _DIGITS},
     "sqrt DOUBLE": f"sqrt(CASE WHEN {{0}} < 0e0 THEN {NAN} ELSE {{0}} END)",
-}
-_AGGREGATES: Mapping[str, str] = {
-    "sum INTEGER": "SUM(CAST({0} AS DECIMAL(20, 0)))",
     "sum DECIMAL": "SUM(CAST({0} AS DECIMAL(28, {scale})))",
-}
-_CASTS: Mapping[str, str] = {
-    "cast INTEGER INTEGER": "TRY_CAST({0} AS {type})",
     "cast INTEGER DECIMAL": f"TRY_CAST({_WIDE} AS {{type}})",
-    "cast INTEGER DOUBLE": "CAST({0} AS DOUBLE)",
     "cast INTEGER TEXT": "CAST({0} AS VARCHAR)",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast BOOLEAN BOOLEAN": "{0}",
-    "cast BOOLEAN INTEGER": "CAST({0} AS {type})",
     "cast BOOLEAN DOUBLE": "CAST(CAST({0} AS INT) AS DOUBLE)",
     "cast BOOLEAN DECIMAL": "TRY_CAST(CAST({0} AS INT) AS {type})",
     "cast BOOLEAN TEXT": "CAST({0} AS VARCHAR)",
-    "cast DECIMAL DECIMAL": "TRY_CAST({0} AS {type})",
     "cast DECIMAL INTEGER": "TRY_CAST(round({0}) AS {type})",
-    "cast DECIMAL DOUBLE": "CAST({0} AS DOUBLE)",
     "cast DECIMAL TEXT": "CAST({0} AS VARCHAR)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
-    "cast DOUBLE DOUBLE": "{0}",
     "cast DOUBLE INTEGER": f"TRY_CAST(TRY_CAST({_EVEN} AS BIGINT) AS {{type}})",
     "cast DOUBLE BOOLEAN": "({0} <> 0e0)",
-    "cast FLOAT DOUBLE": "CAST({0} AS DOUBLE)",
 }
-NUMBERS: Mapping[str, str] = {**_ARITHMETIC, **_FUNCTIONS, **_AGGREGATES, **_CASTS}
 
 
-_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _LENGTH = "CAST(character_length({0}) AS BIGINT)"
 _START = f"(CASE WHEN {{1}} > 0 THEN {{1}} - 1 WHEN {{1}} < 0 THEN {_LENGTH} + {{1}} ELSE -1 END)"  # from 0
 _END = f"({_START} + {{2}})"
@@ -128,38 +101,25 @@ _AT = f"(CASE WHEN {{2}} > 0 THEN {{2}} WHEN {{2}} < 0 THEN {_LENGTH} + {{2}} + 
 _LETTER = f"(CASE WHEN {_AT} > 0 THEN substr({{0}}, greatest({_AT}, 1), 1) ELSE '' END)"
 
 
-def _other_case(function: str) -> str:
-    """Return the form of LOWER or UPPER, for which DataFusion agrees with DuckDB only on ASCII."""
-    one, other = (list_lower_cases if function == "lower" else list_upper_cases)()
-    plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    both = (plain + one, plain.lower() + other) if function == "lower" else (plain.lower() + one, plain + other)
-    mapped = f"translate({{0}}, '{both[0]}', '{both[1]}')"
-    return f"(CASE WHEN octet_length({{0}}) = character_length({{0}}) THEN {function}({{0}}) ELSE {mapped} END)"
-
-
+_CASES = fold_case(
+    "translate({0}, '@', '#')",
+    ascii_alone="octet_length({0}) = character_length({0})",
+    calls=("lower({0})", "upper({0})"),
+)
 TEXTS: Mapping[str, str] = {
-    "cast TEXT TEXT": "{0}",
+    **_CASES,
     "keyed_hash TEXT": "xxhash64({1}, {0})",  # one of DataFusion's functions for Spark, which the engine registers
-    "mix": "xxhash64({0}, {1})",
     "md5 TEXT": "md5({0})",
     "sha256 TEXT": "encode(sha256({0}), 'hex')",
-    "like_backslash TEXT": "({0} LIKE {1})",
-    "ilike_backslash TEXT": f"({_other_case('lower')} LIKE {_other_case('lower').replace('{0}', '{1}')})",
+    "ilike_backslash TEXT": f"({_CASES['lower TEXT']} LIKE {_CASES['lower TEXT'].replace('{0}', '{1}')})",
     "||": "({0} || {1})",
     "concat": "concat({*})",
-    "concat_ws": "concat_ws({*})",
-    "lower TEXT": _other_case("lower"),
-    "upper TEXT": _other_case("upper"),
     "length TEXT": _LENGTH,
-    "strlen TEXT": "CAST(octet_length({0}) AS BIGINT)",
     "bit_length TEXT": "CAST(octet_length({0}) AS BIGINT) * 8",
-    "ascii TEXT": "ascii({0})",
-    "unicode TEXT": "(CASE WHEN {0} = '' THEN -1 ELSE ascii({0}) END)",
-    "translate TEXT": "translate({0}, {1}, {2})",
     **{
         f"{name} {words}": f"{function}({{0}}, {chars})"
         for name, function in (("trim", "btrim"), ("ltrim", "ltrim"), ("rtrim", "rtrim"))
-        for words, chars in (("TEXT", f"'{_BLANKS}'"), ("TEXT TEXT", "{1}"))
+        for words, chars in (("TEXT", f"'{BLANKS}'"), ("TEXT TEXT", "{1}"))
     },
     "substring TEXT INTEGER": f"substr({{0}}, greatest({_START}, 0) + 1)",
     "substring TEXT INTEGER INTEGER": f"substr({{0}}, {_FIRST} + 1, {_LAST} - {_FIRST})",
@@ -169,29 +129,17 @@ TEXTS: Mapping[str, str] = {
     "suffix TEXT": "ends_with({0}, {1})",
     "contains TEXT": "(strpos({0}, {1}) > 0)",
     "strpos TEXT": "CAST(strpos({0}, {1}) AS BIGINT)",
-    "replace TEXT": "replace({0}, {1}, {2})",
     "split_part TEXT": f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{2}} = 0 THEN '' WHEN {{1}} = '' THEN {_LETTER} "
     "ELSE split_part({0}, {1}, COALESCE(NULLIF({2}, 0), 1)) END)",
 }
 
 
-_CYCLE, _DAY = 146_097, 86_400_000_000  # days of 400 years, microseconds of a day
+_CYCLE, _DAY = 146_097, MICROSECONDS["day"]  # days of 400 years
 _HALF = _CYCLE // 2
 _DAYS = "CAST(arrow_cast({0}, 'Int32') AS BIGINT)"
 _MOMENT = "arrow_cast({0}, 'Int64')"
 _LAST_MOMENT = 9_223_372_036_854_775_806
 _FIRST_MOMENT = -9_223_372_022_400_000_000  # DuckDB's first time stamp
-_CLOCKED = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": _DAY,
-}
-_WEEKDAYS = "'Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'"
-_MONTHS = "'January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', "
-_MONTHS += "'November', 'December'"
 
 
 def _remainder(value: str, divisor: int) -> str:
@@ -225,11 +173,6 @@ def _like(days: str) -> str:
     return f"arrow_cast(CAST({_remainder(f'({days} + {_HALF})', _CYCLE)} - {_HALF} AS INT), 'Date32')"
 
 
-def _cycles(days: str) -> str:
-    """Return how many times 400 years a date is from its like day."""
-    return _quotient(f"({days} + {_HALF})", _CYCLE)
-
-
 _OF_MOMENT = _quotient(_MOMENT, _DAY)  # days
 _OF_DAY = _remainder(_MOMENT, _DAY)
 _CLOCK = {
@@ -247,7 +190,8 @@ def _part(part: str, days: str) -> str:
 
 
 def _year(days: str, part: str = "year") -> str:
-    return f"({_part(part, days)} + 400 * {_cycles(days)})"
+    cycles = _quotient(f"({days} + {_HALF})", _CYCLE)  # how many times 400 years a date is from its like day
+    return f"({_part(part, days)} + 400 * {cycles})"
 
 
 def _parts(days: str) -> dict[str, str]:
@@ -277,7 +221,7 @@ def _second(form: str) -> str:
 
 def _truncated() -> dict[str, str]:
     forms: dict[str, str] = {}
-    for unit, width in _CLOCKED.items():
+    for unit, width in MICROSECONDS.items():
         start = f"({_MOMENT} - {_remainder(_MOMENT, width)})"
         forms[f"date_trunc.{unit} DATE"] = _midnight(_DAYS)
         fits = f"{_MOMENT} >= {_FIRST_MOMENT}"
@@ -299,7 +243,7 @@ def _apart() -> dict[str, str]:
         forms[f"date_diff.week {family}"] = f"(({_second(days)} - {days}) / 7)"
     wide = f"CAST({_MOMENT} AS DECIMAL(20, 0))"
     apart = f"TRY_CAST({_second(wide)} - {wide} AS BIGINT)"
-    for unit, width in _CLOCKED.items():
+    for unit, width in MICROSECONDS.items():
         if unit != "day":
             begun = f"CAST({_quotient(_MOMENT, width)} AS DECIMAL(20, 0))"
             forms[f"date_diff.{unit} TIMESTAMP"] = f"TRY_CAST({_second(begun)} - {begun} AS BIGINT)"
@@ -309,7 +253,7 @@ def _apart() -> dict[str, str]:
 
 _NUMBER, _UNIT = "TRY_CAST(split_part({1}, ' ', 1) AS BIGINT)", "split_part({1}, ' ', 2)"
 _STEPS = f"(CASE {_UNIT} WHEN 'month' THEN 1 WHEN 'quarter' THEN 3 WHEN 'year' THEN 12 ELSE 0 END * {_NUMBER})"
-_WIDTHS = " ".join(f"WHEN '{unit}' THEN {width}" for unit, width in {**_CLOCKED, "week": 7 * _DAY}.items())
+_WIDTHS = " ".join(f"WHEN '{unit}' THEN {width}" for unit, width in {**MICROSECONDS, "week": 7 * _DAY}.items())
 _WIDTH = f"(CASE {_UNIT} {_WIDTHS} ELSE 0 END)"
 
 
@@ -354,18 +298,8 @@ def _clock() -> str:
     return f"{time} || {fraction}"
 
 
-_FORMATS = (
-    "%Y %m %d %j %b %B %a %A %Y-%m %Y-%m-%d %Y/%m/%d %Y%m%d %Y%m %d/%m/%Y %m/%d/%Y %d.%m.%Y %m-%d %H %M %S".split()
-)
-_FORMATS += ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
-
-
 def _name(names: str, position: str) -> str:
     return f"array_element(make_array({names}), {position})"
-
-
-def _shortened(name: str) -> str:
-    return f"substr({name}, 1, 3)"
 
 
 def _formatted() -> dict[str, str]:
@@ -373,23 +307,23 @@ def _formatted() -> dict[str, str]:
     forms: dict[str, str] = {}
     for family, days in (("DATE", _DAYS), ("TIMESTAMP", _OF_MOMENT)):
         year, month = _year(days), _part("month", days)
-        weekday = _name(_WEEKDAYS, f"{_part('dow', days)} + 1")
+        weekday = _name(WEEKDAYS, f"{_part('dow', days)} + 1")
         clock = ("hour", "minute", "second")
         signs = {
             "Y": f"(CASE WHEN {year} BETWEEN 0 AND 9999 THEN {_padded(year, 4)} ELSE CAST({year} AS VARCHAR) END)",
             "m": _padded(month, 2),
             "d": _padded(_part("day", days), 2),
             "j": _padded(_part("doy", days), 3),
-            "B": _name(_MONTHS, month),
-            "b": _shortened(_name(_MONTHS, month)),
+            "B": _name(MONTHS, month),
+            "b": f"substr({_name(MONTHS, month)}, 1, 3)",
             "A": weekday,
-            "a": _shortened(weekday),
+            "a": f"substr({weekday}, 1, 3)",
             **{
                 sign: _padded(_CLOCK[part], 2) if family == "TIMESTAMP" else "'00'"
                 for sign, part in zip("HMS", clock, strict=True)
             },
         }
-        for layout in _FORMATS:
+        for layout in FORMATS:
             words = re.split(r"%(\w)", layout)
             parts = [signs[word] if at % 2 else f"'{word}'" for at, word in enumerate(words) if word]
             fits = "{0} IS NOT NULL"
@@ -399,19 +333,14 @@ def _formatted() -> dict[str, str]:
     return forms
 
 
-_FINITE = "(CASE WHEN {0} IS NOT NULL THEN TRUE END)"
-
-
 def _of_days() -> dict[str, str]:
     forms: dict[str, str] = {}
     for family, days in (("DATE", _DAYS), ("TIMESTAMP", _OF_MOMENT)):
         forms |= {f"date_part.{part} {family}": form for part, form in _parts(days).items()}
-        forms[f"dayname {family}"] = _name(_WEEKDAYS, f"{_part('dow', days)} + 1")
-        forms[f"monthname {family}"] = _name(_MONTHS, _part("month", days))
+        forms[f"dayname {family}"] = _name(WEEKDAYS, f"{_part('dow', days)} + 1")
+        forms[f"monthname {family}"] = _name(MONTHS, _part("month", days))
         in_next = f"({days} - {_part('day', days)} + 32)"  # a day of the month after
         forms[f"last_day {family}"] = _as_date(f"({in_next} - {_part('day', in_next)})")
-        forms[f"isfinite {family}"] = _FINITE
-        forms[f"isinf {family}"] = _FINITE.replace("TRUE", "FALSE")
     return forms
 
 
@@ -426,8 +355,6 @@ TIMES: Mapping[str, str] = {
     **_moved("+"),
     **_moved("-"),
     "- DATE DATE": f"({_DAYS} - {_second(_DAYS)})",
-    "cast DATE DATE": "{0}",
-    "cast TIMESTAMP TIMESTAMP": "{0}",
     "cast TIMESTAMP DATE": _as_date(_OF_MOMENT),
     "cast DATE TIMESTAMP": _midnight(_DAYS),
     "cast DATE TEXT": _printed(_DAYS),
@@ -439,19 +366,10 @@ TIMES: Mapping[str, str] = {
 }
 
 
-_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DATE", "TIMESTAMP", "TEXT")
 _OTHER = EVEN_NAN.replace("{0}", "{1}")
 _FOUND = f"(SELECT {EVEN_NAN.replace('{0}', 'c1')} FROM {{1}} AS dpsql_found)"  # noqa: S608 - a form, of no one's text
 _ARRAY_LENGTH = "CAST(array_length({0}) AS BIGINT)"
-_RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
-
-
-def _windows() -> dict[str, str]:
-    forms = {name: f"{name.upper()}()" for name in _RANKED}
-    for name in ("lag", "lead"):
-        forms |= {name: f"{name.upper()}({{0}})", f"{name}/2": f"{name.upper()}({{0}}, {{1}})"}
-    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile": "NTILE({0})"}
 
 
 def _choices() -> dict[str, str]:
@@ -482,15 +400,13 @@ DATAFUSION = Dialect(
     "duckdb",
     MappingProxyType(
         {
-            **STANDARD,
-            **{f"{sign} DOUBLE": f"({EVEN_NAN} {sign} {_OTHER})" for sign in _SIGNS},
+            **COMPUTED_AS_SPARK,
+            **{f"{sign} DOUBLE": f"({EVEN_NAN} {sign} {_OTHER})" for sign in SIGNS},
             "= FLOAT": f"({EVEN_NAN} = {_OTHER})",
             "is_distinct": "({0} IS DISTINCT FROM {1})",
             "is_not_distinct": "({0} IS NOT DISTINCT FROM {1})",
             "is_distinct DOUBLE": f"({EVEN_NAN} IS DISTINCT FROM {_OTHER})",
             "is_not_distinct DOUBLE": f"({EVEN_NAN} IS NOT DISTINCT FROM {_OTHER})",
-            "is_true": "({0} IS TRUE)",
-            "is_false": "({0} IS FALSE)",
             **{f"in {family}": "({0} IN ({1*}))" for family in _COMPARED},
             **{f"in_query {family}": _among("{0}", "{1}") for family in _COMPARED},
             "in_query DOUBLE": _among(EVEN_NAN, _FOUND),
@@ -502,7 +418,7 @@ DATAFUSION = Dialect(
             "list_length": _ARRAY_LENGTH,
             "list_field": "get_field({0}, 'c{1}')",  # as struct names them
             **_choices(),
-            **_windows(),
+            **list_windows("@"),
             **NUMBERS,
             **TEXTS,
             **TIMES,

@@ -17,8 +17,6 @@ from types import MappingProxyType
 
 from dpsql.errors import EngineError
 
-__all__ = ["RELEASES", "DuckDBRelease", "release"]
-
 Number = tuple[int, int]
 _OUTSIDE_THEIR_DOMAIN = frozenset("sqrt ln log log2 log10 sin cos tan cot asin acos".split())
 

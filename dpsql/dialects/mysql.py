@@ -19,16 +19,9 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import STANDARD, Dialect
-
-__all__ = ["MARIADB", "MAX_KEY_LENGTH", "MYSQL", "NUMBERS", "TIMES", "list_texts"]
+from dpsql.dialects.base import COMPUTED, FORMATS, MICROSECONDS, Dialect, fit_type
 
 _WIDE = "CAST({0} AS DECIMAL(65, 0))"
-
-
-def _fitting(value: str) -> str:
-    """Return the form of an exact number, which is NULL where it does not fit the type of the result."""
-    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS {{type}})"
 
 
 def _other(form: str) -> str:
@@ -41,18 +34,11 @@ def _power(exponent: int) -> str:
     return written if "e" in written else f"{written}e0"
 
 
-def _sum(sign: str) -> str:
-    """Return the form of a sum; its half, which is exact for what is near the ends, never overflows."""
-    half = f"abs({{0}} * 0.5e0 {sign} {{1}} * 0.5e0)"
-    return f"(CASE WHEN {half} < {_power(1023)} THEN {{0}} {sign} {{1}} END)"
-
-
-def _product() -> str:
-    """Return the form of a product, tested by operands that were made smaller, and not below where that is exact."""
-    small = (f"GREATEST(abs({each}), {_power(-24)}) * {_power(-512)}" for each in ("{0}", "{1}"))
-    return f"(CASE WHEN {' * '.join(f'({each})' for each in small)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
-
-
+# A sum is tested by its half, which is exact for what is near the ends and never overflows; a product by operands that
+# were made smaller, and not below where that is exact.
+_SUM = f"(CASE WHEN abs({{0}} * 0.5e0 @ {{1}} * 0.5e0) < {_power(1023)} THEN {{0}} @ {{1}} END)"
+_SMALL = f"(GREATEST(abs({{0}}), {_power(-24)}) * {_power(-512)})"
+_PRODUCT = f"(CASE WHEN {_SMALL} * {_other(_SMALL)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
 _REST = f"MOD({_WIDE}, NULLIF({_other(_WIDE)}, 0))"
 _ROUNDED = (
     "(CASE WHEN abs({0} - TRUNCATE({0}, 0)) >= 0.5e0 THEN TRUNCATE({0}, 0) + SIGN({0}) ELSE TRUNCATE({0}, 0) END)"
@@ -62,24 +48,21 @@ _FROM_DOUBLE = f"(CASE WHEN {_FITS} THEN CAST(ROUND({{0}}) AS SIGNED) END)"  # t
 _BITS = {"&": "&", "|": "|", "xor": "^"}
 
 NUMBERS: Mapping[str, str] = {
-    **{f"{sign} INTEGER INTEGER": _fitting(f"{_WIDE} {sign} {_other(_WIDE)}") for sign in ("+", "-", "*")},
+    **{f"{sign} INTEGER INTEGER": fit_type(f"{_WIDE} {sign} {_other(_WIDE)}") for sign in ("+", "-", "*")},
     **{
-        f"{sign} {first} {second}": _fitting(f"{{0}} {sign} {{1}}")
+        f"{sign} {first} {second}": fit_type(f"{{0}} {sign} {{1}}")
         for sign in ("+", "-", "*")
         for first, second in (("DECIMAL", "DECIMAL"), ("DECIMAL", "INTEGER"), ("INTEGER", "DECIMAL"))
     },
-    "// INTEGER INTEGER": _fitting(f"({_WIDE} - {_REST}) / NULLIF({_other(_WIDE)}, 0)"),
+    "// INTEGER INTEGER": fit_type(f"({_WIDE} - {_REST}) / NULLIF({_other(_WIDE)}, 0)"),
     "% INTEGER INTEGER": f"(CASE WHEN {{0}} <> {{least}} OR {{1}} <> -1 THEN CAST({_REST} AS {{type}}) END)",
-    "% DECIMAL DECIMAL": _fitting("MOD({0}, NULLIF({1}, 0))"),
-    "+ DOUBLE DOUBLE": _sum("+"),
-    "- DOUBLE DOUBLE": _sum("-"),
-    "* DOUBLE DOUBLE": _product(),
-    "neg INTEGER": _fitting(f"-{_WIDE}"),
-    "neg DECIMAL": "(-{0})",
+    "% DECIMAL DECIMAL": fit_type("MOD({0}, NULLIF({1}, 0))"),
+    "+ DOUBLE DOUBLE": _SUM.replace("@", "+"),
+    "- DOUBLE DOUBLE": _SUM.replace("@", "-"),
+    "* DOUBLE DOUBLE": _PRODUCT,
+    "neg INTEGER": fit_type(f"-{_WIDE}"),
     "neg DOUBLE": "(0e0 - {0})",  # which is not -0.0 where MySQL has it
-    "abs INTEGER": _fitting(f"abs({_WIDE})"),
-    "abs DECIMAL": "abs({0})",
-    "abs DOUBLE": "abs({0})",
+    "abs INTEGER": fit_type(f"abs({_WIDE})"),
     **{f"{sign} INTEGER INTEGER": f"CAST(({{0}} {own} {{1}}) AS SIGNED)" for sign, own in _BITS.items()},
     "~ INTEGER": f"CAST({{least}} + {{greatest}} - {_WIDE} AS SIGNED)",
     "sign DOUBLE": "SIGN({0})",
@@ -91,8 +74,6 @@ NUMBERS: Mapping[str, str] = {
     "ceil DOUBLE": "(ceiling({0}) + 0e0)",
     "trunc DOUBLE": "(TRUNCATE({0}, 0) + 0e0)",
     "round DOUBLE": f"({_ROUNDED} + 0e0)",
-    **{f"{name} INTEGER": "CAST({0} AS DOUBLE)" for name in ("floor", "ceil")},
-    **{f"{name} INTEGER": "{0}" for name in ("trunc", "round")},
     "floor DECIMAL": "CAST(floor({0}) AS {type})",
     "ceil DECIMAL": "CAST(ceiling({0}) AS {type})",
     "trunc DECIMAL": "CAST(TRUNCATE({0}, 0) AS {type})",
@@ -100,21 +81,14 @@ NUMBERS: Mapping[str, str] = {
     "round DECIMAL INTEGER": "CAST(round({0}, LEAST({1}, {scale})) AS {type})",
     "sum INTEGER": f"SUM({_WIDE})",
     "sum DECIMAL": "SUM({0})",
-    "cast INTEGER INTEGER": _fitting(_WIDE),
-    "cast INTEGER DECIMAL": _fitting(_WIDE),
-    "cast INTEGER DOUBLE": "CAST({0} AS DOUBLE)",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast BOOLEAN BOOLEAN": "{0}",
+    "cast INTEGER INTEGER": fit_type(_WIDE),
+    "cast INTEGER DECIMAL": fit_type(_WIDE),
     "cast BOOLEAN INTEGER": "CAST({0} AS SIGNED)",
     "cast BOOLEAN DOUBLE": "CAST({0} AS DOUBLE)",
-    "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
-    "cast DECIMAL INTEGER": _fitting("round({0}, 0)"),
-    "cast DECIMAL DOUBLE": "CAST({0} AS DOUBLE)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
-    "cast DOUBLE DOUBLE": "{0}",
-    "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE} AS DECIMAL(65, 0))"),
+    "cast DECIMAL DECIMAL": fit_type("round({0}, {scale})"),
+    "cast DECIMAL INTEGER": fit_type("round({0}, 0)"),
+    "cast DOUBLE INTEGER": fit_type(f"CAST({_FROM_DOUBLE} AS DECIMAL(65, 0))"),
     "cast DOUBLE BOOLEAN": "({0} <> 0)",
-    "cast FLOAT DOUBLE": "CAST({0} AS DOUBLE)",
     "column FLOAT": "CAST({0} AS DOUBLE)",  # of which more digits are sent
 }
 
@@ -140,7 +114,6 @@ def list_texts(collation: str) -> Mapping[str, str]:
         "literal TEXT": by_bytes,
         "canonical TEXT": key,
         "count_distinct TEXT": f"COUNT(DISTINCT {key})",
-        "cast TEXT TEXT": "{0}",
         **{f"cast {family} TEXT": text("CAST({0} AS CHAR)") for family in ("INTEGER", "DECIMAL", "DATE")},
         "cast BOOLEAN TEXT": text("(CASE WHEN {0} THEN 'true' WHEN NOT {0} THEN 'false' END)"),
         "cast TIMESTAMP TEXT": text("TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({0} AS CHAR)))"),
@@ -173,14 +146,6 @@ def list_texts(collation: str) -> Mapping[str, str]:
 _MONTH = "(YEAR({0}) * 12 + MONTH({0}) - 1)"
 _SINCE = "TIMESTAMPDIFF(MICROSECOND, CAST('1970-01-01' AS DATETIME(6)), {0})"
 _STAMP = "CAST({0} AS DATETIME(6))"
-_MICROS = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-}
 _PARTS = {
     "year": "YEAR({0})",
     "month": "MONTH({0})",
@@ -213,34 +178,6 @@ _STARTS = {  # the first day of what a day is in
     "quarter": "DATE_SUB(DATE_SUB({0}, INTERVAL DAYOFMONTH({0}) - 1 DAY), INTERVAL MOD(MONTH({0}) - 1, 3) MONTH)",
     "year": "DATE_SUB({0}, INTERVAL DAYOFYEAR({0}) - 1 DAY)",
 }
-_FORMATS = {
-    "%Y": "%Y",
-    "%m": "%m",
-    "%d": "%d",
-    "%j": "%j",
-    "%b": "%b",
-    "%B": "%M",
-    "%a": "%a",
-    "%A": "%W",
-    "%Y-%m": "%Y-%m",
-    "%Y-%m-%d": "%Y-%m-%d",
-    "%Y/%m/%d": "%Y/%m/%d",
-    "%Y%m%d": "%Y%m%d",
-    "%Y%m": "%Y%m",
-    "%d/%m/%Y": "%d/%m/%Y",
-    "%m/%d/%Y": "%m/%d/%Y",
-    "%d.%m.%Y": "%d.%m.%Y",
-    "%m-%d": "%m-%d",
-    "%H": "%H",
-    "%M": "%i",
-    "%S": "%s",
-    "%H:%M": "%H:%i",
-    "%H:%M:%S": "%H:%i:%s",
-    "%Y-%m-%d %H": "%Y-%m-%d %H",
-    "%Y-%m-%d %H:%M": "%Y-%m-%d %H:%i",
-    "%Y-%m-%d %H:%M:%S": "%Y-%m-%d %H:%i:%s",
-    "%Y-%m-%dT%H:%M:%S": "%Y-%m-%dT%H:%i:%s",
-}
 _NUMBER = "CAST(SUBSTRING_INDEX({1}, ' ', 1) AS SIGNED)"
 _UNIT = "SUBSTRING_INDEX({1}, ' ', -1)"
 _STEPS = f"(CASE {_UNIT} WHEN 'month' THEN 1 WHEN 'quarter' THEN 3 WHEN 'year' THEN 12 ELSE 0 END * {_NUMBER})"
@@ -249,7 +186,11 @@ _WIDTHS = " ".join(f"WHEN '{unit}' THEN {width}" for unit, width in _SECONDS.ite
 _WIDTH = f"(CASE {_UNIT} {_WIDTHS} ELSE 0 END * {_NUMBER})"
 _LAST_DAY = "CAST('0000-12-31' AS DATE)"
 _LAST_MOMENT = "CAST('0000-12-31 23:59:59.999999' AS DATETIME(6))"
-_FINITE = "(CASE WHEN {0} IS NOT NULL THEN TRUE END)"
+
+
+def _translate_format(layout: str) -> str:
+    """Return a format of strftime as DATE_FORMAT has it, which writes names and minutes by other letters."""
+    return layout.replace("%M", "%i").replace("%B", "%M").replace("%A", "%W").replace("%S", "%s")
 
 
 def _remainder(width: int) -> str:
@@ -280,7 +221,7 @@ def _truncated() -> dict[str, str]:
     forms: dict[str, str] = {}
     for unit, start in _STARTS.items():
         forms |= _both(f"date_trunc.{unit}", f"CAST({start.replace('{0}', 'CAST({0} AS DATE)')} AS DATETIME(6))")
-    for unit, width in _MICROS.items():
+    for unit, width in MICROSECONDS.items():
         if unit != "day":
             forms[f"date_trunc.{unit} TIMESTAMP"] = f"DATE_SUB({{0}}, INTERVAL {_remainder(width)} MICROSECOND)"
             forms[f"date_trunc.{unit} DATE"] = _STAMP
@@ -293,7 +234,7 @@ def _apart() -> dict[str, str]:
     for unit, form in counted.items():
         forms |= _both(f"date_diff.{unit}", f"({_other(form)} - {form})")
     forms |= _both("date_diff.week", "((TO_DAYS({1}) - TO_DAYS({0})) DIV 7)")
-    for unit, width in _MICROS.items():
+    for unit, width in MICROSECONDS.items():
         if unit != "day":
             begun = f"(({_SINCE} - {_remainder(width)}) DIV {width})"
             forms[f"date_diff.{unit} TIMESTAMP"] = f"({_other(begun)} - {begun})"
@@ -313,19 +254,15 @@ TIMES: Mapping[str, str] = {
     **_moved("+"),
     **_moved("-"),
     "- DATE DATE": "(TO_DAYS({0}) - TO_DAYS({1}))",
-    "cast DATE DATE": "{0}",
-    "cast TIMESTAMP TIMESTAMP": "{0}",
     "cast TIMESTAMP DATE": "CAST({0} AS DATE)",
     "cast DATE TIMESTAMP": _STAMP,
     **_both("last_day", "LAST_DAY({0})"),
     **_both("dayname", "DATE_FORMAT({0}, '%W')"),
     **_both("monthname", "DATE_FORMAT({0}, '%M')"),
-    **_both("isfinite", _FINITE),
-    **_both("isinf", _FINITE.replace("TRUE", "FALSE")),
     **{
         name: form
-        for ours, own in _FORMATS.items()
-        for name, form in _both(f"strftime.{ours}", f"DATE_FORMAT({{0}}, '{own}')").items()
+        for layout in FORMATS
+        for name, form in _both(f"strftime.{layout}", f"DATE_FORMAT({{0}}, '{_translate_format(layout)}')").items()
     },
     "epoch_us TIMESTAMP": _SINCE,
     "epoch_us DATE": f"TIMESTAMPDIFF(MICROSECOND, CAST('1970-01-01' AS DATETIME(6)), {_STAMP})",
@@ -335,47 +272,32 @@ TIMES: Mapping[str, str] = {
 
 
 _COMPUTED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "TEXT", "DATE", "TIMESTAMP")
-_RANKED = ("row_number", "rank", "dense_rank")
 _INTEGERS = "TINYINT SMALLINT INTEGER INT BIGINT UTINYINT USMALLINT UINTEGER".split()
 
 
-def _windows() -> dict[str, str]:
-    forms = {name: f"{name.upper()}()" for name in _RANKED}
-    for name in ("lag", "lead"):
-        forms |= {name: f"{name.upper()}({{0}})"}
-    return {**forms, "first_value": "FIRST_VALUE({0})"}
-
-
-def _choices() -> dict[str, str]:
-    forms = {}
-    for name in ("greatest", "least"):  # which are NULL here where one operand is
-        for family in _COMPUTED:
-            both = f"COALESCE({name.upper()}({{0}}, {{1}}), {{0}}, {{1}})"
-            forms[f"{name} {family} {family}"] = both
-    return {**forms, **{f"{end} {family}": f"{end.upper()}({{0}})" for end in ("min", "max") for family in _COMPUTED}}
+_CHOICES = {
+    **{  # GREATEST and LEAST are NULL here where one operand is
+        f"{name} {family} {family}": f"COALESCE({name.upper()}({{0}}, {{1}}), {{0}}, {{1}})"
+        for name in ("greatest", "least")
+        for family in _COMPUTED
+    },
+    **{f"{end} {family}": f"{end.upper()}({{0}})" for end in ("min", "max") for family in _COMPUTED},
+}
 
 
 def _forms(collation: str) -> dict[str, str]:
     """Return the forms under a `collation` that compares text by its bytes, blanks at the end too."""
     return {
-        **STANDARD,
-        "is_true": "({0} IS TRUE)",
-        "is_false": "({0} IS FALSE)",
+        **COMPUTED,
         "is_distinct": "(NOT ({0} <=> {1}))",
         "is_not_distinct": "({0} <=> {1})",
         "lookup": "CAST(ELT({0}, {1*}) AS SIGNED)",
         "column BOOLEAN": "({0} <> 0)",
-        **_choices(),
-        **_windows(),
+        **_CHOICES,
         **NUMBERS,
         **list_texts(collation),
         **TIMES,
     }
-
-
-def _without_md5(forms: dict[str, str]) -> dict[str, str]:
-    """Return the forms for a server that may have no MD5, as MySQL 9.7 by itself: it draws by SHA-256."""
-    return {**{name: form for name, form in forms.items() if name != "md5 TEXT"}, "draw TEXT": forms["sha256 TEXT"]}
 
 
 def _dialect(name: str, forms: dict[str, str]) -> Dialect:
@@ -397,4 +319,7 @@ def _dialect(name: str, forms: dict[str, str]) -> Dialect:
 
 
 MARIADB = _dialect("MariaDB", _forms("utf8mb4_nopad_bin"))
-MYSQL = _dialect("MySQL", _without_md5(_forms("utf8mb4_0900_bin")))
+_OF_MYSQL = _forms("utf8mb4_0900_bin")
+_OF_MYSQL["draw TEXT"] = _OF_MYSQL["sha256 TEXT"]
+del _OF_MYSQL["md5 TEXT"]  # which a server may not have, as MySQL 9.7 by itself
+MYSQL = _dialect("MySQL", _OF_MYSQL)

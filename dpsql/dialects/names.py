@@ -1,9 +1,8 @@
 """Names and texts in SQL: quoted, or in queries that dpsql proposes, quoted only where they must be.
 
-Type names without what may come from rows: the labels of an ENUM, the fields of a STRUCT, the tags of a UNION.
-
-Engines write all of these into the text of a type, and they are often made from data: `CREATE TYPE ... AS ENUM (SELECT
-DISTINCT ...)`, a pandas categorical, or the field names that `read_json` finds.
+Names of types are read without what may come from rows: the labels of an ENUM, the fields of a STRUCT, the tags of a
+UNION. Engines write all of these into the text of a type, and they are often made from data: `CREATE TYPE ... AS ENUM
+(SELECT DISTINCT ...)`, a pandas categorical, or the field names that `read_json` finds.
 """
 
 from __future__ import annotations
@@ -86,60 +85,43 @@ def strip_type_details(name: str) -> str:
     >>> [strip_type_details(name) for name in ("MAP(ENUM('a'), VARCHAR)", "array<struct<a:int>>", "'a'")]
     ['MAP(ENUM, VARCHAR)', 'array<struct>', 'USER-DEFINED']
     """
-    return _Reader(_QUOTED.sub(_unquoted, name)).type() or _OTHER
+    return _read_type(_QUOTED.sub(_keep_part, name), 0)[0] or _OTHER
 
 
-def _unquoted(quoted: re.Match[str]) -> str:
+def _keep_part(quoted: re.Match[str]) -> str:
     """Return the second part of a qualified name, which names a type, and nothing for any other quoted text."""
     before = quoted.string[max(quoted.start() - 1, 0) : quoted.start()]
     return quoted[0] if before == "." and _PART.fullmatch(quoted[0]) else ""
 
 
-class _Reader:
-    """Reads one type from text that holds no quoted text any more."""
+def _read_type(text: str, at: int) -> tuple[str, int]:
+    """Return the type that begins at a place of a text without quotes, "" where none does, and the place behind it."""
+    head = _NAME.match(text, at)
+    if head is None:
+        return "", at
+    arguments, at = "", head.end()
+    if numbers := _NUMBERS.match(text, at):
+        arguments, at = numbers[0], numbers.end()
+    elif text[at : at + 1] in _CLOSES:
+        arguments, at = _read_arguments(text, at, holds_types=head[0].upper() in _HOLDS_TYPES)
+    ending = _ENDING.match(text, at)
+    sizes = ending[0] if ending else ""
+    return head[0] + arguments + sizes, at + len(sizes)
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
 
-    def type(self) -> str:
-        """Return the type that begins here, "" where none does, and go on behind it."""
-        head = self._take(_NAME)
-        if not head:
-            return ""
-        arguments = self._take(_NUMBERS) or self._arguments(head)
-        return head + arguments + self._take(_ENDING)
-
-    def _arguments(self, head: str) -> str:
-        """Return the text in parentheses if it consists of types alone, else nothing."""
-        if self._peek() not in _CLOSES:
-            return ""
-        opening, start = self._peek(), self._at
-        if head.upper() in _HOLDS_TYPES:
-            self._at += 1
-            types = [self.type()]
-            while comma := self._take(_COMMA):
-                types += [comma, self.type()]
-            if all(types) and self._peek() == _CLOSES[opening]:
-                self._at += 1
-                return f"{opening}{''.join(types)}{_CLOSES[opening]}"
-            self._at = start
-        self._skip()
-        return ""
-
-    def _skip(self) -> None:
-        """Go on behind the parenthesis that closes the one here, or to the end where none does."""
-        depth = 0
-        while self._at < len(self._text):
-            depth += (self._peek() in "(<") - (self._peek() in ")>")
-            self._at += 1
-            if not depth:
-                return
-
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
-
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-        return found[0] if found else ""
+def _read_arguments(text: str, at: int, *, holds_types: bool) -> tuple[str, int]:
+    """Return the text in parentheses if it consists of types alone, else nothing, and the place behind it."""
+    if holds_types:
+        type_, end = _read_type(text, at + 1)
+        types = [type_]
+        while comma := _COMMA.match(text, end):
+            type_, end = _read_type(text, comma.end())
+            types += [comma[0], type_]
+        if all(types) and text[end : end + 1] == _CLOSES[text[at]]:
+            return f"{text[at]}{''.join(types)}{text[end]}", end + 1
+    depth = 0
+    for end in range(at, len(text)):
+        depth += (text[end] in "(<") - (text[end] in ")>")
+        if not depth:
+            return "", end + 1
+    return "", len(text)

@@ -6,7 +6,7 @@ A CASE of PostgreSQL computes only the branch that it takes, except for constant
 earlier. In every form here the condition and the branch name the same operands, so that both are constant or neither
 is, and the planner evaluates the condition first. A branch with fewer operands cannot fail.
 
-Numbers in PostgreSQL, which fails where a result does not fit: forms that look before they compute.
+PostgreSQL fails where a result does not fit: forms that look before they compute.
 
 What is computed of integers and decimals is computed in NUMERIC, which holds it all, then cut to the first values
 beyond the type, and those are NULL. DOUBLE is IEEE's in DuckDB; PostgreSQL refuses to overflow or underflow, so that
@@ -16,22 +16,26 @@ these cases are found before, by products and quotients that are scaled into the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import Dialect, list_lower_cases, list_upper_cases
+from dpsql.dialects.base import (
+    ALIKE,
+    BLANKS,
+    FORMATS,
+    MICROSECONDS,
+    SIGNS,
+    Dialect,
+    fit_type,
+    list_lower_cases,
+    list_upper_cases,
+    list_windows,
+)
 
 _FINITE = "isfinite({0})"
 _FIRST, _LAST = "TIMESTAMP '4700-01-01 BC'", "TIMESTAMP '294200-01-01'"  # between which all is computed
-_MICROS = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
+_MICROS = {**MICROSECONDS, "week": 604_800_000_000}
 _UNITS = (*_MICROS, "month", "quarter", "year")
 _PARTS = ("day", "dow", "isodow", "doy", "quarter", "week", "month", "hour", "minute")
 
@@ -40,9 +44,9 @@ def _when(condition: str, value: str) -> str:
     return f"(CASE WHEN {condition} THEN {value} END)"
 
 
-def _whole(value: str) -> str:
-    """Return a difference as a whole number, NULL where it does not fit, as the calendar in microseconds."""
-    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS bigint)"
+def _fit_bigint(value: str) -> str:
+    """Return a difference as a whole number, NULL where it does not fit."""
+    return fit_type(value, "bigint")
 
 
 def _count(value: str) -> str:
@@ -140,9 +144,9 @@ def _differences() -> dict[str, str]:
     for unit, width in _MICROS.items():
         if unit not in {"day", "week"}:
             first, last = (f"floor({each} / {width})" for each in micros)
-            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, _whole(f"{last} - {first}"))
+            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, _fit_bigint(f"{last} - {first}"))
         forms[f"date_sub.{unit} TIMESTAMP TIMESTAMP"] = _when(
-            near, _whole(f"trunc(({micros[1]} - {micros[0]}) / {width})")
+            near, _fit_bigint(f"trunc(({micros[1]} - {micros[0]}) / {width})")
         )
     return forms
 
@@ -169,33 +173,18 @@ def _moved(sign: str) -> dict[str, str]:
     return forms
 
 
-_WRITTEN = {  # formats of strftime, as to_char knows them; of a date, no hour
-    "%Y": "YYYY",
-    "%m": "MM",
-    "%d": "DD",
-    "%j": "DDD",
-    "%b": "Mon",
-    "%B": "FMMonth",
-    "%a": "Dy",
-    "%A": "FMDay",
-    "%Y-%m": "YYYY-MM",
-    "%Y-%m-%d": "YYYY-MM-DD",
-    "%Y/%m/%d": "YYYY/MM/DD",
-    "%Y%m%d": "YYYYMMDD",
-    "%Y%m": "YYYYMM",
-    "%d/%m/%Y": "DD/MM/YYYY",
-    "%m/%d/%Y": "MM/DD/YYYY",
-    "%d.%m.%Y": "DD.MM.YYYY",
-    "%m-%d": "MM-DD",
-    "%H": "HH24",
-    "%M": "MI",
-    "%S": "SS",
-    "%H:%M": "HH24:MI",
-    "%H:%M:%S": "HH24:MI:SS",
-    "%Y-%m-%d %H": "YYYY-MM-DD HH24",
-    "%Y-%m-%d %H:%M": "YYYY-MM-DD HH24:MI",
-    "%Y-%m-%d %H:%M:%S": "YYYY-MM-DD HH24:MI:SS",
-    "%Y-%m-%dT%H:%M:%S": 'YYYY-MM-DD"T"HH24:MI:SS',
+_SIGNS_OF_TO_CHAR = {
+    "Y": "YYYY",
+    "m": "MM",
+    "d": "DD",
+    "j": "DDD",
+    "b": "Mon",
+    "B": "FMMonth",
+    "a": "Dy",
+    "A": "FMDay",
+    "H": "HH24",
+    "M": "MI",
+    "S": "SS",
 }
 
 
@@ -204,7 +193,9 @@ def _formats() -> dict[str, str]:
     year = f"CAST({_year()} AS integer)"
     early = f"CASE {year} WHEN 0 THEN '0000' ELSE CAST({year} AS text) END"
     forms = {}
-    for ours, theirs in _WRITTEN.items():
+    for ours in FORMATS:
+        parts = re.split(r"%(\w)", ours.replace("T", '"T"'))
+        theirs = "".join(_SIGNS_OF_TO_CHAR[part] if at % 2 else part for at, part in enumerate(parts))
         of_clock = ours in {"%M", "%S"} or "%H" in ours
         for family in ("DATE", "TIMESTAMP"):
             moment = "{0}" if family == "TIMESTAMP" else _stamp("{0}") if of_clock else _ALIKE
@@ -256,8 +247,6 @@ TIMES: Mapping[str, str] = {
     "column TIMESTAMP": "CAST({0} AS timestamp)",  # one with a zone is that of UTC, which the session is in
     "cast DATE TIMESTAMP": _stamp("{0}"),
     "cast TIMESTAMP DATE": "CAST({0} AS date)",
-    "cast DATE DATE": "{0}",
-    "cast TIMESTAMP TIMESTAMP": "{0}",
     "cast DATE TEXT": "(replace(CAST({0} AS text), ' BC', ' (BC)') COLLATE \"C\")",
     "cast TIMESTAMP TEXT": "(regexp_replace(CAST({0} AS text), '^(\\S+) (\\S+) BC$', '\\1 (BC) \\2') COLLATE \"C\")",
 }
@@ -274,15 +263,6 @@ _DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are 
 def _power(exponent: int) -> str:
     """Return a power of two as a DOUBLE, exactly."""
     return f"{math.ldexp(1.0, exponent)!r}::{_DOUBLE}"
-
-
-def _fitting(value: str) -> str:
-    """Return the form of a number that is exact, and NULL where it does not fit the type of the result."""
-    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS {{type}})"
-
-
-def _numeric(operand: str) -> str:
-    return f"CAST({operand} AS numeric)"
 
 
 def _half_away(value: str) -> str:
@@ -386,14 +366,10 @@ def _added() -> str:
     return f"(CASE WHEN bool_or(abs({{0}}) >= {small}) THEN {large} ELSE {plain} END)"
 
 
-def _averaged() -> str:
-    both = f"SELECT {_added()} AS total, COUNT({{0}}) AS number OFFSET 0"
-    vanishes = f"abs(total) < 1e-290 AND total <> 0 AND abs(total) * {_power(600)} / number <= {_power(-475)}"
-    mean = f"CASE WHEN {vanishes} THEN sign(total) * 0 ELSE total / NULLIF(number, 0) END"
-    return f"(SELECT {mean} FROM ({both}) AS dpsql_sums)"  # noqa: S608 - as above
-
-
-_BITS = {"&": "({0} & {1})", "|": "({0} | {1})", "xor": "({0} # {1})"}
+_ADDED = _added()
+_VANISHES = f"abs(total) < 1e-290 AND total <> 0 AND abs(total) * {_power(600)} / number <= {_power(-475)}"
+_MEAN = f"CASE WHEN {_VANISHES} THEN sign(total) * 0 ELSE total / NULLIF(number, 0) END"
+_SUMS = f"(SELECT {_ADDED} AS total, COUNT({{0}}) AS number OFFSET 0) AS dpsql_sums"
 _FROM_DOUBLE = (
     f"CAST(NULLIF(NULLIF(LEAST(GREATEST({{0}}, -9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}), "
     f"-9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}) AS bigint)"
@@ -401,23 +377,22 @@ _FROM_DOUBLE = (
 
 NUMBERS: Mapping[str, str] = {
     **{
-        f"{sign} {family} {other}": _fitting(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
+        f"{sign} {family} {other}": fit_type(f"CAST({{0}} AS numeric) {sign} CAST({{1}} AS numeric)")
         for sign in "+-*"
         for family in ("INTEGER", "DECIMAL")
         for other in ("INTEGER", "DECIMAL")
     },
-    "// INTEGER INTEGER": _fitting("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
+    "// INTEGER INTEGER": fit_type("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
     "% INTEGER INTEGER": (  # the quotient of the least number by -1 does not fit, so that DuckDB has no rest either
         "(CASE WHEN {0} <> {least} OR {1} <> -1 "
         "THEN CAST(CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0) AS {type}) END)"
     ),
-    "% DECIMAL DECIMAL": _fitting("{0} % NULLIF({1}, 0)"),
-    "neg INTEGER": _fitting("-CAST({0} AS numeric)"),
-    "neg DECIMAL": "(-{0})",
-    "abs INTEGER": _fitting("abs(CAST({0} AS numeric))"),
+    "% DECIMAL DECIMAL": fit_type("{0} % NULLIF({1}, 0)"),
+    "neg INTEGER": fit_type("-CAST({0} AS numeric)"),
+    "abs INTEGER": fit_type("abs(CAST({0} AS numeric))"),
     "abs DECIMAL": "abs({0})",
     "~ INTEGER": "CAST({least} + {greatest} - CAST({0} AS numeric) AS {type})",
-    **{f"{sign} INTEGER INTEGER": form for sign, form in _BITS.items()},
+    **{f"{sign} INTEGER INTEGER": f"({{0}} {own} {{1}})" for sign, own in (("&", "&"), ("|", "|"), ("xor", "#"))},
     "+ DOUBLE DOUBLE": _sum("+"),
     "- DOUBLE DOUBLE": _sum("-"),
     "* DOUBLE DOUBLE": _product(),
@@ -440,30 +415,26 @@ NUMBERS: Mapping[str, str] = {
     **{f"{name} INTEGER": f"CAST({{0}} AS {_DOUBLE})" for name in ("floor", "ceil")},
     **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
     "round DECIMAL INTEGER": "round({0}, LEAST(CAST({1} AS integer), {scale}))",
-    "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
-    "sum_sorted DOUBLE": _added(),
-    "avg_sorted DOUBLE": _averaged(),
-    "greatest_common_divisor INTEGER INTEGER": _fitting("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
-    "least_common_multiple INTEGER INTEGER": _fitting("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
-    "cast INTEGER INTEGER": _fitting("CAST({0} AS numeric)"),
-    "cast INTEGER DECIMAL": _fitting("CAST({0} AS numeric)"),
+    "round INTEGER INTEGER": fit_type("round(CAST({0} AS numeric), CAST({1} AS integer))"),
+    "sum_sorted DOUBLE": _ADDED,
+    "avg_sorted DOUBLE": f"(SELECT {_MEAN} FROM {_SUMS})",  # noqa: S608 - as above
+    "greatest_common_divisor INTEGER INTEGER": fit_type("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "least_common_multiple INTEGER INTEGER": fit_type("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "cast INTEGER INTEGER": fit_type("CAST({0} AS numeric)"),
+    "cast INTEGER DECIMAL": fit_type("CAST({0} AS numeric)"),
     "cast INTEGER DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
     "cast DOUBLE BOOLEAN": "({0} <> 0)",
-    "cast BOOLEAN BOOLEAN": "{0}",
     "cast BOOLEAN INTEGER": "CAST(CAST({0} AS integer) AS {type})",
     "cast BOOLEAN DOUBLE": f"CAST(CAST({{0}} AS integer) AS {_DOUBLE})",
-    "cast DECIMAL INTEGER": _fitting("round({0})"),
-    "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
+    "cast DECIMAL INTEGER": fit_type("round({0})"),
+    "cast DECIMAL DECIMAL": fit_type("round({0}, {scale})"),
     "cast DECIMAL DOUBLE": (
         f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
         f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
     ),
-    "cast DOUBLE DOUBLE": "{0}",
     "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
-    "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
-    "cast DOUBLE DECIMAL": _fitting(
+    "cast DOUBLE INTEGER": fit_type(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
+    "cast DOUBLE DECIMAL": fit_type(
         "CAST("
         + _FROM_DOUBLE.replace("{0}", _half_away(f"(LEAST(GREATEST({{0}}, -1e30), 1e30) * 1e{{scale}}::{_DOUBLE})"))
         + " AS numeric) * 1e-{scale}"
@@ -472,8 +443,6 @@ NUMBERS: Mapping[str, str] = {
 
 
 BY_BYTES = '(CAST({0} AS text) COLLATE "C")'  # CAST takes the blanks from the end of CHAR(n), and citext's own equality
-_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
-_COMPARISON_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 
 
 def _folded(operand: str, function: str) -> str:
@@ -484,30 +453,15 @@ def _folded(operand: str, function: str) -> str:
     return f"(CASE WHEN octet_length({operand}) = char_length({operand}) THEN {ascii_} ELSE {whole} END)"
 
 
-def _like(escape: str) -> str:
-    return f'({{0}} COLLATE "C" LIKE {{1}} ESCAPE {escape})'
-
-
-def _ilike(escape: str) -> str:
-    return f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE {escape})"
-
-
-def _part(length: str) -> str:
-    """Return the form of SUBSTRING: it counts from the end where the position is negative, and back from it."""
-    first = "(CASE WHEN {1} < 0 THEN char_length({0}) + 1 + {1} ELSE {1} END)"
-    if not length:
-        return f"substr({{0}}, CAST({first} AS integer))"
-    start = f"CAST({first} + LEAST({length}, 0) AS integer)"
-    return f"substr({{0}}, {start}, CAST(abs({length}) AS integer))"
-
-
+# SUBSTRING counts from the end where the position is negative, and back from it where the length is
+_FROM = "(CASE WHEN {1} < 0 THEN char_length({0}) + 1 + {1} ELSE {1} END)"
 _AT = "CASE WHEN {2} < 0 THEN {count} + 1 + {2} ELSE {2} END"
 _SPLIT = "string_to_array({0}, {1})"
 _LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS integer), 1)"
 _SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLIT})')}], '')"
 
 TEXTS: Mapping[str, str] = {
-    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in _COMPARISON_SIGNS},
+    **{f"{sign} TEXT TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in SIGNS},
     "between TEXT TEXT TEXT": '({0} COLLATE "C" BETWEEN {1} AND {2})',
     "collated TEXT": BY_BYTES,
     "canonical TEXT": BY_BYTES,
@@ -519,10 +473,10 @@ TEXTS: Mapping[str, str] = {
     "max TEXT": 'MAX({0} COLLATE "C")',
     "min UUID": 'MIN(CAST({0} AS text) COLLATE "C")',
     "max UUID": 'MAX(CAST({0} AS text) COLLATE "C")',
-    "like TEXT TEXT": _like("''"),
-    "ilike TEXT TEXT": _ilike("''"),
-    "like_escape TEXT TEXT TEXT": _like("{2}"),
-    "ilike_escape TEXT TEXT TEXT": _ilike("{2}"),
+    "like TEXT TEXT": "({0} COLLATE \"C\" LIKE {1} ESCAPE '')",
+    "ilike TEXT TEXT": f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE '')",
+    "like_escape TEXT TEXT TEXT": '({0} COLLATE "C" LIKE {1} ESCAPE {2})',
+    "ilike_escape TEXT TEXT TEXT": f"({_folded('{0}', 'lower')} LIKE {_folded('{1}', 'lower')} ESCAPE {{2}})",
     "md5 TEXT": "md5({0})",
     "keyed_hash TEXT": 'hashtextextended({0} COLLATE "C", {1})',
     "sha256 TEXT": "encode(sha256(convert_to({0}, 'UTF8')), 'hex')",
@@ -538,12 +492,14 @@ TEXTS: Mapping[str, str] = {
     "concat_ws": "concat_ws({*})",
     "translate TEXT TEXT TEXT": "translate({0}, {1}, {2})",
     "replace TEXT TEXT TEXT": 'replace({0} COLLATE "C", {1}, {2})',
-    **{f"{name} TEXT": f"{name}({{0}}, '{_BLANKS}')" for name in ("ltrim", "rtrim")},
+    **{f"{name} TEXT": f"{name}({{0}}, '{BLANKS}')" for name in ("ltrim", "rtrim")},
     **{f"{name} TEXT TEXT": f"{name}({{0}}, {{1}})" for name in ("ltrim", "rtrim")},
-    "trim TEXT": f"btrim({{0}}, '{_BLANKS}')",
+    "trim TEXT": f"btrim({{0}}, '{BLANKS}')",
     "trim TEXT TEXT": "btrim({0}, {1})",
-    "substring TEXT INTEGER": _part(""),
-    "substring TEXT INTEGER INTEGER": _part("{2}"),
+    "substring TEXT INTEGER": f"substr({{0}}, CAST({_FROM} AS integer))",
+    "substring TEXT INTEGER INTEGER": (
+        f"substr({{0}}, CAST({_FROM} + LEAST({{2}}, 0) AS integer), CAST(abs({{2}}) AS integer))"
+    ),
     **{f"{name} TEXT INTEGER": f"{name}({{0}}, CAST({{1}} AS integer))" for name in ("left", "right")},
     "starts_with TEXT TEXT": 'starts_with({0} COLLATE "C", {1})',
     "suffix TEXT TEXT": '(right({0}, char_length({1})) = {1} COLLATE "C")',
@@ -552,7 +508,6 @@ TEXTS: Mapping[str, str] = {
     "split_part TEXT TEXT INTEGER": (
         f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{1}} = '' COLLATE \"C\" THEN {_LETTER} ELSE {_SPLIT_PART} END)"
     ),
-    "cast TEXT TEXT": "{0}",
     "cast UUID TEXT": BY_BYTES,
     "cast ENUM TEXT": BY_BYTES,
     "cast INTEGER TEXT": BY_BYTES,
@@ -566,44 +521,31 @@ TEXTS: Mapping[str, str] = {
 
 _COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP")  # alike in both, NaN above all
 _COMPUTED = (*_COMPARED, "TEXT")
-_RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 
-def _comparisons() -> dict[str, str]:
-    forms = {}
-    for family in _COMPARED:
-        for sign in ("=", "<>", "<", "<=", ">", ">="):
-            forms[f"{sign} {family} {family}"] = f"({{0}} {sign} {{1}})"
-        forms[f"between {family} {family} {family}"] = "({0} BETWEEN {1} AND {2})"
-        forms[f"is_distinct {family} {family}"] = "({0} IS DISTINCT FROM {1})"
-        forms[f"is_not_distinct {family} {family}"] = "({0} IS NOT DISTINCT FROM {1})"
-    forms["= BLOB BLOB"] = forms["= FLOAT FLOAT"] = "({0} = {1})"  # of units, and of a column with its zero
-    return forms
-
-
-def _choices() -> dict[str, str]:
-    forms = {f"coalesce {family}": "COALESCE({*})" for family in _COMPUTED}
-    for name, sign in (("greatest", "MAX"), ("least", "MIN")):
-        forms |= {f"{name} {family}": f"{name.upper()}({{*}})" for family in _COMPARED}
-        forms |= {f"{sign.lower()} {family}": f"{sign}({{0}})" for family in (*_COMPARED, "FLOAT")}
-    return {**forms, "min BOOLEAN": "bool_and({0})", "max BOOLEAN": "bool_or({0})"}
-
-
-def _windows() -> dict[str, str]:
-    forms = {name: f"{name.upper()}()" for name in _RANKED}
-    for name in ("lag", "lead"):
-        forms |= {name: f"{name.upper()}({{0}})", f"{name}/2": f"{name.upper()}({{0}}, CAST({{1}} AS integer))"}
-    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile INTEGER": "NTILE(CAST({0} AS integer))"}
-
+_COMPARISONS = {
+    **{f"{sign} {kind} {kind}": f"({{0}} {sign} {{1}})" for kind in _COMPARED for sign in SIGNS},
+    **{f"between {kind} {kind} {kind}": "({0} BETWEEN {1} AND {2})" for kind in _COMPARED},
+    **{f"is_distinct {kind} {kind}": "({0} IS DISTINCT FROM {1})" for kind in _COMPARED},
+    **{f"is_not_distinct {kind} {kind}": "({0} IS NOT DISTINCT FROM {1})" for kind in _COMPARED},
+    **dict.fromkeys(("= BLOB BLOB", "= FLOAT FLOAT"), "({0} = {1})"),  # of units, and of a column with its zero
+    **{f"coalesce {kind}": "COALESCE({*})" for kind in _COMPUTED},
+    **{f"{name} {kind}": f"{name.upper()}({{*}})" for name in ("greatest", "least") for kind in _COMPARED},
+    **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in (*_COMPARED, "FLOAT")},
+    "min BOOLEAN": "bool_and({0})",
+    "max BOOLEAN": "bool_or({0})",
+}
+_WINDOWS = list_windows("CAST(@ AS integer)")
+_WINDOWS["ntile INTEGER"] = _WINDOWS.pop("ntile")
 
 POSTGRES = Dialect(
     "PostgreSQL",
     "postgres",
     MappingProxyType(
         {
-            **_comparisons(),
-            **_choices(),
-            **_windows(),
+            **_COMPARISONS,
+            **ALIKE,
+            **_WINDOWS,
             **NUMBERS,
             **TEXTS,
             **TIMES,

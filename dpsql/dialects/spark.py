@@ -19,9 +19,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpsql.dialects.base import STANDARD, Dialect, list_lower_cases, list_upper_cases
-
-__all__ = ["DATABRICKS", "NUMBERS", "SPARK", "TEXTS", "TIMES"]
+from dpsql.dialects.base import (
+    BLANKS,
+    COMPUTED_AS_SPARK,
+    MICROSECONDS,
+    MONTHS,
+    SIGNS,
+    WEEKDAYS,
+    Dialect,
+    fold_case,
+    list_windows,
+)
 
 _WHOLE = "(abs({0}) >= 4503599627370496D)"  # a double of this size has no fraction; NaN is the greatest of all
 _DIVIDED = "(CASE WHEN {1} = 0 OR ({1} = -1 AND {0} = {least}) THEN NULL ELSE TRY_CAST(({0} DIV {1}) AS {type}) END)"
@@ -36,9 +44,7 @@ _TENS = f"({_DOWN} * {_POWER})"
 _DIGITS = f"(CASE WHEN NOT abs({{0}}) < {_ENDLESS} THEN {{0}} WHEN {{1}} >= 0 THEN "
 _DIGITS += f"(CASE WHEN abs({_UP} / {_POWER}) < {_ENDLESS} THEN {_UP} / {_POWER} ELSE {{0}} END) "
 _DIGITS += f"WHEN isnan({_TENS}) THEN 0.0D WHEN abs({_TENS}) < {_ENDLESS} THEN {_TENS} ELSE {{0}} END)"
-_SUM = "SUM(CAST({0} AS DECIMAL(20, 0)))"
-
-_ARITHMETIC: Mapping[str, str] = {
+NUMBERS: Mapping[str, str] = {
     "+ INTEGER INTEGER": "try_add({0}, {1})",
     "- INTEGER INTEGER": "try_subtract({0}, {1})",
     "* INTEGER INTEGER": "try_multiply({0}, {1})",
@@ -49,32 +55,16 @@ _ARITHMETIC: Mapping[str, str] = {
         for sign in ("+", "-", "*", "%")
         for first, second in (("DECIMAL", "DECIMAL"), ("DECIMAL", "INTEGER"), ("INTEGER", "DECIMAL"))
     },
-    **{f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*")},
     "/ DOUBLE DOUBLE": "(CASE WHEN {1} = 0 THEN {0} * power({1}, -1D) ELSE {0} / {1} END)",
     "% DOUBLE DOUBLE": "(CASE WHEN {1} = 0 AND {0} IS NOT NULL THEN CAST('NaN' AS DOUBLE) ELSE {0} % {1} END)",
     "neg INTEGER": "(CASE WHEN {0} = {least} THEN NULL ELSE -{0} END)",
-    "neg DECIMAL": "(-{0})",
-    "neg DOUBLE": "(-{0})",
     "abs INTEGER": "(CASE WHEN {0} = {least} THEN NULL ELSE abs({0}) END)",
-    "abs DECIMAL": "abs({0})",
-    "abs DOUBLE": "abs({0})",
-    "& INTEGER": "({0} & {1})",
-    "| INTEGER": "({0} | {1})",
-    "xor INTEGER": "({0} ^ {1})",
     "~ INTEGER": "(~{0})",
-}
-_FUNCTIONS: Mapping[str, str] = {
-    "pi": "pi()",
     "sign DOUBLE": "CAST(sign({0}) AS TINYINT)",
     "isnan DOUBLE": "(CASE WHEN {0} IS NULL THEN NULL ELSE isnan({0}) END)",
-    "isinf DOUBLE": "(abs({0}) = CAST('Infinity' AS DOUBLE))",
-    "isfinite DOUBLE": "(abs({0}) < CAST('Infinity' AS DOUBLE))",
     "isnan FLOAT": "(CASE WHEN {0} IS NULL THEN NULL ELSE isnan({0}) END)",
     "signbit DOUBLE": "(CASE WHEN {0} IS NULL THEN NULL ELSE CAST({0} AS STRING) LIKE '-%' END)",
     "signbit FLOAT": "(CASE WHEN {0} IS NULL THEN NULL ELSE CAST({0} AS STRING) LIKE '-%' END)",
-    "floor INTEGER": "CAST({0} AS DOUBLE)",
-    "ceil INTEGER": "CAST({0} AS DOUBLE)",
-    "trunc INTEGER": "{0}",
     "floor DOUBLE": f"(CASE WHEN {{0}} = 0 OR {_WHOLE} THEN {{0}} ELSE CAST(floor({{0}}) AS DOUBLE) END)",
     "ceil DOUBLE": f"(CASE WHEN {{0}} = 0 OR {_WHOLE} THEN {{0}} WHEN {{0}} > -1 AND {{0}} < 0 THEN {_ZERO} "
     "ELSE CAST(ceil({0}) AS DOUBLE) END)",
@@ -83,48 +73,29 @@ _FUNCTIONS: Mapping[str, str] = {
     "floor DECIMAL": "CAST(floor({0}) AS {type})",
     "ceil DECIMAL": "CAST(ceil({0}) AS {type})",
     "trunc DECIMAL": "CAST((CASE WHEN {0} < 0 THEN ceil({0}) ELSE floor({0}) END) AS {type})",
-    "round INTEGER": "{0}",
     "round INTEGER INTEGER": "(CASE WHEN {1} >= 0 THEN {0} "
     "ELSE TRY_CAST(round(CAST({0} AS DECIMAL(20, 0)), greatest(CAST({1} AS INT), -30)) AS {type}) END)",
     "round DOUBLE": _ROUND,
     "round DOUBLE INTEGER": _DIGITS,
-    "round DECIMAL": "CAST(round({0}) AS {type})",
     "round DECIMAL INTEGER": "CAST(round({0}, CAST({1} AS INT)) AS {type})",
     "sqrt DOUBLE": "sqrt({0})",
-}
-_AGGREGATES: Mapping[str, str] = {
-    "sum INTEGER": _SUM,
     "sum DECIMAL": "SUM({0})",
     "sum_sorted DOUBLE": "(CASE WHEN COUNT({0}) > 0 THEN aggregate(array_sort(collect_list({0})), 0.0D, "
     "(dpsql_a, dpsql_b) -> dpsql_a + dpsql_b) END)",
     "avg_sorted DOUBLE": "(aggregate(array_sort(collect_list({0})), 0.0D, "
     "(dpsql_a, dpsql_b) -> dpsql_a + dpsql_b) / COUNT({0}))",
-}
-_CASTS: Mapping[str, str] = {
-    "cast INTEGER INTEGER": "TRY_CAST({0} AS {type})",
     "cast INTEGER DECIMAL": "TRY_CAST({0} AS {type})",
-    "cast INTEGER DOUBLE": "CAST({0} AS DOUBLE)",
     "cast INTEGER TEXT": "CAST({0} AS STRING)",
-    "cast INTEGER BOOLEAN": "({0} <> 0)",
-    "cast BOOLEAN BOOLEAN": "{0}",
-    "cast BOOLEAN INTEGER": "CAST({0} AS {type})",
     "cast BOOLEAN DOUBLE": "CAST({0} AS DOUBLE)",
     "cast BOOLEAN DECIMAL": "TRY_CAST({0} AS {type})",
     "cast BOOLEAN TEXT": "CAST({0} AS STRING)",
-    "cast DECIMAL DECIMAL": "TRY_CAST({0} AS {type})",
     "cast DECIMAL INTEGER": "TRY_CAST(round({0}, 0) AS {type})",
-    "cast DECIMAL DOUBLE": "CAST({0} AS DOUBLE)",
     "cast DECIMAL TEXT": "CAST({0} AS STRING)",
-    "cast DECIMAL BOOLEAN": "({0} <> 0)",
-    "cast DOUBLE DOUBLE": "{0}",
     "cast DOUBLE INTEGER": "(CASE WHEN {0} < 9223372036854775808D THEN TRY_CAST(rint({0}) AS {type}) END)",
     "cast DOUBLE BOOLEAN": "({0} <> 0)",
-    "cast FLOAT DOUBLE": "CAST({0} AS DOUBLE)",
 }
-NUMBERS: Mapping[str, str] = {**_ARITHMETIC, **_FUNCTIONS, **_AGGREGATES, **_CASTS}
 
 
-_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _LENGTH = "CAST(char_length({0}) AS BIGINT)"
 _START = (
     f"(CASE WHEN {{1}} > 0 THEN {{1}} - 1 WHEN {{1}} < 0 THEN {_LENGTH} + {{1}} ELSE -1 END)"  # from 0; may be before
@@ -137,38 +108,23 @@ _LETTER = "substring({0}, CAST((CASE WHEN {2} > 0 THEN {2} WHEN {2} < 0 AND {2} 
 _LETTER += _LENGTH + " + {2} + 1 ELSE 10001 END) AS INT), (CASE WHEN {2} BETWEEN -10000 AND 10000 THEN 1 ELSE 0 END))"
 
 
-def _other_case(function: str) -> str:
-    """Return the form of LOWER or UPPER, for which Spark agrees with DuckDB only on ASCII."""
-    one, other = (list_lower_cases if function == "lower" else list_upper_cases)()
-    plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    both = (plain + one, plain.lower() + other) if function == "lower" else (plain.lower() + one, plain + other)
-    mapped = f"translate({{0}}, '{both[0]}', '{both[1]}')"
-    return f"(CASE WHEN octet_length({{0}}) = char_length({{0}}) THEN {function}({{0}}) ELSE {mapped} END)"
-
-
+_CASES = fold_case(
+    "translate({0}, '@', '#')", ascii_alone="octet_length({0}) = char_length({0})", calls=("lower({0})", "upper({0})")
+)
 TEXTS: Mapping[str, str] = {
-    "canonical TEXT": "{0}",
-    "cast TEXT TEXT": "{0}",
+    **_CASES,
     "md5 TEXT": "md5(CAST({0} AS BINARY))",
     "sha1 TEXT": "sha1(CAST({0} AS BINARY))",
     "sha256 TEXT": "sha2(CAST({0} AS BINARY), 256)",
-    "like_backslash TEXT": "({0} LIKE {1})",
-    "ilike_backslash TEXT": f"({_other_case('lower')} LIKE {_other_case('lower').replace('{0}', '{1}')})",
+    "ilike_backslash TEXT": f"({_CASES['lower TEXT']} LIKE {_CASES['lower TEXT'].replace('{0}', '{1}')})",
     "||": "concat({0}, {1})",
     "concat": "concat_ws('', {*})",
-    "concat_ws": "concat_ws({*})",
-    "lower TEXT": _other_case("lower"),
-    "upper TEXT": _other_case("upper"),
     "length TEXT": _LENGTH,
-    "strlen TEXT": "CAST(octet_length({0}) AS BIGINT)",
     "bit_length TEXT": "CAST(bit_length({0}) AS BIGINT)",
-    "ascii TEXT": "ascii({0})",
-    "unicode TEXT": "(CASE WHEN {0} = '' THEN -1 ELSE ascii({0}) END)",
-    "translate TEXT": "translate({0}, {1}, {2})",
     **{
         f"{name} {words}": f"trim({side} {chars} FROM {{0}})"
         for name, side in (("trim", "BOTH"), ("ltrim", "LEADING"), ("rtrim", "TRAILING"))
-        for words, chars in (("TEXT", f"'{_BLANKS}'"), ("TEXT TEXT", "{1}"))
+        for words, chars in (("TEXT", f"'{BLANKS}'"), ("TEXT TEXT", "{1}"))
     },
     "substring TEXT INTEGER": f"substring({{0}}, CAST(greatest({_START}, 0) + 1 AS INT))",
     "substring TEXT INTEGER INTEGER": f"substring({{0}}, CAST({_FROM} + 1 AS INT), CAST({_TO} - {_FROM} AS INT))",
@@ -178,27 +134,18 @@ TEXTS: Mapping[str, str] = {
     "suffix TEXT": "endswith({0}, {1})",
     "contains TEXT": "contains({0}, {1})",
     "strpos TEXT": "CAST(instr({0}, {1}) AS BIGINT)",
-    "replace TEXT": "replace({0}, {1}, {2})",
     "split_part TEXT": f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{2}} = 0 THEN '' WHEN {{1}} = '' THEN {_LETTER} "
     "ELSE split_part({0}, {1}, CAST(nullif({2}, 0) AS INT)) END)",
 }
 
 
-_DAY = 86_400_000_000
+_DAY = MICROSECONDS["day"]
 _DAYS = "CAST(unix_date({0}) AS BIGINT)"
 _MOMENT = "unix_micros(CAST({0} AS TIMESTAMP))"  # the session's zone is UTC
 _IN_TIME = "(unix_date({0}) BETWEEN -106751991 AND 106751991)"  # a day whose midnight is a time stamp
 _MIDNIGHT = f"(CASE WHEN {_IN_TIME} THEN CAST({{0}} AS TIMESTAMP_NTZ) END)"
 _OF_DAY = f"pmod({_MOMENT}, {_DAY}L)"
 _FIRST = "CAST(timestamp_micros(-9223372022400000000L) AS TIMESTAMP_NTZ)"  # DuckDB's first time stamp
-_CLOCKED = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": _DAY,
-}
 _CALENDAR = {"week": "WEEK", "month": "MM", "quarter": "QUARTER", "year": "YEAR"}
 _PARTS = {
     "year": "year({0})",
@@ -234,10 +181,6 @@ _SHOWN = "CAST({0} AS STRING)"
 _BEFORE = "CAST(1 - year({0}) AS STRING)"  # the year before our era
 _PRINTED = f"(CASE WHEN year({{0}}) BETWEEN 1 AND 9999 THEN {_SHOWN} WHEN year({{0}}) > 0 THEN substring({_SHOWN}, 2) "
 _PRINTED += f"ELSE concat(lpad({_BEFORE}, greatest(4, length({_BEFORE})), '0'), right({_SHOWN}, 6), ' (BC)') END)"
-_FINITE = "(CASE WHEN {0} IS NOT NULL THEN TRUE END)"
-_WEEKDAYS = "'Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'"
-_MONTHS = "'January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', "
-_MONTHS += "'November', 'December'"
 
 
 def _of_day(form: str) -> str:
@@ -260,7 +203,7 @@ def _both(name: str, form: str) -> dict[str, str]:
 
 def _truncated() -> dict[str, str]:
     forms = {}
-    for unit, width in _CLOCKED.items():
+    for unit, width in MICROSECONDS.items():
         forms[f"date_trunc.{unit} DATE"] = _MIDNIGHT
         start = f"try_subtract({_MOMENT}, pmod({_MOMENT}, {width}L))"
         forms[f"date_trunc.{unit} TIMESTAMP"] = f"CAST(timestamp_micros({start}) AS TIMESTAMP_NTZ)"
@@ -278,7 +221,7 @@ def _apart() -> dict[str, str]:
             f"date_diff.{unit} DATE": f"({_second(form)} - {form})",
             f"date_diff.{unit} TIMESTAMP": _both_of_day(f"({_second(form)} - {form})"),
         }
-    for unit, width in _CLOCKED.items():
+    for unit, width in MICROSECONDS.items():
         begun = f"(({_MOMENT} DIV {width}L) - (CASE WHEN {_MOMENT} % {width}L < 0 THEN 1L ELSE 0L END))"
         if unit != "day":
             forms[f"date_diff.{unit} TIMESTAMP"] = f"try_subtract({_second(begun)}, {begun})"
@@ -302,8 +245,6 @@ def _moved(sign: str) -> dict[str, str]:
 _QUARTERS = "concat(3 * CAST(substring_index({0}, ' ', 1) AS INT), ' month')"
 TIMES: Mapping[str, str] = {
     "literal INTERVAL": f"CAST((CASE WHEN {{0}} LIKE '%quarter%' THEN {_QUARTERS} ELSE {{0}} END) AS INTERVAL)",
-    "cast DATE DATE": "{0}",
-    "cast TIMESTAMP TIMESTAMP": "{0}",
     "cast TIMESTAMP DATE": "CAST({0} AS DATE)",
     "cast DATE TIMESTAMP": _MIDNIGHT,
     "cast DATE TEXT": _PRINTED,
@@ -317,33 +258,17 @@ TIMES: Mapping[str, str] = {
     **_moved("-"),
     "- DATE DATE": f"({_DAYS} - {_second(_DAYS)})",
     **_both("last_day", "(CASE WHEN unix_date({0}) < 2147483637 THEN last_day({0}) END)"),
-    **_both("dayname", f"element_at(array({_WEEKDAYS}), dayofweek({{0}}))"),
-    **_both("monthname", f"element_at(array({_MONTHS}), month({{0}}))"),
+    **_both("dayname", f"element_at(array({WEEKDAYS}), dayofweek({{0}}))"),
+    **_both("monthname", f"element_at(array({MONTHS}), month({{0}}))"),
     "epoch_us TIMESTAMP": _MOMENT,
     "epoch_ms TIMESTAMP": f"({_MOMENT} DIV 1000 + ({_MOMENT} % 1000) DIV 500)",
     "epoch_ms DATE": f"({_DAYS} * 86400000L)",
     "epoch_us DATE": f"try_multiply({_DAYS}, {_DAY}L)",
-    **dict.fromkeys(("isfinite DATE", "isfinite TIMESTAMP"), _FINITE),
-    **dict.fromkeys(("isinf DATE", "isinf TIMESTAMP"), _FINITE.replace("TRUE", "FALSE")),
 }
 
 
-_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
-_WINDOWS = {
-    "row_number": "ROW_NUMBER()",
-    "rank": "RANK()",
-    "dense_rank": "DENSE_RANK()",
-    "percent_rank": "PERCENT_RANK()",
-    "cume_dist": "CUME_DIST()",
-    "ntile": "NTILE(CAST({0} AS INT))",
-    "lag": "LAG({0})",
-    "lag/2": "LAG({0}, CAST({1} AS INT))",
-    "lead": "LEAD({0})",
-    "lead/2": "LEAD({0}, CAST({1} AS INT))",
-    "first_value": "FIRST_VALUE({0})",
-}
 _ANY = {
-    **{f"{sign} DOUBLE": f"(({{0}} + 0.0D) {sign} ({{1}} + 0.0D))" for sign in _SIGNS},
+    **{f"{sign} DOUBLE": f"(({{0}} + 0.0D) {sign} ({{1}} + 0.0D))" for sign in SIGNS},
     "between DOUBLE": "(({0} + 0.0D) BETWEEN {1} AND {2})",
     "in DOUBLE": "(({0} + 0.0D) IN ({1*}))",
     "is_distinct": "(NOT ({0} <=> {1}))",
@@ -351,14 +276,11 @@ _ANY = {
     "is_distinct DOUBLE": "(NOT (({0} + 0.0D) <=> ({1} + 0.0D)))",
     "is_not_distinct DOUBLE": "(({0} + 0.0D) <=> ({1} + 0.0D))",
     "order DOUBLE": "({0} + 0.0D)",
-    "is_true": "({0} IS TRUE)",
-    "is_false": "({0} IS FALSE)",
     "greatest": "greatest({*})",
     "least": "least({*})",
     "min": "MIN({0})",
     "max": "MAX({0})",
     "keyed_hash": "xxhash64({1}, {0})",
-    "mix": "xxhash64({0}, {1})",
     "gather": "/*+ REPARTITION({0}) */ {*}",  # one shuffle, by unit, instead of one by pair and one by unit
     "lookup": "element_at(array({1*}), CAST({0} AS INT))",
 }
@@ -366,7 +288,7 @@ _ANY = {
 SPARK = Dialect(
     "Spark",
     "spark",
-    MappingProxyType({**STANDARD, **_ANY, **_WINDOWS, **NUMBERS, **TEXTS, **TIMES}),
+    MappingProxyType({**COMPUTED_AS_SPARK, **_ANY, **list_windows("CAST(@ AS INT)"), **NUMBERS, **TEXTS, **TIMES}),
     parameter=":p{n}",
     lacks=frozenset(["UTINYINT", "USMALLINT", "UINTEGER"]),
 )
@@ -377,17 +299,16 @@ _LEFT_OUT = frozenset(
 )
 
 
-def _is_shared(name: str) -> bool:
-    function, *families = name.split()
-    return function not in _LEFT_OUT and "INTERVAL" not in families and "epoch" not in function
-
-
 DATABRICKS = Dialect(
     "Databricks",
     "databricks",
     MappingProxyType(
         {
-            **{name: form for name, form in SPARK.forms.items() if _is_shared(name)},
+            **{
+                name: form
+                for name, form in SPARK.forms.items()
+                if name.split()[0] not in _LEFT_OUT and "INTERVAL" not in name.split()[1:] and "epoch" not in name
+            },
             "% INTEGER INTEGER": SPARK.forms["% INTEGER INTEGER"],
             "column TIMESTAMP": "CAST({0} AS TIMESTAMP_NTZ)",
         }

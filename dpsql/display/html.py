@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
 from string import Template
 from typing import NewType
 
-from dpsql.display.text import replace_unprintable
+from dpsql.display.text import cut, replace_unprintable
 from dpsql.errors import Error, Place
 
 Html = NewType("Html", str)
@@ -21,8 +21,7 @@ _EMPTY = frozenset(["line", "rect"])
 
 def text(value: str, longest: int = _MAX_TEXT) -> Html:
     """Escape text of one line; make it printable, and cut it at `longest` characters."""
-    shown = value if len(value) <= longest else f"{value[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
-    return Html(escape(replace_unprintable(shown), quote=True))
+    return Html(escape(replace_unprintable(cut(value, longest)), quote=True))
 
 
 def plain(value: str) -> Html:
@@ -32,7 +31,7 @@ def plain(value: str) -> Html:
 
 def element(name: str, attributes: Mapping[str, str], *content: Html) -> Html:
     """Return an element; the values of its attributes are escaped."""
-    written = "".join(f' {key}="{escape(replace_unprintable(value), quote=True)}"' for key, value in attributes.items())
+    written = "".join(f' {key}="{text(value, len(value))}"' for key, value in attributes.items())
     if name in _EMPTY:
         return Html(f"<{name}{written} />")
     return Html(f"<{name}{written}>{''.join(content)}</{name}>")
@@ -126,50 +125,30 @@ def meter_html(meter: Meter) -> Html:
     """Return a bar with a text for screen readers and a legend; empty if nothing was granted."""
     if meter.granted <= 0:
         return Html("")
-    legend = [
-        (part, text(f"{part.words} {_format_used(part.amount / meter.granted)}"))
-        for part in meter.parts
-        if part.amount > 0
-    ]
-    left = text(f"{_format_left(meter.remaining / meter.granted)} of it left")
-    spoken = ", ".join([*(words for _, words in legend), left])
-    attributes = {"class": "dpsql-meter", "viewBox": f"0 0 {_WIDTH} 10", "preserveAspectRatio": "none"}
-    size = {"width": "300", "height": "10", "role": "img", "aria-label": f"{meter.name}: {spoken}"}
-    bar = element("svg", {**attributes, **size}, _draw_rect(0, _WIDTH, fill="currentColor"), *_draw_parts(meter))
-    swatches = (Html(f"{_draw_swatch(part)}{words}, ") for part, words in legend)
-    return Html(f"{bar}{element('p', {}, Html(f'{text(meter.name)}: '), *swatches, left)}")
-
-
-def _draw_parts(meter: Meter) -> Iterator[Html]:
-    """Yield the used parts from the left; what exceeds the grant is not drawn."""
-    start = 0
+    start, bars, legend, spoken = 0, [_draw_rect(0, _WIDTH, fill="currentColor")], [], []
     for part in meter.parts:
+        fill = ACCENT if part.now else BAR
         width = min(math.ceil(_WIDTH * part.amount / meter.granted), _WIDTH - start)
-        if width > 0:
-            yield _draw_rect(start, width, fill=_choose_colour(part))
+        if width > 0:  # what exceeds the grant is not drawn
+            bars.append(_draw_rect(start, width, fill=fill))
             start += width
+        if part.amount > 0:
+            used = text(f"{part.words} {math.ceil(1000 * part.amount / meter.granted) / 10:g} %")
+            size = {"viewBox": "0 0 10 10", "width": "9", "height": "9"}
+            swatch = {"class": "dpsql-swatch", **size, "aria-hidden": "true"}
+            legend.append(Html(f"{element('svg', swatch, _draw_rect(0, 10, fill=fill))}{used}, "))
+            spoken.append(used)
+    left = text(f"{math.floor(1000 * max(Fraction(0), meter.remaining / meter.granted)) / 10:g} % of it left")
+    attributes = {"class": "dpsql-meter", "viewBox": f"0 0 {_WIDTH} 10", "preserveAspectRatio": "none"}
+    attributes |= {"width": "300", "height": "10", "role": "img"}
+    attributes["aria-label"] = f"{meter.name}: {', '.join([*spoken, left])}"
+    bar = element("svg", attributes, *bars)
+    return Html(f"{bar}{element('p', {}, Html(f'{text(meter.name)}: '), *legend, left)}")
 
 
 def _draw_rect(start: int, width: int, *, fill: str) -> Html:
     opacity = {"fill-opacity": "0.13"} if fill == "currentColor" else {}
     return element("rect", {"x": str(start), "width": str(width), "height": "10", "fill": fill, **opacity})
-
-
-def _draw_swatch(part: Part) -> Html:
-    attributes = {"class": "dpsql-swatch", "viewBox": "0 0 10 10", "width": "9", "height": "9", "aria-hidden": "true"}
-    return element("svg", attributes, _draw_rect(0, 10, fill=_choose_colour(part)))
-
-
-def _choose_colour(part: Part) -> str:
-    return ACCENT if part.now else BAR
-
-
-def _format_used(share: Fraction) -> str:
-    return f"{math.ceil(1000 * max(Fraction(0), share)) / 10:g} %"
-
-
-def _format_left(share: Fraction) -> str:
-    return f"{math.floor(1000 * max(Fraction(0), share)) / 10:g} %"
 
 
 MAX_ROWS = 50
@@ -222,28 +201,38 @@ class Facts:
 
 
 def sheet_html(sheet: Sheet) -> str:
-    """Return the table as HTML, with its cost and a note on what was cut."""
-    columns = sheet.columns[:_MAX_COLUMNS]
-    body = [_make_row(sheet, at) for at in range(min(len(sheet.rows), MAX_ROWS))]
-    table = element(
-        "table",
-        {},
-        element("caption", {}, text(sheet.caption)),
-        element("thead", {}, element("tr", {}, *_make_heads(sheet, columns))),
-        element("tbody", {}, *body),
-    )
-    notes = [element("p", {}, text(note, 1000)) for note in (*_note_cuts(sheet), *sheet.notes)]
-    return frame(sheet.caption, table, *notes, *_make_details(sheet))
-
-
-def _make_details(sheet: Sheet) -> Iterator[Html]:
-    """Yield the meters and the details of the cost, closed until somebody opens them."""
-    if not sheet.details:
-        yield from map(meter_html, sheet.meters)
-        return
-    body = _make_facts(sheet.details)
-    summary = element("summary", {}, text("Details"))
-    yield element("details", {}, summary, *map(meter_html, sheet.meters), element("table", {}, body))
+    """Return the table as HTML, with its cost, which is closed until it is opened, and a note on what was cut."""
+    columns, rows = sheet.columns[:_MAX_COLUMNS], sheet.rows[:MAX_ROWS]
+    heads = [element("th", {"scope": "col", "class": "dpsql-number"}, text("#"))]
+    for column in columns:
+        aligned = {"class": "dpsql-number"} if column.is_number else {}
+        heads.append(element("th", {"scope": "col", **aligned}, _isolate(column.name)))
+    heads += [element("td", {"aria-hidden": "true"})] if sheet.bars else []
+    body = []
+    longest = max((max(bar.count, bar.high or 0) for bar in sheet.bars if bar is not None), default=1)
+    for at, row in enumerate(rows):
+        cells = [element("th", {"scope": "row", "class": "dpsql-number"}, text(str(at + 1)))]
+        for column, value in zip(columns, row, strict=False):
+            kind = "dpsql-number" if column.is_number else "dpsql-text"
+            cells.append(element("td", {"class": kind}, _isolate(value, sheet.longest)))
+        if sheet.bars:
+            bar = sheet.bars[at]
+            drawn = Html("") if bar is None else _draw_bar(bar, longest)
+            cells.append(element("td", {"class": "dpsql-bar", "aria-hidden": "true"}, drawn))
+        body.append(element("tr", {}, *cells))
+    caption, head = element("caption", {}, text(sheet.caption)), element("thead", {}, element("tr", {}, *heads))
+    table = element("table", {}, caption, head, element("tbody", {}, *body))
+    cuts = []
+    if sheet.total > len(rows):
+        cuts.append(f"The first {len(rows)} of {sheet.total:,} rows are shown; the answer holds all.")
+    if len(sheet.columns) > _MAX_COLUMNS:
+        cuts.append(f"The first {_MAX_COLUMNS} of {len(sheet.columns)} columns are shown; the answer holds all.")
+    notes = [element("p", {}, text(note, 1000)) for note in (*cuts, *sheet.notes)]
+    cost = list(map(meter_html, sheet.meters))
+    if sheet.details:
+        facts = element("table", {}, _make_facts(sheet.details))
+        cost = [element("details", {}, element("summary", {}, text("Details")), *cost, facts)]
+    return frame(sheet.caption, table, *notes, *cost)
 
 
 def facts_html(facts: Facts) -> str:
@@ -255,54 +244,16 @@ def facts_html(facts: Facts) -> str:
 
 def _make_facts(pairs: Sequence[tuple[str, str]]) -> Html:
     """Return a table body of two columns."""
-    rows = (
-        element(
-            "tr",
-            {},
-            element("th", {"scope": "row"}, text(name)),
-            element("td", {"class": "dpsql-fact"}, plain(value)),
-        )
-        for name, value in pairs
-    )
+    rows = []
+    for name, value in pairs:
+        cell = element("td", {"class": "dpsql-fact"}, plain(value))
+        rows.append(element("tr", {}, element("th", {"scope": "row"}, text(name)), cell))
     return element("tbody", {}, *rows)
-
-
-def _note_cuts(sheet: Sheet) -> Iterator[str]:
-    if sheet.total > min(len(sheet.rows), MAX_ROWS):
-        yield f"The first {min(len(sheet.rows), MAX_ROWS)} of {sheet.total:,} rows are shown; the answer holds all."
-    if len(sheet.columns) > _MAX_COLUMNS:
-        yield f"The first {_MAX_COLUMNS} of {len(sheet.columns)} columns are shown; the answer holds all."
-
-
-def _make_heads(sheet: Sheet, columns: Sequence[SheetColumn]) -> Iterator[Html]:
-    yield element("th", {"scope": "col", "class": "dpsql-number"}, text("#"))
-    for column in columns:
-        aligned = {"class": "dpsql-number"} if column.is_number else {}
-        yield element("th", {"scope": "col", **aligned}, _isolate(column.name))
-    if sheet.bars:
-        yield element("td", {"aria-hidden": "true"})
-
-
-def _make_row(sheet: Sheet, at: int) -> Html:
-    cells = [
-        element("td", {"class": "dpsql-number" if column.is_number else "dpsql-text"}, _isolate(value, sheet.longest))
-        for column, value in zip(sheet.columns[:_MAX_COLUMNS], sheet.rows[at], strict=False)
-    ]
-    if sheet.bars:
-        bar = sheet.bars[at]
-        drawn = Html("") if bar is None else _draw_bar(bar, _find_longest(sheet))
-        cells.append(element("td", {"class": "dpsql-bar", "aria-hidden": "true"}, drawn))
-    return element("tr", {}, element("th", {"scope": "row", "class": "dpsql-number"}, text(str(at + 1))), *cells)
 
 
 def _isolate(value: str, longest: int = 60) -> Html:
     """Return text whose direction of writing does not affect its neighbours."""
     return element("bdi", {}, text(value, longest))
-
-
-def _find_longest(sheet: Sheet) -> int:
-    """Return the count at the right end of every bar."""
-    return max((max(bar.count, bar.high or 0) for bar in sheet.bars if bar is not None), default=1)
 
 
 def _draw_bar(bar: Bar, longest: int) -> Html:
@@ -335,24 +286,17 @@ class Message:
 def box_html(message: Message) -> str:
     """Return the box as HTML; it holds only the text of the error and the statement of the analyst."""
     error = message.error
-    kind = type(error).__name__
-    title = element("p", {}, element("strong", {}, text(f"{kind}: {error.code}")))
-    lines = [element("p", {}, text(error.reason, 1000)), *_show_place(message)]
+    kind, place = type(error).__name__, error.place
+    lines = [element("p", {}, element("strong", {}, text(f"{kind}: {error.code}")))]
+    lines.append(element("p", {}, text(error.reason, 1000)))
+    marked = _mark_fragment(place, message.statement) if isinstance(place, Place) else None
+    if isinstance(place, Place) and marked is not None:
+        lines += [element("p", {}, text(f"At line {place.line}, column {place.column}:")), marked]
+    elif place is not None:
+        lines.append(element("p", {}, text(f"At {place}.")))
     if error.hint:
         lines.append(element("p", {}, element("strong", {}, text("Hint: ")), text(error.hint, 1000)))
-    return frame(f"{kind} {error.code}", element("div", {"class": "dpsql-box", "role": "alert"}, title, *lines))
-
-
-def _show_place(message: Message) -> Iterator[Html]:
-    place = message.error.place
-    if place is None:
-        return
-    marked = _mark_fragment(place, message.statement) if isinstance(place, Place) else None
-    if marked is None or not isinstance(place, Place):
-        yield element("p", {}, text(f"At {place}."))
-        return
-    yield element("p", {}, text(f"At line {place.line}, column {place.column}:"))
-    yield marked
+    return frame(f"{kind} {error.code}", element("div", {"class": "dpsql-box", "role": "alert"}, *lines))
 
 
 def _mark_fragment(place: Place, statement: str) -> Html | None:

@@ -1,8 +1,9 @@
-"""Released table and its cost as a sheet: text cells, bars, and a meter for each currency."""
+"""A released table as HTML with its cost, as a table of a terminal, and as a chart: text cells, bars and intervals."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,12 +11,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
-from dpsql.display.html import Bar, Meter, Part, Sheet, SheetColumn, sheet_html
-from dpsql.display.text import Ends, format_number, format_released, replace_unprintable
+from dpsql.display.html import BAR, Bar, Meter, Part, Sheet, SheetColumn, sheet_html
+from dpsql.display.text import Ends, cut, format_number, format_released, replace_unprintable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from rich.table import Table
-    from rich.text import Text
 
 _PRIVATE, _PUBLIC = 200, 2000  # characters of a cell
 
@@ -62,8 +63,12 @@ class ReleasedTable:
         """Return the bar of each row, in whole numbers, None where there is no value; empty where none are drawn."""
         if self.barred is None:
             return []
-        values = self.values[self.barred]
-        return list(map(_make_bar, values, self.ends.get(self.barred, [None] * len(values))))
+        values, bars = self.values[self.barred], list[Bar | None]()
+        for count, ends in zip(values, self.ends.get(self.barred, [None] * len(values)), strict=False):
+            low, high = (None, None) if ends is None else (max(0, math.floor(ends[0])), max(0, math.ceil(ends[1])))
+            # None is a row that an outer SELECT added
+            bars.append(Bar(round(count), low, high) if isinstance(count, int | float | Decimal) else None)
+        return bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,49 +88,28 @@ class Cost:
 
 
 def released_html(released: ReleasedTable, cost: Cost) -> str:
-    """Return the answer as HTML."""
+    """Return the answer as HTML, with a meter for each currency of the account: used before, used now, and left."""
+    meters, loss = [], cost.loss
+    if cost.granted is not None and loss is not None:
+        granted, left = ((amount.refundable, amount.permanent) for amount in (cost.granted, cost.remaining))
+        currencies = cost.granted.certificate.currencies
+        took = _split_loss(loss, currencies)
+        for at, name in enumerate(currencies):
+            before = Part("already used", max(Fraction(0), granted[at] - left[at] - took[at]))
+            meters.append(Meter(name, granted[at], [before, Part("this answer", took[at], now=True)], left[at]))
     return sheet_html(
         Sheet(
-            caption="Answer" if cost.loss is None else "Private answer",
+            caption="Answer" if loss is None else "Private answer",
             columns=released.columns,
             rows=released.format_rows(),
             total=released.total,
-            longest=_PUBLIC if cost.loss is None else _PRIVATE,
+            longest=_PUBLIC if loss is None else _PRIVATE,
             bars=released.list_bars(),
-            meters=_make_meters(cost),
+            meters=meters,
             notes=[*released.legend, *cost.notes],
             details=cost.details,
         )
     )
-
-
-def _make_bar(count: object, ends: Ends) -> Bar | None:
-    """Return the bar of a released count, in whole numbers; None for a row that an outer SELECT added."""
-    if not isinstance(count, int | float | Decimal):
-        return None
-    low, high = (None, None) if ends is None else (max(0, math.floor(ends[0])), max(0, math.ceil(ends[1])))
-    return Bar(round(count), low, high)
-
-
-def _make_meters(cost: Cost) -> list[Meter]:
-    """Return a meter for each currency of the account: already used, used by this answer, and left."""
-    if cost.granted is None or cost.loss is None:
-        return []
-    currencies = cost.granted.certificate.currencies
-    granted, left = ((amount.refundable, amount.permanent) for amount in (cost.granted, cost.remaining))
-    took = _split_loss(cost.loss, currencies)
-    return [
-        Meter(
-            name,
-            granted[at],
-            [
-                Part("already used", max(Fraction(0), granted[at] - left[at] - took[at])),
-                Part("this answer", took[at], now=True),
-            ],
-            left[at],
-        )
-        for at, name in enumerate(currencies)
-    ]
 
 
 def _split_loss(loss: Loss, currencies: tuple[str, str]) -> tuple[Fraction, Fraction]:
@@ -136,12 +120,16 @@ def _split_loss(loss: Loss, currencies: tuple[str, str]) -> tuple[Fraction, Frac
     return (loss.rho.value if isinstance(loss, ZCDP) else loss.epsilon), delta
 
 
-_BAR = 36  # cells
+_CELLS = 36  # of a bar on a terminal
 
 
 def terminal_table(released: ReleasedTable) -> Table:
     """Return all rows of `released`."""
     from rich.table import Table
+    from rich.text import Text
+
+    def escape(text: str) -> Text:  # no markup, no control characters
+        return Text(replace_unprintable(text))
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right", style="dim")
@@ -149,7 +137,7 @@ def terminal_table(released: ReleasedTable) -> Table:
     level = "± at 95%"  # once, for all
     for at, column in enumerate(released.columns):
         cells = released.format_column(at)
-        table.add_column(_escape(column.name), overflow="fold", justify="right" if column.is_number else "left")
+        table.add_column(escape(column.name), overflow="fold", justify="right" if column.is_number else "left")
         columns.append([cell for cell, _ in cells])
         if at in released.ends and cells:
             table.add_column(level, justify="right")
@@ -161,7 +149,7 @@ def terminal_table(released: ReleasedTable) -> Table:
     longest = max((_find_ends(bar)[1] for bar in bars if bar is not None), default=1)
     for rank, row in enumerate(zip(*columns, strict=True), start=1):
         bar = bars[rank - 1] if bars else None
-        table.add_row(str(rank), *map(_escape, row), *([] if bar is None else [_draw_bar(bar, longest=longest)]))
+        table.add_row(str(rank), *map(escape, row), *([] if bar is None else [_draw_bar(bar, longest=longest)]))
     return table
 
 
@@ -173,13 +161,114 @@ def _find_ends(bar: Bar) -> tuple[int, int]:
 def _draw_bar(bar: Bar, *, longest: int) -> str:
     """Return a bar up to the low end of the interval, and a lighter one, at least one cell, over the interval."""
     low, high = _find_ends(bar)
-    ending = max(round(_BAR * high / max(1, longest)), 1 if high else 0)
-    solid = max(0, min(round(_BAR * low / max(1, longest)), ending - (1 if bar.low is not None else 0)))
+    ending = max(round(_CELLS * high / max(1, longest)), 1 if high else 0)
+    solid = max(0, min(round(_CELLS * low / max(1, longest)), ending - (1 if bar.low is not None else 0)))
     return "\N{FULL BLOCK}" * solid + "\N{LIGHT SHADE}" * (ending - solid)
 
 
-def _escape(text: str) -> Text:
-    """Return a cell that the terminal shows as it is: no markup, no control characters."""
-    from rich.text import Text
+_MAX_BARS = 50
+_MAX_LABEL = 40  # characters of a label
+_QUIET = "#808080"  # legible on white and on black, as BAR is
+_PER_INCH = 12  # characters of a line below the axes
 
-    return Text(replace_unprintable(text))
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Content of a chart, all of it released: a label, a count and an interval for each row, in their order.
+
+    `key` is the name of the labels, "" for a total. `times` are the keys of the rows if they are dates or time stamps,
+    else empty. `level` is the probability of the intervals, `threshold` a public count that every noisy count had to
+    reach, and `notes` are the lines below.
+    """
+
+    labels: Sequence[str]
+    counts: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    key: str
+    measure: str
+    level: float
+    threshold: int | None
+    notes: Sequence[str]
+    times: Sequence[object] = ()
+
+
+def draw_chart(chart: Chart, axes: Axes | None) -> Axes:
+    """Draw on `axes`, or on those of a new figure as tall as its bars need: at most 50 bars, or a line over time.
+
+    Colours of text and lines are those of the style in use, so that a chart is legible on light and on dark ground.
+    """
+    shown = min(len(chart.labels), _MAX_BARS)
+    if axes is None:
+        from matplotlib import pyplot as plt
+
+        height = 4.0 if chart.times else 1.9 + 0.28 * max(shown, 3)
+        _, axes = plt.subplots(figsize=(7.0, height), layout="constrained")
+    (_draw_line if chart.times else _draw_bars)(chart, axes)
+    notes = list(chart.notes)
+    if not chart.times and len(chart.labels) > shown:
+        notes.append(f"{len(chart.labels) - shown} more rows are not shown")
+    width = max(20, int(axes.get_window_extent().width / axes.figure.dpi / 0.8 * _PER_INCH))
+    measured = f"{cut(chart.measure, _MAX_LABEL)} ({100 * chart.level:g} % intervals)"
+    below = "\n".join(line for note in notes for line in textwrap.wrap(note, width))
+    axes.set_xlabel(f"{measured}\n{below}".rstrip(), fontsize="small", parse_math=False)
+    if chart.times:
+        axes.set_ylabel(cut(chart.measure, _MAX_LABEL), parse_math=False)
+    title = cut(chart.measure, _MAX_LABEL) + (f" by {cut(chart.key, _MAX_LABEL)}" if chart.key else "")
+    axes.set_title(title, loc="left", parse_math=False, pad=14)
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _draw_bars(chart: Chart, axes: Axes) -> None:
+    """Draw a bar for each row, the first on top, its interval, and the count to the right of both."""
+    shown = min(len(chart.labels), _MAX_BARS)
+    places, counts = range(shown), [max(0, count) for count in chart.counts[:shown]]
+    low, high = chart.low[:shown], chart.high[:shown]
+    axes.barh(places, counts, color=BAR, height=0.7, zorder=2)
+    ends = [[count - end for count, end in zip(counts, low, strict=True)]]
+    ends.append([end - count for count, end in zip(counts, high, strict=True)])
+    line = axes.xaxis.label.get_color()
+    axes.errorbar(counts, places, xerr=ends, fmt="none", ecolor=line, elinewidth=1, capsize=2, zorder=3)
+    for place, count, end in zip(places, chart.counts, high, strict=False):
+        axes.annotate(
+            f"{count:,.2f}" if isinstance(count, float) else f"{count:,}",
+            (end, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
+    axes.set_yticks(places, [cut(label, _MAX_LABEL) for label in chart.labels[:shown]], parse_math=False)
+    axes.set_ylim(shown - 0.4 if shown else 0.6, -0.6)
+    axes.set_xlim(0, max([*high, chart.threshold or 0, 1]) * 1.12)  # room for the counts
+    if chart.threshold is not None:
+        axes.axvline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, zorder=1)
+        _name_threshold(chart.threshold, axes, place=(chart.threshold, 1.0), align=("center", "bottom"))
+
+
+def _draw_line(chart: Chart, axes: Axes) -> None:
+    """Draw the counts over time, in the order of time, with the band of their intervals."""
+    rows = sorted(zip(chart.times, chart.counts, chart.low, chart.high, strict=True), key=lambda row: str(row[0]))
+    times, counts, low, high = (list(column) for column in zip(*rows, strict=True))
+    axes.fill_between(times, low, high, color=BAR, alpha=0.3, linewidth=0, zorder=1)
+    axes.plot(times, counts, color=BAR, marker="o", markersize=4, zorder=2)
+    axes.set_ylim(0, max([*high, chart.threshold or 0, 1]) * 1.08)
+    axes.tick_params(axis="x", rotation=30)
+    if chart.threshold is not None:
+        axes.axhline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, zorder=0)
+        _name_threshold(chart.threshold, axes, place=(1.0, chart.threshold), align=("left", "center"))
+
+
+def _name_threshold(threshold: int, axes: Axes, *, place: tuple[float, float], align: tuple[str, str]) -> None:
+    """Write what the dashed line is, outside of the bars: above the axes, or to their right."""
+    across = axes.get_xaxis_transform() if align[0] == "center" else axes.get_yaxis_transform()
+    axes.text(
+        *place,
+        f" threshold {threshold:,}",
+        transform=across,
+        ha=align[0],
+        va=align[1],
+        color=_QUIET,
+        fontsize="small",
+    )

@@ -62,7 +62,12 @@ def with_article(noun: str) -> str:
 
 def shorten(name: str) -> str:
     """Return a name that may stand in a sentence: printable, and of at most 40 characters."""
-    return replace_unprintable(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}")
+    return replace_unprintable(cut(name, _LONGEST))
+
+
+def cut(text: str, longest: int) -> str:
+    """Return a text, the end of one that is longer than so many characters replaced by an ellipsis."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 Number = int | float | Decimal | Fraction
@@ -109,7 +114,9 @@ def format_released(value: object, ends: Ends, *, grouped: bool = False) -> tupl
     exact, low, high = (Fraction(each) for each in (value, *ends))
     half = max(high - exact, exact - low)
     digits = _SIGNIFICANT - 1 - math.floor(math.log10(half)) if half > 0 else _SIGNIFICANT
-    digits = max(0, digits if isinstance(value, float) else min(digits, _count_decimals(value)))
+    if not isinstance(value, float):  # a whole number or a DECIMAL shows no decimals that it does not have
+        digits = min(digits, 0 if isinstance(value, int) else -int(value.as_tuple().exponent))
+    digits = max(0, digits)
     unit = Fraction(1, 10**digits)
     shown = round(exact / unit) * unit
     sides = [math.ceil(side / unit - _NOISE) * unit for side in (shown - low, high - shown)]
@@ -118,10 +125,6 @@ def format_released(value: object, ends: Ends, *, grouped: bool = False) -> tupl
         return text, f"± {_write(max(sides), digits, grouped=grouped)}"
     least, most = (_write(end, digits, grouped=grouped) for end in (shown - sides[0], shown + sides[1]))
     return text, f"({least} to {most})"
-
-
-def _count_decimals(value: int | Decimal) -> int:
-    return 0 if isinstance(value, int) else max(0, -int(value.as_tuple().exponent))
 
 
 def _write(value: Fraction, digits: int, *, grouped: bool) -> str:
@@ -146,16 +149,12 @@ def write_csv(table: pa.Table, *, quote_formulas: bool = False) -> str:
     from pyarrow import csv
 
     table = spell_beyond_calendar(table)
+    if quote_formulas:
+        for at, field in enumerate(table.schema):
+            if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+                values = [None if value is None else _FORMULA.sub("'", value) for value in table.column(at).to_pylist()]
+                table = table.set_column(at, field.name, pa.array(values, field.type))
+        table = table.rename_columns([_FORMULA.sub("'", name) for name in table.column_names])
     sink = pa.BufferOutputStream()
-    csv.write_csv(_quote_formulas(table) if quote_formulas else table, sink)
+    csv.write_csv(table, sink)
     return replace_controls(bytes(sink.getvalue()).decode())
-
-
-def _quote_formulas(table: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    for at, field in enumerate(table.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            values = [None if value is None else _FORMULA.sub("'", value) for value in table.column(at).to_pylist()]
-            table = table.set_column(at, field.name, pa.array(values, field.type))
-    return table.rename_columns([_FORMULA.sub("'", name) for name in table.column_names])

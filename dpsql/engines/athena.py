@@ -9,7 +9,7 @@ from logging import CRITICAL, getLogger
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import quote_text
-from dpsql.dialects.trino import ATHENA
+from dpsql.dialects.warehouses import ATHENA
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.trino import find_table
 from dpsql.engines.warehouse import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects.bigquery import BIGQUERY
+from dpsql.dialects.warehouses import BIGQUERY
 from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.remote import RemoteEngine, table_missing
 from dpsql.engines.warehouse import (

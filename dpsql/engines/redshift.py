@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import quote_text
-from dpsql.dialects.redshift import REDSHIFT
+from dpsql.dialects.warehouses import REDSHIFT
 from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.warehouse import (
     ConnectedWarehouse,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects.snowflake import SNOWFLAKE
+from dpsql.dialects.warehouses import SNOWFLAKE
 from dpsql.engines.base import ListedTable, Registered, Statement
 from dpsql.engines.warehouse import (
     Address,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects.trino import TRINO
+from dpsql.dialects.warehouses import TRINO
 from dpsql.engines.base import Registered, Statement
 from dpsql.engines.warehouse import (
     Address,

@@ -13,8 +13,6 @@ Nothing is decided in this module: what comes out is read by dpsql like any othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -25,17 +23,16 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
-from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.block import (
     Block,
-    Node,
     find_open_block,
     first_token,
     flatten,
     kind_of,
     kinds_of,
+    name_of,
     nest,
-    rewrite,
     split,
 )
 from dpsql.sql.syntax.clause import find_bare_clauses
@@ -44,10 +41,8 @@ from dpsql.sql.syntax.forms import DATE_FUNCTIONS, normalize_calls, normalize_li
 __all__ = ["Dpsql"]
 
 _MARK = "dpsql\0clause "  # a name that no statement can hold
-_LONGEST_K = 2  # tokens: a number, a word, ? or :name
-_OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
+_OF_K = frozenset(["NUMBER", "VAR", "PLACEHOLDER", "PARAMETER", "COLON"])  # a number, a word, ? or :name
 _KEPT = DATE_FUNCTIONS.union(FUNCTIONS, INTERVAL_ENDS)
-_BOUNDED = frozenset(["sum", "avg"])  # which take bounds: sqlglot's own take one argument
 _SIGNS = (exp.Neg, exp.BitwiseNot)
 Tree = TypeVar("Tree")
 
@@ -57,18 +52,13 @@ class Dpsql(DuckDB):
 
     def parse(self, sql: str, **opts: Any) -> list[Any]:  # noqa: ANN401 - sqlglot's own signature
         """Return the trees of the statements; raises sqlglot's `ParseError`."""
-        marked = _Marked(sql)
-        tokens = marked.tokens(self.tokenize(sql))
-        return [_preserve_syntax(marked.restored(tree)) for tree in self.parser(**opts).parse(tokens, sql)]
+        tokens, clauses = _mark_clauses(sql, self.tokenize(sql))
+        return [_restore(tree, clauses) for tree in self.parser(**opts).parse(tokens, sql)]
 
     def parse_into(self, expression_type: Any, sql: str, **opts: Any) -> list[Any]:  # noqa: ANN401 - as above
         """Return the trees, read as the given kind of expression; raises sqlglot's `ParseError`."""
-        marked = _Marked(sql)
-        tokens = marked.tokens(self.tokenize(sql))
-        return [
-            _preserve_syntax(marked.restored(tree))
-            for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)
-        ]
+        tokens, clauses = _mark_clauses(sql, self.tokenize(sql))
+        return [_restore(tree, clauses) for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)]
 
     def generate(self, expression: Any, copy: bool = True, **opts: Any) -> str:  # noqa: ANN401, FBT001, FBT002 - as above
         """Return the text of a tree; where it is laid out in lines, the clause has one of its own."""
@@ -82,21 +72,131 @@ class Dpsql(DuckDB):
         return str(super().generate(expression, copy=copy, **opts))
 
 
-def _normalize_calls(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with commas in calls such as SUBSTRING(x FROM 2); refuse to move a ? past another."""
-    found = normalize_calls(tokens)
-    marks = [token.start for token in found if token.token_type == TokenType.PLACEHOLDER]
+def _mark_clauses(sql: str, tokens: list[Token]) -> tuple[list[Token], list[str]]:
+    """Return tokens that DuckDB's parser reads, in which names stand for the clauses, and the texts of those.
+
+    SELECT TOP 5 PRIVATE a FROM t        SELECT mark, a FROM t
+    SELECT a FROM t TOP 5 PRIVATE        SELECT a FROM t QUALIFY mark
+    """
+    tokens = normalize_calls(tokens)
+    marks = [token.start for token in tokens if token.token_type == TokenType.PLACEHOLDER]
     if marks != sorted(marks):
         raise ParseError("Write $1, $2 for ?: the text comes to stand before what is looked for in it.")
-    return found
+    clauses = list[str]()
+    taken: dict[int, tuple[int, list[Token]]] = {}  # by where a clause begins: where it ends, and what is put there
+    for start in _find_starts(tokens):
+        end = next(at for at in range(start, len(tokens)) if _word_of(tokens, at) == "private") + 1
+        if kind_of(tokens, start - 1) != "SELECT":
+            end += 2 * (_word_of(tokens, end) == "per")
+            if _word_of(tokens, end) == "with" and kind_of(tokens, end + 1) == "L_PAREN":
+                end = _find_closing(tokens, end + 1)
+            taken[start] = end, _mark_following(sql, tokens, start=start, end=end, clauses=clauses)
+            continue
+        mark = _mark(sql, tokens[start:end], clauses=clauses)
+        distinct = tokens[end : end + 1] if kind_of(tokens, end) == "DISTINCT" else []
+        end += len(distinct)
+        taken[start] = end, [*distinct, mark, _make_like(mark, TokenType.COMMA, text=",")]
+        nodes = split(nest(tokens[end:]).nodes, {"R_PAREN", "SEMICOLON"})[0]  # up to where the query ends
+        options = [one for one, other in pairwise(nodes) if kinds_of((one, other)) == ["WITH", "L_PAREN"]]
+        if options:
+            start = next(at for at, token in enumerate(tokens) if token is options[-1])  # noqa: PLW2901 - its options
+            end = _find_closing(tokens, start + 1)
+            taken[start] = end, _mark_following(sql, tokens, start=start, end=end, clauses=clauses)
+    marked: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        end, put = taken.get(at, (at + 1, []))
+        marked += put or [_hide_function(tokens, at)]
+        at = end
+    return normalize_literals(marked), clauses
 
 
-def _preserve_syntax(tree: Tree) -> Tree:
-    """Return the tree with what DuckDB's generator would write otherwise than it was.
+def _word_of(tokens: list[Token], at: int) -> str:
+    """Return a word in lower case; "" for a quoted name, a string and what is none."""
+    return "" if kind_of(tokens, at) in {"IDENTIFIER", "STRING"} else name_of(tokens, at)
 
-    It would add ON TRUE to a comma before UNNEST, which is a CROSS JOIN, and write - ~age without the space.
+
+def _find_starts(tokens: list[Token]) -> list[int]:
+    """Return where clauses begin: at TOP, at LIMIT, or at ALL or PRIVATE alone."""
+    starts = list(find_bare_clauses(tokens))
+    kinds = kinds_of(tokens)
+    for at in range(len(tokens)):
+        if _word_of(tokens, at) == "top":
+            ends = (end for end in (at + 2, at + 3) if _word_of(tokens, end) == "private")
+            starts += [at] if any(_OF_K.issuperset(kinds[at + 1 : end]) for end in ends) else []
+    return starts
+
+
+def _mark_following(sql: str, tokens: list[Token], *, start: int, end: int, clauses: list[str]) -> list[Token]:
+    """Return a substitute for a following clause; refuse to move a ? past another: their values would change places."""
+    kinds = kinds_of(tokens)
+    nodes = split(find_open_block(tokens[:start]).nodes, {"SEMICOLON"})[-1]
+    moved = [first_token([node]).start for node in nodes if kind_of([node], 0) in {"ORDER_BY", "LIMIT"}]
+    behind = [kinds[at] for at in range(start) if moved and tokens[at].start >= moved[-1]]
+    if "PLACEHOLDER" in behind and "PLACEHOLDER" in kinds[start:end]:
+        raise ParseError("Write $1, $2 for ?: TOP k PRIVATE comes to stand before ORDER BY and LIMIT.")
+    mark = _mark(sql, tokens[start:end], clauses=clauses)
+    return [_make_like(mark, TokenType.QUALIFY, text="QUALIFY"), mark]
+
+
+def _mark(sql: str, clause: list[Token], *, clauses: list[str]) -> Token:
+    """Add the text of a clause, and return the name that stands for it."""
+    text, behind = "", clause[0].start
+    for token in clause:
+        text += " " * (token.start > behind) + sql[token.start : token.end + 1]
+        behind = token.end + 1
+    clauses.append(text)
+    return _make_like(clause[0], TokenType.IDENTIFIER, text=f"{_MARK}{len(clauses) - 1}")
+
+
+def _find_closing(tokens: list[Token], opening: int) -> int:
+    """Return what follows the parenthesis that closes the one at tokens[opening]."""
+    block = nest(tokens[opening:]).nodes[0]
+    if not isinstance(block, Block) or block.closing is None:
+        raise ParseError("The options of TOP k PRIVATE are not closed with ).")
+    return opening + len(flatten([block]))
+
+
+def _hide_function(tokens: list[Token], at: int) -> Token:
+    """Return a token as the parser shall read it: a function of the language under a name that it does not know."""
+    name = _word_of(tokens, at)
+    if not name or kind_of(tokens, at + 1) != "L_PAREN":
+        return tokens[at]
+    is_hidden = name in _KEPT
+    if name in {"sum", "avg"}:  # which take bounds, sqlglot's own one argument
+        block = nest(tokens[at + 1 :]).nodes[0]
+        is_hidden = is_hidden or (isinstance(block, Block) and "FARROW" in kinds_of(block.nodes))
+    return _make_like(tokens[at], TokenType.VAR, text=FUNCTION_PREFIX + tokens[at].text) if is_hidden else tokens[at]
+
+
+def _make_like(token: Token, kind: TokenType, *, text: str) -> Token:
+    """Return another token at the same place, so that what is said of it points there."""
+    return Token(kind, text, token.line, token.col, token.start, token.end)
+
+
+def _restore(tree: Tree, clauses: list[str]) -> Tree:  # noqa: C901 - each node that was another one
+    """Return the tree with each clause in place of its mark, and the names of functions as they were.
+
+    DuckDB's generator would add ON TRUE to a comma before UNNEST, which is a CROSS JOIN, and write - ~age without the
+    space.
     """
-    for node in list(tree.find_all(exp.Join, exp.BitwiseNot)) if isinstance(tree, exp.Expression) else ():
+    if not isinstance(tree, exp.Expression):
+        return tree
+    for call in list(tree.find_all(exp.Anonymous)):
+        if isinstance(call.this, str) and call.this.startswith(FUNCTION_PREFIX):
+            call.set("this", call.this.removeprefix(FUNCTION_PREFIX))
+    for mark in [each for each in tree.find_all(exp.Identifier) if each.name.startswith(_MARK)]:
+        column = mark.parent
+        holder = None if column is None else column.parent
+        clause = exp.Var(this=f" {clauses[int(mark.name.removeprefix(_MARK))]}")
+        if column is not None and isinstance(holder, exp.Select) and column.arg_key == "expressions":
+            column.pop()
+            holder.set("hint", clause)
+        elif isinstance(holder, exp.Qualify) and isinstance(holder.parent, exp.Select):
+            holder.replace(clause)
+        else:  # beside AND, for example: its text would be lost
+            raise ParseError("TOP k PRIVATE belongs at the end of a SELECT or right after the word SELECT.")
+    for node in list(tree.find_all(exp.Join, exp.BitwiseNot)):
         if isinstance(node, exp.Join):
             if isinstance(node.this, exp.Unnest) and set(filter(node.args.get, node.args)) == {"this"}:
                 node.set("kind", "CROSS")
@@ -105,159 +205,3 @@ def _preserve_syntax(tree: Tree) -> Tree:
             if isinstance(inner, _SIGNS) and isinstance(inner.parent, _SIGNS):
                 inner.replace(exp.Paren(this=inner.copy()))
     return tree
-
-
-@dataclass(slots=True)
-class _Marked:
-    """One text whose clauses are marks in the tokens, so that a parser that does not know them reads the rest."""
-
-    sql: str
-    clauses: list[str] = field(default_factory=list)
-
-    def tokens(self, tokens: list[Token]) -> list[Token]:
-        """Return tokens that DuckDB's parser reads."""
-        tokens = _normalize_calls(tokens)
-        taken: dict[int, tuple[int, list[Token]]] = {}
-        for start in _starts(tokens):
-            taken |= self._taken(tokens, start)
-        marked: list[Token] = []
-        at = 0
-        while at < len(tokens):
-            end, put = taken.get(at, (at + 1, [_plain(tokens, at)]))
-            marked += put
-            at = end
-        return flatten(rewrite(nest(marked), normalize_literals).nodes)
-
-    def restored(self, tree: Tree) -> Tree:
-        """Return the tree with each clause in place of its mark, and the names of functions as they were."""
-        if not isinstance(tree, exp.Expression):
-            return tree
-        for call in list(tree.find_all(exp.Anonymous)):
-            if isinstance(call.this, str) and call.this.startswith(FUNCTION_PREFIX):
-                call.set("this", call.this.removeprefix(FUNCTION_PREFIX))
-        for mark in list(tree.find_all(exp.Identifier)):
-            if mark.name.startswith(_MARK):
-                self._place(mark)
-        return tree
-
-    def _place(self, mark: exp.Expression) -> None:
-        column = mark.parent
-        holder = None if column is None else column.parent
-        clause = exp.Var(this=f" {self.clauses[int(mark.name.removeprefix(_MARK))]}")
-        if column is not None and isinstance(holder, exp.Select) and column.arg_key == "expressions":
-            column.pop()
-            holder.set("hint", clause)
-        elif isinstance(holder, exp.Qualify) and isinstance(holder.parent, exp.Select):
-            holder.replace(clause)
-        else:  # beside AND, for example: its text would be lost
-            raise ParseError("TOP k PRIVATE belongs at the end of a SELECT or right after the word SELECT.")
-
-    def _taken(self, tokens: list[Token], start: int) -> dict[int, tuple[int, list[Token]]]:
-        """Return, by where they begin, what is taken out for the clause at tokens[start]: up to where, and the mark."""
-        end = next(at for at in range(start, len(tokens)) if _is(tokens[at], "private")) + 1
-        if start and tokens[start - 1].token_type == TokenType.SELECT:
-            return self._leading(tokens, start, end=end)
-        if _is_at(tokens, end, word="per"):
-            end += 2
-        if _is_at(tokens, end, word="with") and _opens(tokens, end + 1):
-            end = _closing(tokens, end + 1)
-        return self._sorted(tokens, start, end=end)
-
-    def _leading(self, tokens: list[Token], start: int, *, end: int) -> dict[int, tuple[int, list[Token]]]:
-        mark = self._mark(tokens, start, end=end)
-        put = [mark, _like(mark, TokenType.COMMA, text=",")]
-        if end < len(tokens) and tokens[end].token_type == TokenType.DISTINCT:
-            put, end = [tokens[end], *put], end + 1
-        taken = {start: (end, put)}
-        nodes = split(nest(tokens[end:]).nodes, {"R_PAREN", "SEMICOLON"})[0]  # up to where the query ends
-        pairs = pairwise(nodes)
-        options = _find_position(tokens, (one for one, other in pairs if kinds_of((one, other)) == ["WITH", "L_PAREN"]))
-        if options is not None:
-            taken |= self._sorted(tokens, options, end=_closing(tokens, options + 1))
-        return taken
-
-    def _sorted(self, tokens: list[Token], start: int, *, end: int) -> dict[int, tuple[int, list[Token]]]:
-        """Return a substitute for a following clause: QUALIFY and a mark."""
-        self._check_order(tokens, start, end=end)
-        mark = self._mark(tokens, start, end=end)
-        return {start: (end, [_like(mark, TokenType.QUALIFY, text="QUALIFY"), mark])}
-
-    def _check_order(self, tokens: list[Token], start: int, *, end: int) -> None:
-        """Refuse to move a ? past another: the values that are bound to them would change places."""
-        kinds = [token.token_type for token in tokens]
-        nodes = split(find_open_block(tokens[:start]).nodes, {"SEMICOLON"})[-1]
-        behind = _find_position(tokens, (node for node in nodes if kind_of([node], 0) in _AFTER_CLAUSE))
-        behind = start if behind is None else behind
-        if TokenType.PLACEHOLDER in kinds[behind:start] and TokenType.PLACEHOLDER in kinds[start:end]:
-            raise ParseError("Write $1, $2 for ?: TOP k PRIVATE comes to stand before ORDER BY and LIMIT.")
-
-    def _mark(self, tokens: list[Token], start: int, *, end: int) -> Token:
-        text, behind = "", tokens[start].start
-        for token in tokens[start:end]:
-            text += " " * (token.start > behind) + self.sql[token.start : token.end + 1]
-            behind = token.end + 1
-        self.clauses.append(text)
-        return _like(tokens[start], TokenType.IDENTIFIER, text=f"{_MARK}{len(self.clauses) - 1}")
-
-
-_AFTER_CLAUSE = frozenset(["ORDER_BY", "LIMIT"])
-
-
-def _starts(tokens: list[Token]) -> Iterator[int]:
-    """Yield where clauses begin: at TOP, at LIMIT, or at ALL or PRIVATE alone."""
-    yield from find_bare_clauses(tokens)
-    for at, token in enumerate(tokens):
-        leads = _is(token, "top") and any(
-            _is_at(tokens, at + 1 + length, word="private")
-            and _OF_K.issuperset(part.token_type for part in tokens[at + 1 : at + 1 + length])
-            for length in range(1, _LONGEST_K + 1)
-        )
-        if leads:
-            yield at
-
-
-def _plain(tokens: list[Token], at: int) -> Token:
-    """Return a token as the parser shall read it: a function of the language under a name that it does not know."""
-    token, name = tokens[at], ascii_lower(tokens[at].text)
-    if token.token_type == TokenType.IDENTIFIER or not _opens(tokens, at + 1):
-        return token
-    if name in _KEPT or (name in _BOUNDED and _has_named_argument(tokens, at + 1)):
-        return _like(token, TokenType.VAR, text=FUNCTION_PREFIX + token.text)
-    return token
-
-
-def _has_named_argument(tokens: list[Token], opening: int) -> bool:
-    """Say whether name => value is among the arguments in the parentheses at tokens[opening]."""
-    block = nest(tokens[opening:]).nodes[0]
-    return isinstance(block, Block) and "FARROW" in kinds_of(block.nodes)
-
-
-def _find_position(tokens: list[Token], nodes: Iterable[Node]) -> int | None:
-    """Return where the last of some nodes stands among the tokens, None without one."""
-    last = [*nodes][-1:]
-    return next((at for at, token in enumerate(tokens) if last and token is first_token(last)), None)
-
-
-def _closing(tokens: list[Token], opening: int) -> int:
-    """Return what follows the parenthesis that closes the one at tokens[opening]."""
-    block = nest(tokens[opening:]).nodes[0]
-    if not isinstance(block, Block) or block.closing is None:
-        raise ParseError("The options of TOP k PRIVATE are not closed with ).")
-    return opening + len(flatten([block]))
-
-
-def _is_at(tokens: list[Token], at: int, *, word: str) -> bool:
-    return at < len(tokens) and _is(tokens[at], word)
-
-
-def _opens(tokens: list[Token], at: int) -> bool:
-    return at < len(tokens) and tokens[at].token_type == TokenType.L_PAREN
-
-
-def _is(token: Token, word: str) -> bool:
-    return token.token_type not in {TokenType.IDENTIFIER, TokenType.STRING} and ascii_lower(token.text) == word
-
-
-def _like(token: Token, kind: TokenType, *, text: str) -> Token:
-    """Return another token at the same place, so that what is said of it points there."""
-    return Token(kind, text, token.line, token.col, token.start, token.end)

@@ -1,16 +1,22 @@
-"""What is said of a plan, a budget and a policy: EXPLAIN, advice, forecasts, balances, and `dpsql check`."""
+"""What is said of a plan, a budget and a policy: EXPLAIN, notes, forecasts, balances, and `dpsql check`."""
 
-from dpsql.report.advice import describe_need, explain_short_answer, find_waste
-from dpsql.report.balance import Account, Balance, compute_balance, read_balance, read_balances
-from dpsql.report.bound_notes import describe_bounds
-from dpsql.report.forecast import Forecast, check_together, count_more, explain_shortfall, forecast
-from dpsql.report.free_answers import FreeAnswers
-from dpsql.report.simulation import simulate_recall
-from dpsql.report.tables import free_plan_table, history_table, plan_columns, plan_table
+from dpsql.report.balance import Balance, CurrencyBalance, compute_balance, read_balance, read_balances
+from dpsql.report.forecast import (
+    Forecast,
+    check_together,
+    count_more,
+    explain_shortfall,
+    forecast,
+    free_plan_table,
+    plan_table,
+    simulate_recall,
+)
+from dpsql.report.free_answers import FreeAnswers, history_table
+from dpsql.report.notes import describe_bounds, describe_need, explain_short_answer, find_waste
 
 __all__ = [
-    "Account",
     "Balance",
+    "CurrencyBalance",
     "Forecast",
     "FreeAnswers",
     "check_together",
@@ -24,7 +30,6 @@ __all__ = [
     "forecast",
     "free_plan_table",
     "history_table",
-    "plan_columns",
     "plan_table",
     "read_balance",
     "read_balances",

@@ -6,30 +6,29 @@ What was spent so far is no guarantee, and no running epsilon; the guarantee is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import Entry, Ledger, compute_remaining
-from dpsql.ledger.base import sum_entries as state_of
+from dpsql.ledger.base import Entry, Ledger, compute_remaining, sum_entries
 from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.failures import FAILED
 from dpsql.policy import Policy
 from dpsql.policy.limits import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.terms import Terms, compute_limit
 
-_DIGITS = 6
 _USUAL_K = 10
 _MOST_SHOWN = 8  # values in words
 _UNNAMED = "\0"  # no query can name this value
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class CurrencyBalance:
     """Exact amounts of one currency of a budget; `remaining` is what further queries may use.
 
     It is granted - spent - reserved, or less for an analyst where others have left less of the total.
@@ -59,8 +58,8 @@ class Balance(NotebookRepr):
     """
 
     granted: ApproximateDP
-    refunded: Account
-    gone: Account
+    refunded: CurrencyBalance
+    gone: CurrencyBalance
     epsilon: Epsilon
     items: int
     queries: int
@@ -83,16 +82,16 @@ class Balance(NotebookRepr):
         )
 
     @property
-    def rho(self) -> Account:
+    def rho(self) -> CurrencyBalance:
         """The rho, which only the certificate zcdp counts."""
         return self._counted("rho")
 
     @property
-    def delta(self) -> Account:
+    def delta(self) -> CurrencyBalance:
         """The delta, which the certificate theorem2 does not count."""
         return self._counted("delta")
 
-    def _counted(self, name: str) -> Account:
+    def _counted(self, name: str) -> CurrencyBalance:
         for currency, account in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
             if currency == name:
                 return account
@@ -120,23 +119,15 @@ class Balance(NotebookRepr):
         The remaining amount is rounded down, the others to the nearest.
         """
         first, second = self.certificate.currencies
-        measures = [
-            (first, self.refunded, Fraction(1)),
-            (second, self.gone, Fraction(1)),
-        ]
+        measures = [(first, self.refunded, Fraction(1)), (second, self.gone, Fraction(1))]
         if first != "items":
             item = item_price(self.certificate, self.epsilon)
             measures.append((f"items of epsilon {self.epsilon}", self.refunded, item))
-        return [
-            (
-                name,
-                _round(part.granted / unit),
-                _round(part.spent / unit),
-                _round(part.reserved / unit),
-                _round(part.remaining / unit, down=True),
-            )
-            for name, part, unit in measures
-        ]
+        rows = []
+        for name, part, unit in measures:
+            granted, spent, reserved = (_round(amount / unit) for amount in (part.granted, part.spent, part.reserved))
+            rows.append((name, granted, spent, reserved, _round(part.remaining / unit, down=True)))
+        return rows
 
     def __str__(self) -> str:
         """Return what is left in words: lines of the budget, its period, its account, and its guarantee."""
@@ -154,15 +145,11 @@ class Balance(NotebookRepr):
         ):
             lines.append("less remains than the account's own limit leaves: others drew on the total")
         if self.values:
-            lines.append(f"of each value that queries named: {self._describe_values()}")
+            shares = [f"{value} {format_share(each.left, down=True)}" for value, each in sorted(self.values.items())]
+            more_values = [f"{len(shares) - _MOST_SHOWN:,} more"] if len(shares) > _MOST_SHOWN else []
+            lines.append(f"of each value that queries named: {', '.join([*shares[:_MOST_SHOWN], *more_values])}")
         span = ", over all queries" if periods is None else f" per {periods}, over all queries of these"
         return "\n".join([*lines, f"guarantee: {self.granted} for every privacy unit{span}"])
-
-    def _describe_values(self) -> str:
-        """Return the share that is left of the first values by name, and how many more there are."""
-        first = [f"{value} {format_share(each.left, down=True)}" for value, each in sorted(self.values.items())]
-        more = [f"{len(first) - _MOST_SHOWN:,} more"] if len(first) > _MOST_SHOWN else []
-        return ", ".join([*first[:_MOST_SHOWN], *more])
 
     def details(self) -> list[str]:
         """Return the amounts of each currency, and the number of items of the default epsilon, as lines."""
@@ -174,13 +161,10 @@ class Balance(NotebookRepr):
 
     def _repr_html_(self) -> str:
         """Return the budget for a notebook: a bar for each currency, and the words of the balance."""
-        names = self.certificate.currencies
-        meters = [
-            Meter(
-                name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining
-            )
-            for name, part in zip(names, (self.refunded, self.gone), strict=True)
-        ]
+        meters = []
+        for name, part in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
+            used = [Part("spent", part.spent), Part("held", part.reserved, now=True)]
+            meters.append(Meter(name, part.granted, used, part.remaining))
         first, *notes = str(self).splitlines()
         return budget_html(first, meters, notes=[*notes, *self.details()])
 
@@ -198,8 +182,8 @@ def compute_balance(
     queries = math.floor(refundable / (item * min(_USUAL_K, terms.limits.max_k)))
     return Balance(
         granted=terms.total,
-        refunded=Account(limit.refundable, state.spent, state.reserved, refundable),
-        gone=Account(limit.permanent, state.permanent, Fraction(0), permanent),
+        refunded=CurrencyBalance(limit.refundable, state.spent, state.reserved, refundable),
+        gone=CurrencyBalance(limit.permanent, state.permanent, Fraction(0), permanent),
         epsilon=terms.epsilon,
         items=math.floor(refundable / item),
         queries=min(queries, math.floor(permanent / each)) if each else queries,
@@ -213,9 +197,8 @@ def _round(amount: Fraction, *, down: bool = False) -> float:
     """Return an amount in six digits."""
     if not amount:
         return 0.0
-    unit = Fraction(10) ** (
-        math.floor(math.log10(abs(amount.numerator)) - math.log10(amount.denominator)) - _DIGITS + 1
-    )
+    digit = math.floor(math.log10(abs(amount.numerator)) - math.log10(amount.denominator)) - 5  # the sixth one
+    unit = Fraction(10) ** digit
     return float((math.floor(amount / unit) if down else round(amount / unit)) * unit)
 
 
@@ -268,22 +251,31 @@ def report_spending(
     """
     present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
     over = calendar is not None and calendar.is_over
-    total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else state_of(present)
+    total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else sum_entries(present)
     if terms.account is None:
         balance = compute_balance(terms, total, calendar=calendar)
-        return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))
+        return Spending(balance, _list_spenders(policy, present, terms=terms), tuple(entries))
     name, limit = terms.account.name, terms.account.budget
-    state = state_of(present, name)
+    state = sum_entries(present, name)
     balance = compute_balance(terms, total, own=state, calendar=calendar)
     return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
 
 
-def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iterator[Spender]:
-    """Yield the accounts that may spend, and those that have spent."""
-    asked = dict.fromkeys(entry.account for entry in entries)
+def _list_spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> tuple[Spender, ...]:
+    """Return the accounts that may spend, and those that have spent."""
     may = [name for name, analyst in policy.analysts.items() if analyst.enabled and name != UNLISTED]
-    for name in dict.fromkeys([*may, *asked]):
-        state = state_of(entry for entry in entries if entry.account == name)
+    spenders = []
+    for name in dict.fromkeys([*may, *(entry.account for entry in entries)]):
+        state = sum_entries(entry for entry in entries if entry.account == name)
         own = None if name is None else policy.analysts.get(name, policy.analysts.get(UNLISTED))
         limit = terms.budget if own is None else compute_limit(own, policy.budget)
-        yield Spender(name, limit if own is None or own.enabled else None, state)
+        spenders.append(Spender(name, limit if own is None or own.enabled else None, state))
+    return tuple(spenders)
+
+
+def describe_outcome(entry: Entry) -> str:
+    """Return what became of a query: open, failed, interrupted or answered."""
+    if entry.settlement is None:
+        return "open"
+    # these words stand in place of the digest of an answer
+    return entry.settlement.digest if entry.settlement.digest in {FAILED, "interrupted"} else "answered"

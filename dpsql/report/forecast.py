@@ -1,26 +1,40 @@
-"""What still fits: forecasts of a query, and the error where the budget is short, from public numbers only."""
+"""What a query would cost, find and leave: EXPLAIN, forecast, simulation, and the error where the budget is short.
+
+All of it comes from public numbers.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpsql.accounting import BudgetVector, Loss
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
+from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.mechanisms import LEAST_DELTA
-from dpsql.plan.mechanisms.record import find_epsilon_within
+from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
+from dpsql.plan.mechanisms.records import Candidate
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LEAST_EXPONENT = -6  # that is written out in decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +64,11 @@ class Forecast(NotebookRepr):
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what is left for such queries as lines of name and value, as a plan does."""
-        fits = ("such queries", f"{self.at_worst} fit")
+        fits = f"{self.at_worst} fit"
         if self.at_half != self.at_worst:
-            fits = ("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")
-        if self.at_worst:
-            return [fits]
+            fits = f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back"
         warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."
-        return [("warning", warning), fits]
+        return [*([] if self.at_worst else [("warning", warning)]), ("such queries", fits)]
 
     def __str__(self) -> str:
         """Return the answer in words."""
@@ -115,10 +127,6 @@ def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: Budge
     return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted
 
 
-_DIGITS = 3
-_PLAIN = -6  # the least exponent that is written out in decimals
-
-
 def explain_shortfall(
     plan: Plan, short: Shortfall, *, terms: Terms, calendar: Calendar | None = None
 ) -> BudgetExceeded:
@@ -132,10 +140,10 @@ def explain_shortfall(
         whose, limit = f"the limit of account {short.account}", terms.account.budget
     left = format_share(remaining.least_share_of(limit), down=True)
     reason = f"This query may use {format_share(worst.share_of(limit))} of {whose}, and {left} is left."
-    affordable = math.floor(remaining.refundable / plan.item_price)
     hint = "Write a smaller epsilon into OPTIONS."  # of WITH DIFFERENTIAL_PRIVACY, which has no clause to write
     if not (plan.query.clause.implied and plan.query.clause.options):
-        hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
+        affordable = math.floor(remaining.refundable / plan.item_price)
+        hint = _find_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
@@ -165,69 +173,142 @@ def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> 
     """
     for value in dict.fromkeys([None, *(value for plan in plans for value in plan.charged_values)]):
         counting = [plan for plan in plans if not plan.charged_values or value in plan.charged_values]
-        if counting:
-            _check_sum(counting, balance.of(() if value is None else (value,)), terms=terms)
+        worst, own = price_together(counting), balance.of(() if value is None else (value,))
+        left = own.remaining
+        if worst is None or (worst.refundable <= left.refundable and worst.permanent <= left.permanent):
+            continue
+        whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
+        reason = (
+            f"The {len(counting)} private queries of this statement may use {format_share(worst.share_of(own.limit))} "
+            f"of {whose}, and {format_share(left.least_share_of(own.limit), down=True)} is left."
+        )
+        hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
+        raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=counting[0].query.clause.place)
 
 
-def _check_sum(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
-    worst, left = price_together(plans), balance.remaining
-    if worst is None or (worst.refundable <= left.refundable and worst.permanent <= left.permanent):
-        return
-    whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
-    reason = (
-        f"The {len(plans)} private queries of this statement may use {format_share(worst.share_of(balance.limit))} of "
-        f"{whose}, and {format_share(left.least_share_of(balance.limit), down=True)} is left."
-    )
-    hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
-    raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=plans[0].query.clause.place)
-
-
-def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_epsilon: Epsilon) -> str:
+def _find_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_epsilon: Epsilon) -> str:
     """Return the hint: each of its queries would be admitted now."""
-    delta, worst = "", plan.price(plan.worst_case)
+    delta, worst, clause = "", plan.price(plan.worst_case), plan.query.clause
     if worst.permanent > remaining.permanent:
         if remaining.permanent < LEAST_DELTA:
             return "Only a query whose keys are known fits: name them, such as domain = ['DE', 'FR']."
-        delta = f"delta = {_rounded_down(remaining.permanent)}"
-    clause, bound = plan.query.clause, affordable // len(plan.query.measures or [None])
-    before, after = _place_options(plan.query)
+        delta = f"delta = {_round_down(remaining.permanent)}"
+    before, after = "", ""
+    if clause.implied:  # standard SQL has no WITH (…): write the clause, and say where
+        before, after = f"{clause} ", " at its end" if plan.query.limit is None else " in place of LIMIT"
     if worst.refundable <= remaining.refundable:
         return f"{before}WITH ({delta}){after} would fit."
     fits = []
-    adaptive = clause.is_adaptive
-    keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
+    bound = affordable // len(plan.query.measures or [None])
     if clause.shape == "all" and bound:
         fits.append(f"{before}WITH (max_groups_contributed = {bound}){after} at this epsilon")
+    keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
     if clause.shape == "top" and keys and plan.takes(keys, plan.epsilon.value):
-        options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
-        top = f"TOP {'ADAPTIVE' if adaptive else keys} PRIVATE"
+        options = ", ".join(filter(None, [f"k_bar = {keys}" if clause.is_adaptive else "", delta]))
+        top = f"TOP {'ADAPTIVE' if clause.is_adaptive else keys} PRIVATE"
         short = f"LIMIT {keys}" if clause.implied else top
         fits.append(f"{f'{top} WITH ({options}){after}' if options else short} at this epsilon")
-    each, reach = plan.mechanism_plan.price.items(plan.k), plan.spec.charged_partitions
-    if reach > 1 and affordable >= each:
-        fits.append(
-            f"{affordable // each} of the {plan.spec.rows.partitions} partitions{f' WITH ({delta})' if delta else ''}"
-        )
-    epsilon = _rounded_down(find_epsilon_within(remaining, plan.worst_items))
+    per_partition = plan.mechanism_plan.price.items(plan.k)
+    if plan.spec.charged_partitions > 1 and affordable >= per_partition:
+        with_delta = f" WITH ({delta})" if delta else ""
+        fits.append(f"{affordable // per_partition} of the {plan.spec.rows.partitions} partitions{with_delta}")
+    epsilon = _round_down(find_epsilon_within(remaining, plan.worst_items))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
-        these = f"at most {plan.k}" if adaptive else "this one" if plan.k == 1 else f"these {plan.k}"
+        these = f"at most {plan.k}" if clause.is_adaptive else "this one" if plan.k == 1 else f"these {plan.k}"
         fits.append(f"{before}WITH (epsilon = {epsilon}{delta and ', '}{delta}){after} for {these}")
     return f"{' or '.join(fits)} would fit." if fits else "What is left is not enough for a single row."
 
 
-def _place_options(query: PrivateQuery) -> tuple[str, str]:
-    """Return what to write before and after WITH: the clause and its place, where standard SQL has none."""
-    if not query.clause.implied:
-        return "", ""
-    return f"{query.clause} ", " at its end" if query.limit is None else " in place of LIMIT"
-
-
-def _rounded_down(value: Fraction) -> str:
+def _round_down(value: Fraction) -> str:
     """Return a value in three digits that is not above it, as the options of a query are written."""
     if value <= 0:
         return "0"
-    exponent = math.floor(math.log10(value)) - _DIGITS + 1
+    exponent = math.floor(math.log10(value)) - 2
     digits = math.floor(value / Fraction(10) ** exponent)
     while not digits % 10:
         digits, exponent = digits // 10, exponent + 1
-    return f"{digits}e{exponent}" if exponent < _PLAIN else f"{float(digits * Fraction(10) ** exponent):.12g}"
+    # 1e-7 rather than 0.0000001
+    return f"{digits}e{exponent}" if exponent < _LEAST_EXPONENT else f"{float(digits * Fraction(10) ** exponent):.12g}"
+
+
+def plan_columns() -> pa.Schema:
+    """Return the columns of EXPLAIN."""
+    import pyarrow as pa
+
+    return pa.schema([("property", pa.string()), ("value", pa.string())])
+
+
+def plan_table(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> pa.Table:
+    """Return EXPLAIN as a table; `has_outer_select` says that a SELECT is around the private queries."""
+    return _make_table(describe_plans(plans, balance, has_outer_select=has_outer_select))
+
+
+def free_plan_table(sql: str = "") -> pa.Table:
+    """Return EXPLAIN of a statement that reads no private row, with the query of the engine if one runs it."""
+    return _make_table([("reads", "no private row"), ("cost", "nothing"), *([("engine SQL", sql)] if sql else [])])
+
+
+def _make_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
+    import pyarrow as pa
+
+    names, values = zip(*facts, strict=True)
+    return pa.table({"property": names, "value": values}, schema=plan_columns())
+
+
+def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> list[tuple[str, str]]:
+    """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
+    facts = list[tuple[str, str]]()
+    for number, plan in enumerate(plans, start=1):
+        facts += [("private query", f"{number} of {len(plans)}")] if len(plans) > 1 else []
+        facts += plan.facts()
+        if balance.by is not None and not plan.charged_values:
+            facts.append(("charged to", plan.describe_charged(balance.by)))
+        facts += forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
+    if len(plans) > 1:
+        facts.append(("together", describe_together(plans, balance)))
+    if has_outer_select:
+        facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
+    return facts
+
+
+_TRIALS = 20
+_LEAST_TRIALS, _DRAWS = 4, 50_000  # of noise: fewer trials where there are many groups, for EXPLAIN is free
+
+
+def simulate_recall(plan: Plan, *, noise: Noise) -> Plan:
+    """Return the plan with the recall of every mechanism that was considered, if its query guesses at the counts."""
+    guess, k = plan.query.assumed, plan.query.clause.k
+    if guess is None or k is None or plan.query.measures[0].bounds is not None:  # the guess is of units
+        return plan
+    domain, counts = plan.query.domain, guess.counts
+    if isinstance(domain, LiteralDomain):  # those of whom nothing is said are candidates too
+        candidates = len(domain.values)
+        counts = (*counts[:candidates], *[0] * (candidates - len(counts)))
+    considered = []
+    for candidate in plan.considered:
+        most = candidate.mechanism.most_simulated
+        is_simulated = most is None or k * len(counts) <= most
+        recall = expected_recall(candidate, counts, k=k, noise=noise) if is_simulated else candidate.recall
+        considered.append(replace(candidate, recall=recall))
+    return replace(plan, considered=tuple(considered))
+
+
+def expected_recall(candidate: Candidate, guess: Sequence[int], *, k: int, noise: Noise) -> float:
+    """Return the share of the k highest counts of the guess that are found, on the average of some trials.
+
+    The guess falls; what ties with the k-th belongs to the top k. Its counts are of the groups that units keep, and of
+    units in as many groups as the planner takes for typical. With partitions it is the guess for one of them.
+    """
+    wanted = min(k, len(guess))
+    if not wanted:
+        return 1.0
+    mechanism, request, weights = candidate.mechanism, candidate.request, np.empty(0, np.int64)
+    plan, counts = mechanism.plan(request), np.array(guess, np.int64)  # of one partition
+    if mechanism.reads is Reads.LEADERS:
+        counts = counts[: request.k_bar + 1]
+    if mechanism.weighs and request.groups is not None:
+        weights = counts * unit_weight(assume_groups_per_unit(request.groups))
+    groups = Groups(counts, weights, others=tuple(np.zeros_like(counts) for _ in plan.price.others))
+    trials = max(_LEAST_TRIALS, min(_TRIALS, _DRAWS // len(guess)))
+    shares = [sum(guess[row] >= guess[wanted - 1] for row in plan.draw(groups, noise).rows) for _ in range(trials)]
+    return sum(shares) / (trials * wanted)

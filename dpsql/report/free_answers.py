@@ -1,25 +1,19 @@
-"""Answers that read no private row: queries over public tables, SHOW, DESCRIBE, and the columns of any answer."""
+"""Answers that read no private row: public queries, SHOW, DESCRIBE, the history, and the columns of any answer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
-from dpsql.ledger.base import Ledger
+from dpsql.ledger.base import Entry, Ledger
 from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.report.balance import read_balances
-from dpsql.report.tables import (
-    budget_table,
-    columns_table,
-    free_plan_table,
-    functions_table,
-    plan_columns,
-    tables_table,
-)
+from dpsql.report.balance import Balance, describe_outcome, read_balances
+from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.sql.analysis.domains import (
     find_group_query,
     find_guess_query,
@@ -29,6 +23,7 @@ from dpsql.sql.analysis.domains import (
     set_partition_values,
 )
 from dpsql.sql.analysis.public_query import remove_rows
+from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
     Describe,
@@ -41,6 +36,7 @@ from dpsql.sql.ir.statements import (
     Statement,
 )
 from dpsql.sql.ir.tree import has_scan
+from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.public_query import rewrite_public
 from dpsql.terms import Terms
 
@@ -74,7 +70,7 @@ class FreeAnswers:
         """Return the answer. Raises `EngineError`, also soon after `stop` returns True, and `Unsupported`."""
         match statement:
             case PublicQuery():
-                return self._query(statement, stop)
+                return self._answer_public(statement, stop)
             case ShowBudget():
                 return budget_table(read_balances(self.ledger, self.terms))
             case ShowTables():
@@ -84,7 +80,7 @@ class FreeAnswers:
             case Describe():
                 return columns_table(self.catalog, self.terms, name=statement.table)
 
-    def _query(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
+    def _answer_public(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
         if query.explained:
             return free_plan_table(rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql)
         if not has_scan(query):
@@ -92,9 +88,8 @@ class FreeAnswers:
             computed = self.evaluator.compute({}, rewritten, stop=within(_CONSTANT_SECONDS, stop))
             return rename_outputs(query, computed)
         rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1, dialect=self.catalog.dialect))
-        if self.public is None:
-            return publish(query, self.engine.execute(rewritten))
-        return publish(query, self.public.execute(rewritten, stop=stop))
+        run = self.engine.execute(rewritten) if self.public is None else self.public.execute(rewritten, stop=stop)
+        return publish(query, run)
 
     def complete(self, query: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
         """Return the query with what public tables hold of it, partitions and guessed counts, and the data version."""
@@ -133,3 +128,100 @@ class FreeAnswers:
                     return plan_columns()
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema
         return self.answer(statement).schema
+
+
+def budget_table(balance: Balance) -> pa.Table:
+    """Return SHOW BUDGET: granted, spent, reserved and remaining amounts, with the period and its end.
+
+    Where the values of a column have a budget each, that column is NULL in the rows of a query that counts all units.
+    """
+    import pyarrow as pa
+
+    rows: list[tuple[str | None, str, float, float, float, float]] = [(None, *row) for row in balance.rows()]
+    rows += [(value, *row) for value, each in sorted(balance.values.items()) for row in each.rows()]
+    values, *columns = zip(*rows, strict=True)
+    table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+    if balance.by is not None:
+        table = table.append_column(balance.by, pa.array(values, pa.string()))
+    if balance.calendar is None:
+        return table
+    calendar = balance.calendar
+    number, until = (None, None) if calendar.is_over else (calendar.number + 1, calendar.next_begins)
+    table = table.append_column("period", pa.array([number] * table.num_rows, pa.int64()))
+    return table.append_column("until", pa.array([until] * table.num_rows, pa.timestamp("us", "UTC")))
+
+
+def functions_table() -> pa.Table:
+    """Return SHOW FUNCTIONS: the functions by name, and where a statement may call each."""
+    import pyarrow as pa
+
+    used = {
+        **dict.fromkeys(FUNCTIONS, "everywhere"),
+        **dict.fromkeys(WINDOWS, "with OVER, in subqueries and over public tables"),
+        **dict.fromkeys(AGGREGATES, "in subqueries that group by the privacy unit, and over public tables"),
+        **dict.fromkeys(INTERVAL_ENDS, "of measures of a private query"),
+        "count": "of distinct privacy units; all counts in subqueries and over public tables",
+    }
+    columns = zip(*sorted(used.items()), strict=True)
+    return pa.table(dict(zip(("function", "used"), map(pa.array, columns), strict=True)))
+
+
+def history_table(entries: Iterable[Entry], currencies: tuple[str, str], *, by: str | None = None) -> pa.Table:
+    """Return the queries and their outcomes in the order of `entries`; rho_charged is NULL while a query is open.
+
+    `currencies` are those of the certificate, which name the columns: rho and delta for zcdp. Where the values of the
+    column `by` have a budget each, those of a query are listed; NULL is all units.
+    """
+    import pyarrow as pa
+
+    asked, (first, second) = list(entries), currencies
+    charged = [None if entry.settlement is None else float(entry.charged) for entry in asked]
+    table = pa.table(
+        {
+            "asked_at": pa.array([entry.opened_at for entry in asked], pa.timestamp("us", "UTC")),
+            "query": pa.array([entry.query for entry in asked], pa.string()),
+            "data_version": pa.array([entry.data_version for entry in asked], pa.int64()),
+            f"{first}_reserved": pa.array([float(entry.worst_case.refundable) for entry in asked], pa.float64()),
+            f"{first}_charged": pa.array(charged, pa.float64()),
+            f"{second}_charged": pa.array([float(entry.permanent) for entry in asked], pa.float64()),
+            "state": pa.array([describe_outcome(entry) for entry in asked], pa.string()),
+        }
+    )
+    if by is None:
+        return table
+    return table.append_column(by, pa.array([list(entry.values) or None for entry in asked], pa.list_(pa.string())))
+
+
+def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
+    """Return SHOW TABLES: what the policy exposes, whose rows each table holds, and what bounds its queries."""
+    import pyarrow as pa
+
+    private = [terms.tables.get(table.name) for table in catalog.tables]
+    return pa.table(
+        {
+            "name": pa.array([table.name for table in catalog.tables], pa.string()),
+            "kind": pa.array(["public" if table is None else "private" for table in private], pa.string()),
+            "privacy_unit": pa.array([table.privacy_unit for table in catalog.tables], pa.string()),
+            "max_groups_contributed": pa.array(
+                [table and table.max_groups_contributed for table in private], pa.int64()
+            ),
+            "min_units": pa.array([table and table.min_units for table in private], pa.int64()),
+        }
+    )
+
+
+def columns_table(catalog: Catalog, terms: Terms, *, name: str) -> pa.Table:
+    """Return DESCRIBE: the columns for analysts, the privacy unit, and the columns with one value per unit."""
+    import pyarrow as pa
+
+    (table,) = (known for known in catalog.tables if known.name == name)
+    unit = None if table.privacy_unit is None else ascii_lower(table.privacy_unit)
+    single = set(map(ascii_lower, terms.tables[name].one_value_per_unit)) if name in terms.tables else set[str]()
+    return pa.table(
+        {
+            "column_name": pa.array([column for column, _ in table.columns], pa.string()),
+            "column_type": pa.array([str(type_) for _, type_ in table.columns], pa.string()),
+            "is_privacy_unit": pa.array([ascii_lower(column) == unit for column, _ in table.columns], pa.bool_()),
+            "one_value_per_unit": pa.array([ascii_lower(column) in single for column, _ in table.columns], pa.bool_()),
+        }
+    )

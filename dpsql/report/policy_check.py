@@ -187,11 +187,17 @@ _WITH_FIELDS = frozenset(["STRUCT", "UNION"])
 
 def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[Finding]:
     """Yield a finding for each thing that is allowed and seldom meant."""
-    for found in (*_of_settings(policy), *_of_tables(policy, tables)):
-        yield replace(found, place=policy.where(found.place))
+    found = list(_check_settings(policy))
+    units = {fold(table.privacy_unit) for table in tables if table.privacy_unit is not None}
+    for table in tables:
+        if table.privacy_unit is None:
+            found += _check_public(table, units)
+        else:
+            found += _check_private(policy, table, unit=table.privacy_unit)
+    yield from (replace(finding, place=policy.where(finding.place)) for finding in found)
 
 
-def _of_settings(policy: Policy) -> Iterator[Finding]:
+def _check_settings(policy: Policy) -> Iterator[Finding]:
     budget = policy.budget
     if policy.ledger is None:
         reason = (
@@ -212,26 +218,27 @@ def _of_settings(policy: Policy) -> Iterator[Finding]:
         yield Finding("no-time-limit", "engine.isolation", reason, "Write time_limit = 60 below [engine].")
 
 
-def _of_tables(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[Finding]:
-    units = {fold(table.privacy_unit) for table in tables if table.privacy_unit is not None}
-    for table in tables:
-        if table.privacy_unit is None:
-            yield from _of_public(table, units)
-        else:
-            yield from _of_private(policy, table, unit=table.privacy_unit)
-
-
-def _of_private(policy: Policy, table: CheckedTable, *, unit: str) -> Iterator[Finding]:
-    name, place = spell(table.name), f"tables.{table.name}"
-    if policy.tables[table.name].columns is None:
+def _check_private(policy: Policy, table: CheckedTable, *, unit: str) -> Iterator[Finding]:
+    name, place, declared = spell(table.name), f"tables.{table.name}", policy.tables[table.name]
+    columns = table.columns or ()
+    if declared.columns is None:
         reason = f"{name}: no columns are listed, so all of them exist for analysts, also those added later."
-        listed = ", ".join(quote(column.name) for column in table.columns or ()) or f'{quote(unit)}, "column"'
+        listed = ", ".join(quote(column.name) for column in columns) or f'{quote(unit)}, "column"'
         yield Finding("all-columns", place, reason, f"Write columns = [{listed}] below [tables.{name}].")
-    yield from _of_labels(table)
-    declared = policy.tables[table.name]
+    # labels and fields of types, which engines make from rows
+    types = {column.name: set(_WORD.findall(column.type or "")) for column in columns}
+    if labelled := [column for column, words in types.items() if ENUM in words]:
+        reason = (
+            f"{name}: the labels of {', '.join(map(spell, labelled))} came from data; they are not shown: analysts "
+            "see the type ENUM alone, and its values are compared as text."
+        )
+        yield Finding("hidden-labels", place, reason, _leave_out(*labelled))
+    if fielded := [column for column, words in types.items() if words & _WITH_FIELDS and ENUM not in words]:
+        reason = f"{name}: the fields of {', '.join(map(spell, fielded))} may have come from data; they are not shown."
+        yield Finding("hidden-fields", place, reason, _leave_out(*fielded))
     if isinstance(declared, PrivateTable):
-        yield from _of_bounds(table, declared.bounds)
-    for column in table.columns or ():
+        yield from _check_bounds(table, declared.bounds)
+    for column in columns:
         naming = somebody_in(column.name, column.type)
         if naming is not None and fold(column.name) != fold(unit):
             reason = (
@@ -245,7 +252,7 @@ def _leave_out(*columns: str) -> str:
     return f"Leave {', '.join(map(spell, columns))} out of columns, unless analysts need it."
 
 
-def _of_bounds(table: CheckedTable, bounds: Bounds) -> Iterator[Finding]:
+def _check_bounds(table: CheckedTable, bounds: Bounds) -> Iterator[Finding]:
     """Yield which bounds are more than is meant, or contradict each other."""
     name, place = spell(table.name), f"tables.{table.name}.bounds"
     if bounds.rows is not None and bounds.rows > _MANY_ROWS:
@@ -257,7 +264,7 @@ def _of_bounds(table: CheckedTable, bounds: Bounds) -> Iterator[Finding]:
     types = {fold(column.name): column.type or "" for column in table.columns or ()}
     for column, found in bounds.columns:
         where = f"{name}: {spell(column)}"
-        for words, hint in _contradict(found, bounds.rows):
+        for words, hint in _find_contradictions(found, bounds.rows):
             yield Finding("bounds-contradict", f"{place}.{column}", f"{where}: {words} {hint}", hint)
         may_be_below = found.max is not None and found.min is None and (found.each is None or found.each[0] < 0)
         if may_be_below and _SIGNED.fullmatch(types.get(fold(column), "")):
@@ -266,7 +273,7 @@ def _of_bounds(table: CheckedTable, bounds: Bounds) -> Iterator[Finding]:
             yield Finding("bounds-no-min", f"{place}.{column}", reason, hint)
 
 
-def _contradict(bounds: ColumnBounds, rows: int | None) -> Iterator[tuple[str, str]]:
+def _find_contradictions(bounds: ColumnBounds, rows: int | None) -> Iterator[tuple[str, str]]:
     """Yield in words how the bounds of a column contradict each other, and the rows of a unit, each with a hint."""
     if bounds.max is None:
         return
@@ -297,22 +304,7 @@ def _contradict(bounds: ColumnBounds, rows: int | None) -> Iterator[tuple[str, s
         yield f"{added}, so that max = {most:,g} is never reached.", "Lower max."
 
 
-def _of_labels(table: CheckedTable) -> Iterator[Finding]:
-    """Yield what is hidden of the types of columns, which engines make from rows."""
-    types = {column.name: set(_WORD.findall(column.type or "")) for column in table.columns or ()}
-    name, place = spell(table.name), f"tables.{table.name}"
-    if labelled := [column for column, words in types.items() if ENUM in words]:
-        reason = (
-            f"{name}: the labels of {', '.join(map(spell, labelled))} came from data; they are not shown: analysts "
-            "see the type ENUM alone, and its values are compared as text."
-        )
-        yield Finding("hidden-labels", place, reason, _leave_out(*labelled))
-    if fielded := [column for column, words in types.items() if words & _WITH_FIELDS and ENUM not in words]:
-        reason = f"{name}: the fields of {', '.join(map(spell, fielded))} may have come from data; they are not shown."
-        yield Finding("hidden-fields", place, reason, _leave_out(*fielded))
-
-
-def _of_public(table: CheckedTable, units: set[str]) -> Iterator[Finding]:
+def _check_public(table: CheckedTable, units: set[str]) -> Iterator[Finding]:
     name, place = spell(table.name), f"tables.{table.name}"
     for column in table.columns or ():
         naming = somebody_in(column.name, column.type)
@@ -349,6 +341,12 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         for table in terms.tables.values()
     )
     buys = tuple(bought for kind in kinds for bought in _buys(terms, kind, reach=reach))
+    totals, periods = list[TotalAfter](), terms.periods
+    if periods is not None:  # after a few numbers of periods; exactly after the last where there is one
+        for number in _AFTER if periods.most is None else (periods.most,):
+            total = terms.after(number)
+            if total is not None:
+                totals.append(TotalAfter(number, float(total.epsilon), float(total.delta)))
     usual = _plan(terms, PrivateTable("unit"), k=min(10, terms.limits.max_k), counts=False)
     return Check(
         epsilon=float(terms.total.epsilon),
@@ -363,9 +361,9 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         tables=tables,
         buys=buys,
         findings=tuple(lint_policy(policy, tables)),
-        period=None if terms.periods is None else str(terms.periods),
-        periods=None if terms.periods is None else terms.periods.most,
-        totals=tuple(_totals(terms)),
+        period=None if periods is None else str(periods),
+        periods=None if periods is None else periods.most,
+        totals=tuple(totals),
         analysts=tuple(_asking(policy, terms)),
         certificate=terms.certificate.value,
         implicit=policy.implicit,
@@ -385,16 +383,6 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
             items=own.items or grant.items,
             queries=own.queries or grant.queries,
         )
-
-
-def _totals(terms: Terms) -> Iterator[TotalAfter]:
-    """Yield what holds in all after a few numbers of periods; exactly after the last where there is one."""
-    if terms.periods is None:
-        return
-    for periods in _AFTER if terms.periods.most is None else (terms.periods.most,):
-        total = terms.after(periods)
-        if total is not None:
-            yield TotalAfter(periods, float(total.epsilon), float(total.delta))
 
 
 def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | None) -> CheckedTable:

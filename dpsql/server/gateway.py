@@ -1,23 +1,40 @@
-"""Gateway between the surfaces and the service: connections, logins, roles, and the count of what is answered.
+"""Gateway between the surfaces and the sessions: logins, roles, one session for each analyst, and what is counted.
 
-A surface lets a connection in (`enter`), logs its user in (`login`, or where the surface checks the proof itself, as
-with SCRAM, `admit` and then `let_in` or `turn_away`), and runs statements under that user's name.
+A surface logs its user in (`login`, or where it checks the proof itself, as with SCRAM, `admit` and then `let_in` or
+`turn_away`), and runs statements under that user's name. Sessions decide, charge and answer.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.answer import Answer
-from dpsql.errors import EngineError, Error, Refusal
+from dpsql.connect import open_session
+from dpsql.curator import check_engine, read_spending
+from dpsql.engines.adapter_errors import refuse_adapter_debug
+from dpsql.errors import EngineError, Error, PolicyError, Refusal, UsageError
 from dpsql.ledger.failures import MAY_BE_CHARGED
+from dpsql.open_engine import open_evaluator, open_pool, public_engines
+from dpsql.policy import Policy
 from dpsql.policy.settings import is_loopback
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.protocol import CatalogError
-from dpsql.server.service import Service
+from dpsql.server.queues import (
+    EngineQueue,
+    FairQueue,
+    Pause,
+    ProcessorShare,
+    QueuedEngine,
+    QueuedEvaluator,
+    QueuedPublic,
+    QueueTerms,
+)
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
@@ -25,44 +42,34 @@ from dpsql.server.visits import Access, Tokens
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
-    from dpsql.plan import Prepared
-    from dpsql.server.fair_queue import Pause
+    from dpsql.report.policy_check import Check
     from dpsql.session import Session
-    from dpsql.sql.syntax.parameters import ParameterValues
+    from dpsql.sql.ir.catalog import Catalog
 
 Result = TypeVar("Result")
+_GRACE = 5.0  # seconds in which statements that began under the former policy may finish
+_EVALUATOR_PLACES = 2  # outer SELECTs that run at a time
+_CATALOG_PLACES = 4  # statements over system catalogs that run at a time; of one analyst, one
+_STATEMENTS_OF_ONE = 3  # statements of an analyst that run at a time; of descriptions, one
+_UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Entry to the service for all surfaces; threads may share it.
-
-    `implicit` reads standard SQL as private, or not; None leaves it to the policy. With `postgres`, statements mean
-    what they mean in PostgreSQL.
-    """
+    """Entry to the service for all surfaces; threads may share it."""
 
     service: Service
     users: Users
     telemetry: Telemetry
     throttle: Throttle
-    implicit: bool | None = None
     tokens: Tokens = field(default_factory=Tokens)
-    postgres: bool = False
-
-    def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
-        """Return the same entry for a connection with a setting of its own."""
-        return self if implicit is self.implicit else replace(self, implicit=implicit)
 
     def enter(self, surface: str) -> bool:
         """Count a connection and return True, or return False if `max_connections` of the policy are open."""
-        if self.service.is_closed or self.telemetry.open_connections() >= self.service.policy.server.max_connections:
+        if self.service.is_closed or self.telemetry.open_connections >= self.service.policy.server.max_connections:
             return False
         self.telemetry.count_connection(surface)
         return True
-
-    def leave(self, surface: str) -> None:
-        """Count the end of a connection."""
-        self.telemetry.count_disconnection(surface)
 
     def admit(self, surface: str, name: str, *, address: str) -> bool:
         """Return whether a login may be tried; after failures it may not for a while.
@@ -98,10 +105,6 @@ class Gateway:
             return None
         return self.let_in(surface, name, address=address)
 
-    def create_token(self, user: User, scopes: frozenset[str]) -> str:
-        """Return a new token for the JSON API and MCP of a user who has logged in."""
-        return self.tokens.create(user, scopes, users=self.users)
-
     def find_token(self, surface: str, token: str) -> Access | None:
         """Return what a token may do, and as whom; count one that is not valid as a failed login, and return None."""
         access = self.tokens.find(token, self.users)
@@ -109,101 +112,71 @@ class Gateway:
             self.telemetry.count_failed_login(surface)
         return access
 
-    def end_token(self, token: str) -> None:
-        """End a token of `create_token`. Raises `Refusal` for one of the file of users."""
-        self.tokens.end(token, self.users)
-
     def may_ask(self, user: User) -> bool:
         """Return whether a user may run statements: a curator may if the policy lists them by name as an analyst."""
         own = self.service.policy.analysts.get(user.name)
         return not user.is_curator or (own is not None and own.enabled)
 
-    def check_role(self, user: User, role: str) -> str:
-        """Return the analyst `role` if the user, as now in the file of users, may act as them; else raise `Refusal`."""
-        current = self.check_login(user, role)
-        if role == current.name and not self.may_ask(current):
-            hint = "List the curator under [analysts] in the policy, or log in as another user."
-            raise Refusal("no-analyst", "The policy does not list this curator as an analyst.", hint=hint)
-        self.service.policy.analyst(role)
-        return role
-
-    def check_login(self, user: User, role: str) -> User:
-        """Return the user as now in the file of users; raise `Refusal` for one that was removed or lacks the role."""
+    def check_role(self, user: User, role: str, *, may_ask: bool = True) -> None:
+        """Raise `Refusal` unless the user, as now in the file of users, has the role of an analyst and `may_ask`."""
         current = self.users.get(user.name)
         if current is None:
             raise Refusal("user-removed", "This user was removed.", hint="Contact the curator.")
         if role != current.name and role not in current.acts_as:
             hint = "A curator decides for whom a service account acts: dpsql user add NAME --acts-as ANALYST"
             raise Refusal("role", "This user may not act as this analyst.", hint=hint)
-        return current
+        if may_ask:
+            if role == current.name and not self.may_ask(current):
+                hint = "List the curator under [analysts] in the policy, or log in as another user."
+                raise Refusal("no-analyst", "The policy does not list this curator as an analyst.", hint=hint)
+            self.service.policy.analyst(role)
 
     def ask(
         self,
         surface: str,
         user: User,
         *,
-        text: str,
-        parameters: ParameterValues = (),
+        act: Callable[[Session, Stop], Answer],
         role: str | None = None,
         stop: Stop | None = None,
     ) -> Answer:
-        """Answer a statement, charged to the user or to the `role` they act as; raise as a session does.
+        """Answer a statement, charged to the user or to the `role` they act as; raise as `act` on the session does.
 
         A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it.
         """
+        analyst = user.name if role is None else role
+        return self._answer(
+            surface, user, act=lambda analyst: self.service.answer(analyst, act, stop=stop), analyst=analyst
+        )
 
-        def ask_service(analyst: str) -> Answer:
-            return self.service.ask(
-                analyst, text, parameters=parameters, stop=stop, implicit=self.implicit, postgres=self.postgres
-            )
-
-        return self._answer(surface, user, act=ask_service, role=role, check=self.check_role)
-
-    def peek(
-        self, surface: str, user: User, *, text: str, parameters: ParameterValues = (), role: str | None = None
-    ) -> Answer | None:
+    def peek(self, surface: str, user: User, *, act: Callable[[Session], Answer | None], role: str) -> Answer | None:
         """Answer a statement at once if its answer is at hand, free and still right, else return None.
 
         It does not wait, so that an event loop may call it. What is answered is checked, counted and logged as by
         `ask`, and raises as that does.
         """
         try:
-            analyst = self.check_role(user, user.name if role is None else role)
-            known = self.service.peek(
-                analyst, text, parameters=parameters, implicit=self.implicit, postgres=self.postgres
-            )
+            self.check_role(user, role)
+            known = self.service.peek(role, act)
         except Error:
             return None  # `ask` raises it
-        if known is None:
-            return None
-        return self._answer(surface, user, act=lambda _: known, role=role, check=self.check_role)
+        return None if known is None else self._answer(surface, user, act=lambda _: known, analyst=role)
 
-    def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
-        """Answer a statement that is stored or free; refuse one that would be charged."""
-        return self._answer(
-            surface, user, act=lambda analyst: self.service.replay(analyst, text, stop=stop), check=self.check_role
-        )
+    def describe(self, surface: str, user: User, *, act: Callable[[Session], Result], role: str) -> Result:
+        """Return what `act` says of a statement; it is free, and not counted against statements_per_minute."""
 
-    def prepare(
-        self, surface: str, user: User, *, text: str, types: Sequence[str] = (), role: str | None = None
-    ) -> Prepared:
-        """Return the parameters and columns of a statement, as `dpsql.Session.prepare` documents.
-
-        It is free, and not counted against statements_per_minute.
-        """
-
-        def prepare_in_turn(analyst: str) -> Prepared:
+        def describe_in_turn(analyst: str) -> Result:
             with self.service.looking(analyst) as session:
-                return session.prepare(text, types, implicit=self.implicit, postgres=self.postgres)
+                return act(session)
 
-        return self._answer(surface, user, act=prepare_in_turn, role=role, check=self.check_role, kind=DESCRIBE)
+        return self._answer(surface, user, act=describe_in_turn, analyst=role, kind=DESCRIBE)
 
     def answer_from_catalog(
         self,
-        surface: str,
         user: User,
-        *,
         act: Callable[[Pause], Result],
+        *,
+        surface: str,
         role: str,
         kind: str = CATALOG,
         stop: Stop | None = None,
@@ -217,14 +190,14 @@ class Gateway:
             with self.service.reading_catalog(analyst, stop=stop) as pause:
                 return act(pause)
 
-        return self._answer(surface, user, act=read_in_turn, role=role, check=self.check_login, kind=kind)
+        return self._answer(surface, user, act=read_in_turn, analyst=role, kind=kind, may_ask=False)
 
     def count_light(self, surface: str, user: User, *, role: str, kind: str) -> None:
         """Count, limit and log a statement that takes next to no time: a setting, a constant, a stored answer.
 
         Raises `Refusal`.
         """
-        self._answer(surface, user, act=lambda _: None, role=role, check=self.check_login, kind=kind)
+        self._answer(surface, user, act=lambda _: None, analyst=role, kind=kind, may_ask=False)
 
     def _answer(
         self,
@@ -232,58 +205,54 @@ class Gateway:
         user: User,
         *,
         act: Callable[[str], Result],
-        check: Callable[[User, str], object],
-        role: str | None = None,
+        analyst: str,
         kind: str | None = None,
+        may_ask: bool = True,
     ) -> Result:
-        """Return the result of an act of the analyst after a check of the role, and count refusals.
+        """Return the result of an act of the analyst, if the role and statements_per_minute allow it; count and log it.
 
-        Only errors of dpsql or the catalog are raised, outside the handlers, so that no other is attached to them.
+        Descriptions are not limited. Without a `kind` the result is an `Answer`, whose receipt says it. Only errors of
+        dpsql or the catalog are raised, outside the handlers, so that no other is attached to them.
         """
-        analyst = user.name if role is None else role
         refused: Error | CatalogError
         try:
-            check(user, analyst)
-            return self._count(surface, analyst, act=act, kind=kind)
+            self.check_role(user, analyst, may_ask=may_ask)
+            if kind != DESCRIBE and not self.throttle.may_ask(analyst):
+                hint = "Wait a minute; statements_per_minute of the policy is the limit."
+                raise Refusal(  # noqa: TRY301 - counted below as every refusal is
+                    "too-many-statements", "This analyst sends too many statements.", hint=hint
+                )
+            began = time.monotonic()
+            result = act(analyst)
+            seconds, items = time.monotonic() - began, 0
+            if kind is None:
+                assert isinstance(result, Answer)  # noqa: S101 - what is not an answer has a kind
+                kind = FREE if result.receipt.mechanism == NO_MECHANISM else PRIVATE
+                kind, items = REPLAY if result.receipt.replayed else kind, result.receipt.items_charged
+            reportable = self.telemetry.count_answer(surface, kind, seconds=seconds, items=items)
+            if kind != DESCRIBE:
+                fields = {} if reportable is None else {"seconds": round(reportable, 3)}
+                self.telemetry.log("answered", surface=surface, analyst=analyst, kind=kind, items=items, **fields)
         except (Error, CatalogError) as error:
             refused = error
         except Exception as error:  # noqa: BLE001 - its text could contain values
             self.telemetry.log_fault(error, surface=surface, analyst=analyst)
             refused = fault()
+        else:
+            return result
         code = CATALOG if isinstance(refused, CatalogError) else refused.code
         self.telemetry.count_refusal(surface, code, analyst=analyst)
         self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
         raise refused
 
-    def _count(self, surface: str, analyst: str, *, act: Callable[[str], Result], kind: str | None) -> Result:
-        """Return the result of an act, if statements_per_minute allows it; count and log it.
-
-        Descriptions are not limited. Without a `kind` the result is an `Answer`, whose receipt says it.
-        """
-        if kind != DESCRIBE and not self.throttle.may_ask(analyst):
-            hint = "Wait a minute; statements_per_minute of the policy is the limit."
-            raise Refusal("too-many-statements", "This analyst sends too many statements.", hint=hint)
-        began = time.monotonic()
-        result = act(analyst)
-        seconds = time.monotonic() - began
-        named, items = _classify(result) if kind is None else (kind, 0)
-        reportable = self.telemetry.count_answer(surface, named, seconds=seconds, items=items)
-        if kind != DESCRIBE:
-            fields = {} if reportable is None else {"seconds": round(reportable, 3)}
-            self.telemetry.log("answered", surface=surface, analyst=analyst, kind=named, items=items, **fields)
-        return result
-
-    def look(self, user: User, act: Callable[[Session], Result], *, role: str | None = None) -> Result:
-        """Return the result of `act` on the session of a user, or of their `role`; it reads no private row.
+    def look(self, user: User, act: Callable[[Session], Result]) -> Result:
+        """Return the result of `act` on the session of a user; it reads no private row.
 
         Analysts take turns, as the analysis of statements takes the processor from all others.
         """
-        with self.service.looking(self.check_role(user, user.name if role is None else role)) as session:
+        self.check_role(user, user.name)
+        with self.service.looking(user.name) as session:
             return act(session)
-
-    def health(self) -> str:
-        """Return "ok", or "stopping" once the service accepts no more statements."""
-        return "stopping" if self.service.is_closed else "ok"
 
     def may_see_metrics(self, user: User | None, *, address: str, is_forwarded: bool) -> bool:
         """Return whether a client may read the metrics: a curator, or this machine unless it forwards requests."""
@@ -291,16 +260,272 @@ class Gateway:
         return (current is not None and current.is_curator) or (is_loopback(address) and not is_forwarded)
 
 
-def _classify(answer: object) -> tuple[str, int]:
-    """Return the kind of an answer, and how many items were charged."""
-    assert isinstance(answer, Answer)  # noqa: S101 - what is not an answer has a kind
-    receipt = answer.receipt
-    if receipt.replayed:
-        return REPLAY, receipt.items_charged
-    return FREE if receipt.mechanism == NO_MECHANISM else PRIVATE, receipt.items_charged
-
-
 def fault() -> EngineError:
     """Return the problem of an unexpected error: the same text every time."""
     hint = f"{MAY_BE_CHARGED} Ask the curator: what happened is in the server's log, without values."
     return EngineError("server-failed", "The server could not answer.", hint=hint)
+
+
+class Service:
+    """One policy over one data set, for many analysts; threads may share it.
+
+    Analysts take turns at the connections of the private engine, at the engines of public tables, at descriptions and
+    at the catalog. `share` limits the processor time of each.
+    The number of sessions is limited by the analysts of the policy.
+    """
+
+    def __init__(self, database: str | Path | None, policy: Policy, *, isolation: str | None = None) -> None:
+        """Open the data and the ledger. Raises `EngineError`, `PolicyError` and `LedgerError`."""
+        self._database = database
+        self._isolation = isolation
+        self._lock = threading.Lock()
+        self._renewing = threading.Lock()
+        self._stopping = threading.Event()
+        self._retiring: list[threading.Thread] = []
+        self._statements = FairQueue(_UNLIMITED, each=_STATEMENTS_OF_ONE)
+        self._private = EngineQueue(1, max_waiting=1)  # whatever policy was in force when a statement began
+        self._descriptions = FairQueue(_UNLIMITED)
+        self._catalog = FairQueue(_CATALOG_PLACES)
+        self.share = ProcessorShare()
+        self._resources = _Resources(database, policy, isolation=isolation, private=self._private)
+        self._resources.set_places()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._resources.policy
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tables of the policy."""
+        return self._resources.catalog
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the service accepts no more statements."""
+        return self._stopping.is_set()
+
+    def session(self, analyst: str) -> Session:
+        """Return the session of an analyst, to read no private row with; `looking` also waits for a turn."""
+        return self._current().session(analyst)
+
+    def answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None = None) -> Answer:
+        """Answer an analyst's statement by an act on the session; raise as that does.
+
+        A free statement is interrupted when the service stops, or soon after `stop` returns True.
+        """
+
+        def should_stop() -> bool:
+            return self.is_closed or (stop is not None and stop())
+
+        try:
+            with self._take_turn(self._statements, analyst, stop=should_stop) as session:
+                return act(session, should_stop)
+        except EngineError as error:
+            if error.code != "statement-stopped" or error.charge or not self.is_closed:
+                raise
+        raise _service_stopping()
+
+    def peek(self, analyst: str, act: Callable[[Session], Answer | None]) -> Answer | None:
+        """Return what `act` answers at once on the analyst's open session, as `dpsql.Session.peek` says, else None.
+
+        None also where the analyst's share of the processor is used up, and where the service stops.
+        """
+        resources = self._resources
+        with resources.use() as is_open, self.share.try_turn(analyst) as has_turn:
+            if not is_open or not has_turn or self.is_closed:
+                return None
+            session = resources.sessions.get(analyst)
+            return None if session is None else act(session)
+
+    @contextmanager
+    def looking(self, analyst: str) -> Iterator[Session]:
+        """Wait for an analyst's turn at descriptions, and yield the session."""
+        with self._take_turn(self._descriptions, analyst, stop=lambda: self.is_closed) as session:
+            yield session
+
+    @contextmanager
+    def reading_catalog(self, analyst: str, *, stop: Stop | None = None) -> Iterator[Pause]:
+        """Wait for an analyst's turn at the catalog, and yield the pause to call between blocks of rows.
+
+        Both raise `statement-stopped` when the service stops, and soon after `stop` returns True.
+        """
+
+        def should_stop() -> bool:
+            return self.is_closed or (stop is not None and stop())
+
+        with (
+            self._catalog.place(analyst, stop=should_stop),
+            self.share.turn(analyst, stop=should_stop) as pause,
+        ):
+            yield pause
+
+    @contextmanager
+    def _take_turn(self, queue: FairQueue, analyst: str, *, stop: Stop) -> Iterator[Session]:
+        """Wait for a place of the queue and for the analyst's share of the processor, and yield the session."""
+        with queue.place(analyst, stop=stop), self.share.turn(analyst, stop=stop):
+            while True:  # again where the policy was reloaded just now
+                resources = self._current()
+                with resources.use() as is_open:
+                    if is_open:
+                        yield resources.session(analyst)
+                        return
+
+    def check(self) -> Check:
+        """Return the report of the policy in force, checked against the open data."""
+        return self._resources.check()
+
+    def renew(self, policy: Policy) -> None:
+        """Put another policy into force; statements that run finish under the previous one.
+
+        Raises `PolicyError`, also for another ledger, `EngineError` and `LedgerError`; the policy in force then stays.
+        """
+        with self._renewing:
+            if policy.ledger != self._resources.policy.ledger:
+                hint = "Restore the ledger of the policy, or restart the server."
+                raise PolicyError(
+                    "policy-reload", "The ledger cannot change while the server runs.", hint=hint, place="ledger"
+                )
+            renewed = _Resources(self._database, policy, isolation=self._isolation, private=self._private)
+            with self._lock:
+                is_closed = self.is_closed
+                if not is_closed:
+                    former, self._resources = self._resources, renewed
+            if is_closed:
+                renewed.close()
+                raise _service_stopping()
+            renewed.set_places()
+
+            def retire() -> None:
+                self._stopping.wait(_GRACE)
+                former.close()
+
+            thread = threading.Thread(target=retire, name="dpsql-retire")
+            self._retiring = [one for one in self._retiring if one.is_alive()] + [thread]
+            thread.start()
+
+    def stop(self) -> None:
+        """Refuse further statements with `UsageError`; private statements that run go on."""
+        from dpsql.session import hurry
+
+        with self._lock:
+            self._stopping.set()
+        for session in list(self._resources.sessions.values()):  # none waits long for a ledger in a database
+            hurry(session)
+
+    def close(self) -> None:
+        """Stop, wait until the private statements that run are settled, then close everything."""
+        self.stop()
+        with self._renewing:
+            for thread in self._retiring:
+                thread.join()
+        self._resources.close()
+
+    def _current(self) -> _Resources:
+        with self._lock:
+            if self.is_closed:
+                raise _service_stopping()
+            return self._resources
+
+
+class _Resources:
+    """Engines and the open `sessions`, by analyst, under one policy."""
+
+    def __init__(
+        self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: EngineQueue
+    ) -> None:
+        """Open the data of a policy, and check that tables and ledger fit it."""
+        from dpsql.registration import build_catalog
+
+        refuse_adapter_debug()
+        if policy.ledger is None:
+            reason = "A server needs a ledger, so that spending outlives it and counts over all analysts."
+            hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
+            raise PolicyError("policy-ledger", reason, hint=hint, place=policy.where("ledger"))
+        self.policy = policy
+        self.sessions: dict[str, Session] = {}
+        self._private_queue = private
+        self._evaluator_queue = FairQueue(_EVALUATOR_PLACES)
+        self._session_locks: dict[str, threading.Lock] = {}
+        self._changed = threading.Condition()
+        self._users = 0
+        self._is_closing = self._is_closed = False
+        self._check: Check | None = None
+        with ExitStack() as stack:
+            self._engine, self._places = open_pool(database, policy, isolation=isolation)
+            stack.callback(self._engine.close)
+            self.catalog = build_catalog(self._engine, policy)
+            self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
+            if self._public is not None:
+                stack.callback(self._public.close)
+                self._public_queue = EngineQueue(self._public.most, max_waiting=policy.engine.max_waiting)
+            self._evaluator = open_evaluator(self._engine, policy, served=True)
+            stack.callback(self._evaluator.close)
+            read_spending(policy)
+            self._stack = stack.pop_all()
+
+    def set_places(self) -> None:
+        """Let the queue for the private engine have the places of this policy."""
+        self._private_queue.resize(self._places, max_waiting=self.policy.engine.max_waiting)
+
+    @contextmanager
+    def use(self) -> Iterator[bool]:
+        """Prevent the resources from closing during the body; yield False if they are closing already."""
+        with self._changed:
+            is_open = not self._is_closing
+            self._users += is_open
+        try:
+            yield is_open
+        finally:
+            with self._changed:
+                self._users -= is_open
+                self._changed.notify_all()
+
+    def session(self, analyst: str) -> Session:
+        """Return the session of an analyst; raise `Refusal` for one without access.
+
+        Opening a session reads the ledger; other analysts do not wait for that.
+        """
+        self.policy.analyst(analyst)
+        with self._changed:
+            lock = self._session_locks.setdefault(analyst, threading.Lock())
+        with lock:
+            if self._is_closed:
+                raise _service_stopping()
+            if analyst not in self.sessions:
+                settings = self.policy.engine
+                engine = QueuedEngine(self._engine, self._private_queue, settings=settings, analyst=analyst)
+                evaluator = QueuedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
+                public = None
+                if self._public is not None:
+                    public = QueuedPublic(self._public, self._public_queue, settings=settings, analyst=analyst)
+                session = open_session(engine, self.policy, analyst=analyst, public=public, evaluator=evaluator)
+                self.sessions[analyst] = session
+            return self.sessions[analyst]
+
+    def check(self) -> Check:
+        """Return the report of the policy, checked against the data at the first call."""
+        if self._check is None:
+            terms = QueueTerms(self.policy.engine.answer_grid_ms)
+            with self._private_queue.place("", terms) as place, self._engine.turn(place=place.number):
+                self._check = check_engine(self._engine, self.policy, tables=self.policy.tables)
+        return self._check
+
+    def close(self) -> None:
+        """Wait until the statements that run are settled, and close everything."""
+        with self._changed:
+            was_closing, self._is_closing = self._is_closing, True
+            while self._users and not was_closing:
+                self._changed.wait()
+            self._is_closed = True
+        if was_closing:
+            return
+        for analyst, lock in list(self._session_locks.items()):
+            with lock:
+                if analyst in self.sessions:
+                    self.sessions[analyst].close()
+        self._stack.close()
+
+
+def _service_stopping() -> UsageError:
+    return UsageError("closed", "The server is stopping.", hint="Send the statement again later.")

@@ -1,5 +1,7 @@
 """Requests over HTTP, for the page, the API and MCP: bodies within limits, threads for statements, and safe responses.
 
+JSON bodies and arguments of MCP's tools are messages: types that msgspec checks and describes. Their whole numbers are
+floats that are multiples of 1: JSON has one type of numbers, and msgspec's int refuses 30.0.
 Statements run in one of two bounded pools of threads, so that long ones delay no other request. Errors become problems
 of RFC 9457. Around every application is a `Guard`: it sets headers, limits what clients leave unread, and hides faults.
 """
@@ -8,35 +10,167 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import parse_qsl
 
 import anyio
+import msgspec
 from anyio import CapacityLimiter, Semaphore
+from msgspec import Meta
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dpsql.answer_json import encode_value
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
 from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.server.gateway import Gateway, fault
-from dpsql.server.memory_quota import Holding, MemoryQuota
-from dpsql.server.messages import decode_message
+from dpsql.server.memory import Holding, MemoryQuota
 from dpsql.server.telemetry import Telemetry
+from dpsql.server.users import Scope as TokenScope
 from dpsql.server.users import User
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.answer import Answer
+    from dpsql.engines.base import Stop
     from dpsql.session import Session
 
+Body = TypeVar("Body")
 LONGEST_BODY = 1 << 20  # bytes; a statement has 16 KiB at most, and its parameters are many
 _LONGEST_TIME = 10.0  # seconds
 _MOST_FIELDS = 20
-Body = TypeVar("Body")
+_MAX_REASON = 200  # characters; msgspec repeats the names of unknown members
+MAX_NOTE = 500  # characters of the note of a grant
+Value = str | int | float | bool | None
+Amount = Annotated[
+    Annotated[float, Meta(gt=0)]
+    | Annotated[str, Meta(pattern=r"^[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?$", max_length=70)],
+    Meta(description="A number, or its decimal digits as text."),
+]
+Parameters = Annotated[
+    Annotated[list[Value], Meta(max_length=2000)] | Annotated[dict[str, Value], Meta(max_length=2000)],
+    Meta(description="The values of ? and $1 in their order, or of :name by name."),
+]
+LAST = Annotated[int, Meta(ge=1, le=1000, description="The number of latest entries to return.")]
+Planned = Annotated[float, Meta(ge=1, le=1_000_000, multiple_of=1, description="How many such queries are planned.")]
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No arguments."""
+
+
+class StatementBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A statement with its parameters."""
+
+    sql: Annotated[str, Meta(min_length=1, max_length=16 * 1024, description="One SQL statement.")]
+    parameters: Parameters = []
+    implicit: Annotated[
+        bool | None,
+        Meta(description="Whether standard SQL over private tables is read as private; by default as the policy says."),
+    ] = None
+
+
+class Query(StatementBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A statement to run, and the form of its answer."""
+
+    quote_formulas: Annotated[
+        bool, Meta(description="Of an answer in CSV: put ' before text that a spreadsheet would compute.")
+    ] = False
+
+
+class Explanation(StatementBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A statement whose price is wanted, for a planned number of times."""
+
+    times: Planned = 1
+
+
+class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A total to which the budget is raised."""
+
+    epsilon: Amount
+    delta: Amount
+    note: Annotated[str, Meta(min_length=1, max_length=MAX_NOTE)]
+    period: Annotated[str, Meta(min_length=2, max_length=20)] | None = None
+    periods: Annotated[float, Meta(ge=1, le=100_000, multiple_of=1)] | None = None
+
+
+class TokenTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a new token may do."""
+
+    scopes: Annotated[
+        tuple[TokenScope, ...],
+        Meta(min_length=1, max_length=3, description="Some of read, query and curate; by default read and query."),
+    ] = ("read", "query")
+
+
+class Last(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The number of latest queries that are wanted."""
+
+    last: Annotated[
+        float, Meta(ge=1, le=1000, multiple_of=1, description="The number of latest queries to return.")
+    ] = 20
+
+
+def decode_message(body: bytes, kind: type[Body]) -> Body:
+    """Return a JSON body as a message; raise `UsageError`, which names the place but none of its values."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        reason = _sentence(error)
+    except (msgspec.DecodeError, RecursionError):
+        reason = "The body is not JSON in UTF-8."
+    raise UsageError("request-malformed", reason, hint="See /api/openapi.json for what may be sent.")
+
+
+def convert_message(values: Mapping[str, object], kind: type[Body], *, hint: str) -> Body:
+    """Return decoded JSON as a message; raise as `decode_message` does, with this hint."""
+    try:
+        return msgspec.convert(values, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        reason = _sentence(error)
+    raise UsageError("request-malformed", reason, hint=hint)
+
+
+def parse_number(text: str, *, name: str) -> int:
+    """Return the number of latest entries that a parameter of an address has; raise `UsageError` for another text."""
+    try:
+        return msgspec.convert(int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else text, LAST)
+    except msgspec.ValidationError:
+        pass
+    hint = "Use a whole number from 1 to 1000."
+    raise UsageError("request-malformed", f"The parameter {name} is not such a number.", hint=hint)
+
+
+def describe_messages(*kinds: object) -> tuple[list[dict[str, object]], dict[str, dict[str, object]]]:
+    """Return the JSON Schemas of messages, and the schemas to which these refer by name."""
+    schemas, named = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    return list(schemas), named
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:_MAX_REASON]}." if text and text.isprintable() else "The request has an unexpected form."
+
+
+def list_tables(session: Session) -> list[dict[str, object]]:
+    """Return the tables that may be queried, each with its columns, as values that JSON has."""
+    return [
+        {**row, "columns": encode_rows(columns_table(session.catalog, session.terms, name=str(row["name"])))}
+        for row in encode_rows(tables_table(session.catalog, session.terms))
+    ]
+
+
+def encode_rows(table: pa.Table) -> list[dict[str, object]]:
+    """Return the rows of a table as values that JSON has."""
+    return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 async def parse_form(request: Request) -> dict[str, str]:
@@ -55,7 +189,7 @@ async def parse_form(request: Request) -> dict[str, str]:
     raise UsageError("request-malformed", "The form cannot be read.", hint=hint)
 
 
-async def parse_json(request: Request, kind: type[Body], *, is_optional: bool = False) -> Body:
+async def parse_json(request: Request, kind: type[Body], *, is_optional: bool) -> Body:
     """Return the JSON of a request as a message; raise `UsageError` for what is none.
 
     An empty body that `is_optional` is the message with all defaults.
@@ -194,10 +328,23 @@ class StatementDispatch:
     statements: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_STATEMENTS))
     others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
 
-    async def answer(self, user: User, act: Callable[[], T]) -> T:
-        """Return the answer of a blocking act for a user; raise `Refusal` for too many at once."""
-        with self._counted(user):
-            return await anyio.to_thread.run_sync(act, limiter=self.statements)
+    async def answer(self, user: User, act: Callable[[Session, Stop], Answer], *, stop: Stop) -> Answer:
+        """Return the answer of an act on the session; raise as `Gateway.ask`, and `Refusal` for too many at once.
+
+        What is free is interrupted soon after `stop` returns True.
+        """
+        if self.asking[user.name] >= _AT_ONCE:
+            hint = "Wait for the answers to those that are running."
+            raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
+        self.asking[user.name] += 1
+        try:
+            return await anyio.to_thread.run_sync(
+                lambda: self.gateway.ask(self.surface, user, act=act, stop=stop), limiter=self.statements
+            )
+        finally:
+            self.asking[user.name] -= 1
+            if not self.asking[user.name]:
+                del self.asking[user.name]
 
     async def look(self, user: User, act: Callable[[Session], T]) -> T:
         """Return the result of `read`, counted against statements_per_minute."""
@@ -214,19 +361,6 @@ class StatementDispatch:
     async def run(self, act: Callable[[], T]) -> T:
         """Return the result of a blocking act."""
         return await anyio.to_thread.run_sync(act, limiter=self.others)
-
-    @contextmanager
-    def _counted(self, user: User) -> Iterator[None]:
-        if self.asking[user.name] >= _AT_ONCE:
-            hint = "Wait for the answers to those that are running."
-            raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
-        self.asking[user.name] += 1
-        try:
-            yield
-        finally:
-            self.asking[user.name] -= 1
-            if not self.asking[user.name]:
-                del self.asking[user.name]
 
 
 POLICY = (
@@ -262,8 +396,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, telemetry: Telemetry, surface: str, secure: bool) -> None:
         headers = {**_HEADERS, **({"strict-transport-security": _FOR_A_YEAR} if secure else {})}
-        self._app = app
-        self._telemetry, self._surface = telemetry, surface
+        self._app, self._telemetry, self._surface = app, telemetry, surface
         self._quota = MemoryQuota(_UNREAD, _UNREAD_OF_USER, full=_unread_error)
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
 
@@ -301,16 +434,27 @@ class _Response:
         if self._is_replaced:
             return
         if message["type"] != "http.response.start":
-            await _send_pieces(self._send, message)
+            body = memoryview(message.get("body", b""))
+            if len(body) <= _PIECE:
+                await self._send(message)
+                return
+            for at in range(0, len(body), _PIECE):  # each when the client has read most of what came before
+                more = at + _PIECE < len(body) or message.get("more_body", False)
+                await self._send({**message, "body": bytes(body[at : at + _PIECE]), "more_body": more})
             return
-        try:
-            self._hold(message)
-        except Refusal as error:
-            await self.fail(error)
-            self._is_replaced = True
-            return
+        headers = message.get("headers", ())
+        length = next((int(value) for name, value in headers if name.lower() == b"content-length"), 0)
+        if length > _PIECE:
+            quota = self._quota.of_user(self._scope.get(_USER, ""))
+            try:
+                self._holding = quota.hold(length, is_forced=quota.has_room)
+            except Refusal as error:
+                await self.fail(error)
+                self._is_replaced = True
+                return
         self.has_begun = True
-        message["headers"] = [*message.get("headers", ()), *self._headers, *_cache_headers(message)]
+        is_cacheable = any(name.lower() == b"cache-control" for name, _ in headers)
+        message["headers"] = [*headers, *self._headers, *([] if is_cacheable else [(b"cache-control", b"no-store")])]
         await self._send(message)
 
     async def fail(self, error: Error) -> None:
@@ -320,32 +464,7 @@ class _Response:
         await self.send(start)
         await self.send({"type": "http.response.body", "body": response.body})
 
-    def _hold(self, start: Message) -> None:
-        """Count the body; raise `Refusal` if too much is unread."""
-        length = next((value for name, value in start.get("headers", ()) if name.lower() == b"content-length"), b"0")
-        if int(length) > _PIECE:
-            quota = self._quota.of_user(self._scope.get(_USER, ""))
-            self._holding = quota.hold(int(length), is_forced=quota.has_room)
-
-
-async def _send_pieces(send: Send, message: Message) -> None:
-    """Send a body in pieces, each when the client has read most of what came before."""
-    body = memoryview(message.get("body", b""))
-    if len(body) <= _PIECE:
-        await send(message)
-        return
-    for at in range(0, len(body), _PIECE):
-        more = at + _PIECE < len(body) or message.get("more_body", False)
-        await send({**message, "body": bytes(body[at : at + _PIECE]), "more_body": more})
-
 
 def _unread_error() -> Refusal:
     hint = "Read the responses that the server has sent, and send this again: what was charged is stored, and free."
     return Refusal("unread-answers", "This user has left too much unread.", hint=hint)
-
-
-def _cache_headers(message: Message) -> list[tuple[bytes, bytes]]:
-    """Return the header that forbids caching, unless the response has its own."""
-    if any(name.lower() == b"cache-control" for name, _ in message.get("headers", ())):
-        return []
-    return [(b"cache-control", b"no-store")]

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from dpsql.errors import Error, PolicyError, UsageError
 from dpsql.policy import Policy, ServerSettings, Table, default_database, default_policy
-from dpsql.server.gateway import Gateway
-from dpsql.server.service import Service
+from dpsql.server.gateway import Gateway, Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import Users, read_user_file
@@ -267,7 +266,7 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
 
 
 async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    from dpsql.server.wire import serve_wire
+    from dpsql.server.wire.server import serve_wire
 
     catalog = await asyncio.to_thread(_PolicyCatalog, gateway)
     try:

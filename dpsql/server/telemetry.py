@@ -24,7 +24,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from dpsql.server.engine_queue import round_to_grid
+from dpsql.server.queues import round_to_grid
 
 PRIVATE = "private"  # the kind of a statement for which rows of privacy units were read
 REPLAY, FREE, DESCRIBE = "replay", "free", "describe"
@@ -106,7 +106,7 @@ class Telemetry:
         self._lock = threading.Lock()
         self._writing = threading.Lock()  # separate, as a blocked stream must not stop the counters
         self._metrics = _Metrics()
-        self._open = 0
+        self.open_connections = 0
         self._refused: deque[Refused] = deque(maxlen=_MAX_REFUSALS)
         self._minutes: dict[tuple[object, ...], _Minute] = {}
 
@@ -148,17 +148,13 @@ class Telemetry:
         self._metrics.connections.labels(surface).inc()
         self._metrics.open.labels(surface).inc()
         with self._lock:
-            self._open += 1
+            self.open_connections += 1
 
     def count_disconnection(self, surface: str) -> None:
         """Count the end of a connection."""
         self._metrics.open.labels(surface).dec()
         with self._lock:
-            self._open -= 1
-
-    def open_connections(self) -> int:
-        """Return the number of open connections."""
-        return self._open
+            self.open_connections -= 1
 
     def refusals(self, last: int) -> list[Refused]:
         """Return the last refused statements, newest first."""

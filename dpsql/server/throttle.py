@@ -168,6 +168,12 @@ class PendingConnections:
             if not self._of_network[pending.network]:
                 del self._of_network[pending.network]
 
+    def close_all(self) -> None:
+        """Close every connection, as the surface does when it stops: none of them has a statement to end."""
+        for one in list(self._open):
+            self.remove(one)
+            one.close()
+
     def _close_one(self, *networks: str) -> None:
         """Close an idle connection of the first network that has one."""
         for network in networks:

@@ -5,7 +5,7 @@ would read in its own way gets through here. Our scanner finds strings, quoted n
 outside them admits printable ASCII and Unicode letters only. Then sqlglot's stock DuckDB tokenizer cuts the rest, and
 each of its tokens is made plain: a value becomes a numbered stand-in that sqlglot never decodes, a function of the
 allow-list a name that sqlglot does not know (so that it rewrites none), every other word an ordinary name unless it
-is one of the keywords of our grammar.
+is one of the keywords of our grammar. `read_words` cuts a text of which nothing is known, and refuses none.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter, not_
 from typing import TYPE_CHECKING
@@ -23,8 +23,6 @@ from dpsql.errors import Place, Refusal, Unsupported, UsageError
 
 if TYPE_CHECKING:
     from sqlglot import Token
-
-__all__ = ["FUNCTION_PREFIX", "Statement", "Value", "ascii_lower", "check_tokens", "scan"]
 
 MAX_TEXT_LENGTH = 128 * 1024
 MAX_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
@@ -69,6 +67,31 @@ _BEFORE_PARAMETER = frozenset(  # words
 )
 _PLAIN = re.compile(r"(?:[A-DF-Za-df-z0-9_()\[\],.; \t\n]|[eE](?!'))+")  # what begins no span; E'...' is one
 _AFTER_COLON = frozenset(" \t\r\n\"'(/-")  # a letter makes it a parameter
+_WORDS = re.compile(
+    r"""
+      (?P<blank> \s+ | --[^\n]* )
+    | (?P<comment> /\* )
+    | (?P<STRING> [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' )
+    | (?P<HEREDOC_STRING> \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$ )
+    | (?P<IDENTIFIER> "(?:[^"]|"")*" )
+    | (?P<open> [eE]?'.* | ".* | \$[A-Za-z_]*\$.* )
+    | (?P<PARAMETER> \$[0-9]+ )
+    | (?P<NUMBER> [0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)? )
+    | (?P<VAR> [^\W\d][\w$]* )
+    | (?P<sign> :: | . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SIGNS = {
+    "(": "L_PAREN",
+    ")": "R_PAREN",
+    "[": "L_BRACKET",
+    "]": "R_BRACKET",
+    ",": "COMMA",
+    ".": "DOT",
+    ";": "SEMICOLON",
+    "::": "DCOLON",
+}
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
@@ -118,24 +141,40 @@ def make_place(text: str, start: int, *, end: int) -> Place:
 @lru_cache(maxsize=8)  # of thousands of values in one text each has its place
 def _lines(text: str) -> tuple[int, ...]:
     """Return where the lines of a text begin."""
-    return (0, *(found.end() for found in re.finditer("\n", text)))
+    begins = [0]
+    for line in text.split("\n")[:-1]:
+        begins.append(begins[-1] + len(line) + 1)
+    return tuple(begins)
 
 
-def scan(text: str, *, lenient: bool = False, postgres: bool = False) -> Statement:
+def scan(  # noqa: C901 - each way in which a text is none
+    text: str, *, lenient: bool = False, postgres: bool = False
+) -> Statement:
     """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place.
 
     If it is `lenient`, characters and operators that dpsql does not know pass: what has them is DuckDB's to read, over
     rows that are public. `check_tokens` keeps them out of a private query. With `postgres`, the operators of PostgreSQL
     for patterns are known too.
     """
-    _check_size(text)
+    if not isinstance(text, str):
+        raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        reason = "The statement holds half of a surrogate pair."
+        raise Refusal("character", reason, hint="Send valid Unicode.") from None
+    if size > MAX_TEXT_LENGTH:
+        raise Refusal("too-long", f"A statement may have at most {MAX_TEXT_LENGTH} bytes.", hint="Shorten it.")
+    if "\0" in text:
+        reason, where = "A NUL character may not appear anywhere.", text.index("\0")
+        raise Refusal("character", reason, hint="Remove it.", place=make_place(text, where, end=where))
     spans = _find_spans(text, lenient=lenient, postgres=postgres)
     from sqlglot import Token, TokenType, tokenize
     from sqlglot.errors import SqlglotError
 
     explain = _EXPLAIN.match(text)
     # sqlglot has operators that begin with ?, and reads $1,$ as the quote of a string
-    plain = _without(text, spans, marks=True)
+    plain = _blank(text, spans, marks=True)
     try:
         if explain is None:
             tokens = tokenize(plain, read="duckdb")
@@ -147,58 +186,35 @@ def scan(text: str, *, lenient: bool = False, postgres: bool = False) -> Stateme
         tokens = None
     if tokens is None:
         raise Refusal("syntax", "The statement cannot be cut into words.", hint="Check quotes and comments.")
-    parentheses = {TokenType.L_PAREN, TokenType.R_PAREN}  # tools write them where they mean nothing
-    words = sum(token.token_type not in parentheses for token in tokens)
-    if words > MAX_TOKENS or len(tokens) > 2 * MAX_TOKENS:
-        raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
+    if len(tokens) > MAX_TOKENS:
+        parentheses = {TokenType.L_PAREN, TokenType.R_PAREN}  # tools write them where they mean nothing
+        words = sum(token.token_type not in parentheses for token in tokens)
+        if words > MAX_TOKENS or len(tokens) > 2 * MAX_TOKENS:
+            raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
     if tokens and tokens[0].token_type == TokenType.COMMAND:  # such as CALL: sqlglot takes the rest for one string
         return Statement(text, (tokens[0],), (), postgres)
     similar = next((token for token in tokens if token.token_type == TokenType.SIMILAR_TO), None) if postgres else None
     if similar is not None:  # which DuckDB takes for a regular expression
         reason, hint = "SIMILAR TO is not read.", "Write LIKE, or ~ with a regular expression: name ~ '^(ab|cd)$'."
-        where = make_place(text, similar.start, end=similar.end + 1)
-        raise Unsupported("pattern", reason, hint=hint, place=where)
-    return replace(_with_stand_ins(text, tokens, spans=spans), postgres=postgres)
+        where_similar = make_place(text, similar.start, end=similar.end + 1)
+        raise Unsupported("pattern", reason, hint=hint, place=where_similar)
+    _check_agreement(_blank(text, spans, marks=False), tokens, spans=spans)
+    return _put_stand_ins(text, tokens, spans=spans, postgres=postgres)
 
 
-def _is_mark(text: str, start: int) -> bool:
-    """Say whether a parameter is ? or $1; behind a dot 0 would make it one number with that."""
-    numbered = text[start] == "$" and text[start + 1 : start + 2].isdigit() and text[start - 1 : start] != "."
-    return numbered or text[start] == "?"
-
-
-def _without(text: str, spans: list[tuple[int, int, str]], *, marks: bool) -> str:
-    """Return the text with spaces for its comments, as sqlglot reads GROUP /* */ BY as two words, and 0 for marks."""
-    parts, at = list[str](), 0
+def _blank(text: str, spans: list[tuple[int, int, str]], *, marks: bool) -> str:
+    """Return the text with spaces for its comments, as sqlglot reads GROUP /* */ BY as two words, and 0 for `marks`."""
+    parts, copied = list[str](), 0
     for start, end, kind in spans:
         if kind == "comment":
-            parts += [text[at:start], re.sub(r"[^\n]", " ", text[start:end])]
-            at = end
-        elif marks and kind == "parameter" and _is_mark(text, start):
-            parts += [text[at:start], "0"]
-            at = start + 1
-    return "".join([*parts, text[at:]])
-
-
-def _check_size(text: str) -> None:
-    if not isinstance(text, str):
-        raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        size = -1
-    if size < 0:
-        raise Refusal("character", "The statement holds half of a surrogate pair.", hint="Send valid Unicode.")
-    if size > MAX_TEXT_LENGTH:
-        raise Refusal("too-long", f"A statement may have at most {MAX_TEXT_LENGTH} bytes.", hint="Shorten it.")
-    if "\0" in text:
-        at = text.index("\0")
-        raise Refusal(
-            "character",
-            "A NUL character may not appear anywhere.",
-            hint="Remove it.",
-            place=make_place(text, at, end=at),
-        )
+            parts += [text[copied:start], re.sub(r"[^\n]", " ", text[start:end])]
+            copied = end
+        elif marks and kind == "parameter":  # ? or $1; behind a dot 0 would make it one number with that
+            is_number = text[start] == "$" and text[start + 1 : start + 2].isdigit() and text[start - 1 : start] != "."
+            if is_number or text[start] == "?":
+                parts += [text[copied:start], "0"]
+                copied = start + 1
+    return "".join([*parts, text[copied:]])
 
 
 def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
@@ -215,10 +231,12 @@ def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
         (token.token_type, token.start, token.end) for token in scan("".join(text), postgres=statement.postgres).tokens
     ]
     if strict != sorted(read, key=itemgetter(1)):
-        where = make_place(statement.text, tokens[0].start, end=tokens[-1].end + 1)
-        reason = "This fragment can be read in two ways."
-        hint = "Put spaces between its parts, or parentheses around them."
-        raise Refusal("syntax", reason, hint=hint, place=where)
+        raise _refuse_doubt(statement.text, tokens[0].start, end=tokens[-1].end + 1)
+
+
+def _refuse_doubt(text: str, start: int, *, end: int) -> Refusal:
+    reason, hint = "This fragment can be read in two ways.", "Put spaces between its parts, or parentheses around them."
+    return Refusal("syntax", reason, hint=hint, place=make_place(text, start, end=end))
 
 
 def _find_spans(text: str, *, lenient: bool, postgres: bool) -> list[tuple[int, int, str]]:
@@ -229,16 +247,28 @@ def _find_spans(text: str, *, lenient: bool, postgres: bool) -> list[tuple[int, 
         if plain := _PLAIN.match(text, at):
             at = plain.end()
             continue
-        found = _SPANS.match(text, at)
-        if found and found.lastgroup == "parameter" and _is_sign(text, at):
+        span = _SPANS.match(text, at)
+        if span is None or not span.lastgroup:
+            at = _skip_code(text, at, lenient=lenient, postgres=postgres)
+            continue
+        kind, body = "dollar" if span.lastgroup == "tag" else span.lastgroup, span.group()
+        if kind == "parameter" and _is_sign(text, at):
             at += 1
-        elif found and found.lastgroup:
-            kind = "dollar" if found.lastgroup == "tag" else found.lastgroup
-            _check_span(text, found, kind=kind)
-            spans.append((at, found.end(), kind))
-            at = found.end()
-        else:
-            at = _skip_code(text, at) if lenient else _check_code(text, at, postgres=postgres)
+            continue
+        reason, hint, first, last = "", "", at, at + 2
+        before = text[at - 1] if at else " "
+        if kind != "comment" and (before.isalnum() or before in "_$"):
+            reason = "A string, a quoted name or a parameter may not follow a letter or digit directly."
+            hint = "Leave out what is before the quote, or put a space there; only E may stand before a string."
+            first, last = at - 1, span.end()
+        elif kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
+            reason, hint = "A comment holds half of a line break.", "End lines with a line feed."
+        elif kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
+            reason, hint = "Comments may not be nested.", "Close the first before the second."
+        if reason:
+            raise Refusal("character", reason, hint=hint, place=make_place(text, first, end=last))
+        spans.append((at, span.end(), kind))
+        at = span.end()
     return spans
 
 
@@ -259,144 +289,35 @@ def _is_sign(text: str, at: int) -> bool:
     return bool(word) and (is_key or (last == at - 1 and word not in _BEFORE_PARAMETER))
 
 
-def _skip_code(text: str, at: int) -> int:
-    """Return where to go on after a character that may be one of DuckDB's; refuse an open quote or comment."""
-    if text[at] in "'\"" or text.startswith("/*", at):
-        return _check_code(text, at)
-    if text.startswith("::", at):
-        return at + 2
-    run = _OPERATOR.match(text, at)
-    cuts = [] if run is None else [cut for cut in (text.find("--", at, run.end()), text.find("/*", at)) if cut > at]
-    return at + 1 if run is None else min([run.end(), *cuts])
+def _skip_code(text: str, at: int, *, lenient: bool, postgres: bool) -> int:
+    """Check one character, or one run of operator characters, of plain code; return where to go on.
 
-
-def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
-    at, body = found.start(), found.group()
-    before = text[at - 1] if at else " "
-    joined = before.isalnum() or before in "_$"
-    if joined and kind in {"escaped", "string", "dollar", "parameter", "quoted"}:
-        raise Refusal(
-            "character",
-            "A string, a quoted name or a parameter may not follow a letter or digit directly.",
-            hint="Leave out what is before the quote, or put a space there; only E may stand before a string.",
-            place=make_place(text, at - 1, end=found.end()),
-        )
-    if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
-        raise Refusal(
-            "character",
-            "A comment holds half of a line break.",
-            hint="End lines with a line feed.",
-            place=make_place(text, at, end=at + 2),
-        )
-    if kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
-        raise Refusal(
-            "character",
-            "Comments may not be nested.",
-            hint="Close the first before the second.",
-            place=make_place(text, at, end=at + 2),
-        )
-
-
-def _check_code(text: str, at: int, *, postgres: bool = False) -> int:
-    """Check one character, or one run of operator characters, of plain code; return where to go on."""
+    If it is `lenient`, all may be DuckDB's, but no quote or comment that is not closed.
+    """
     char = text[at]
     if run := _OPERATOR.match(text, at):
-        end = run.end()
-        cuts = [cut for cut in (text.find("--", at, end), text.find("/*", at, end + 1)) if cut > at]
-        end = min([end, *cuts])
+        cuts = [cut for cut in (text.find("--", at, run.end()), text.find("/*", at, run.end() + 1)) if cut > at]
+        end = min([run.end(), *cuts])
         operator = text[at:end]
-        if (
-            operator in _OPERATORS
-            or (postgres and operator in _OF_POSTGRES)
-            or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS)
-        ):
+        is_known = operator in _OPERATORS or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS)
+        is_free = lenient and not operator.startswith("/*")
+        if is_known or is_free or (postgres and operator in _OF_POSTGRES):
             return end
         hint = _OTHER_OPERATORS.get(
             operator, f"Put spaces between operators, which are {' '.join(sorted(_OPERATORS))}."
         )
-        raise Unsupported(
-            "operator", "This operator is not one of dpsql's.", hint=hint, place=make_place(text, at, end=end)
-        )
-    if text.startswith("::", at):
+        where = make_place(text, at, end=end)
+        raise Unsupported("operator", "This operator is not one of dpsql's.", hint=hint, place=where)
+    if text.startswith("::", at) or text.startswith("\r\n", at):
         return at + 2
-    if char == ":" and text[at + 1 : at + 2] in _AFTER_COLON:
-        return at + 1
-    if char == "\r" and text.startswith("\n", at + 1):
-        return at + 2
-    if char in _PUNCTUATION or (char.isascii() and char.isalnum()):
-        return at + 1
-    if not char.isascii() and unicodedata.category(char).startswith("L"):
+    is_letter = char in _PUNCTUATION or (char.isalnum() if char.isascii() else unicodedata.category(char)[0] == "L")
+    if is_letter or (char == ":" and text[at + 1 : at + 2] in _AFTER_COLON) or (lenient and char not in "'\""):
         return at + 1
     reason = "This character may stand only inside a string."
     hint = "Write a space in its place: outside of strings dpsql reads ASCII and letters."
-    if char in "'\"/":
+    if char in "'\"":
         reason, hint = "A quote or comment is not closed.", "Close it."
     raise Refusal("character", reason, hint=hint, place=make_place(text, at, end=at + 1))
-
-
-def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> Statement:
-    """Replace the token of every string and parameter by a stand-in; drop nothing else."""
-    from sqlglot import Token, TokenType
-
-    _check_keywords(text, tokens, spans=spans)
-    _check_agreement(_without(text, spans, marks=False), tokens, spans=spans)
-    starts = {start: (end, kind) for start, end, kind in spans if kind != "comment"}
-    values: list[Value] = []
-    plain: list[Token] = []
-    covered = 0
-    for token in tokens:
-        if token.start < covered:
-            continue  # the rest of a span that sqlglot cut in two, such as $1
-        end, kind = starts.pop(token.start, (token.end + 1, ""))
-        covered = end
-        if kind == "parameter" and token.end >= end:
-            raise Refusal(
-                "syntax",
-                "A parameter runs into what follows it.",
-                hint="Put a space between them.",
-                place=make_place(text, token.start, end=token.end + 1),
-            )
-        if kind and kind != "quoted":
-            place = make_place(text, token.start, end=end)
-            values.append(
-                Value(
-                    "parameter" if kind == "parameter" else "string",
-                    _decode(text, token.start, end=end, kind=kind),
-                    place,
-                )
-            )
-            stand_in = f"{STAND_IN}{len(values) - 1}"
-            plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, token.start, end - 1))
-        elif token.end + 1 != end or (kind == "quoted") != (token.token_type == TokenType.IDENTIFIER):
-            raise Refusal(
-                "syntax",
-                "This fragment can be read in two ways.",
-                hint="Put spaces between its parts, or parentheses around them.",
-                place=make_place(text, token.start, end=end),
-            )
-        elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
-            raise Refusal(
-                "syntax",
-                "A number runs into a word.",
-                hint="Write the number in decimal digits, and put a space between it and a word.",
-                place=make_place(text, token.start, end=end + 1),
-            )
-        else:
-            plain.append(token)
-    return Statement(text, tuple(plain), tuple(values))
-
-
-def _check_keywords(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
-    """Refuse names that only sqlglot takes for keywords: it folds the long s and the sharp s too, DuckDB A-Z alone."""
-    starts = {start for start, _, _ in spans}
-    for token in tokens:
-        if not token.text.isascii() and token.start not in starts and token.token_type.name != "VAR":
-            raise Refusal(
-                "syntax",
-                "This word can be read as a keyword and as a name.",
-                hint="Quote it with double quotes if it is a name.",
-                place=make_place(text, token.start, end=token.end + 1),
-            )
 
 
 def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
@@ -405,28 +326,66 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
     `text` has spaces for comments, which a token of two words may go across.
     """
     solid = bytes(map(not_, map(str.isspace, text)))
-    meant = bytearray(solid)
+    meant, read = bytearray(solid), bytearray(len(text))
+    starts, within = set[int](), set[int]()
+    for token in tokens:
+        starts.add(token.start)
+        read[token.start : token.end + 1] = b"\1" * (token.end + 1 - token.start)
     for start, end, kind in spans:
         meant[start:end] = bytes([kind != "comment"]) * (end - start)
-    begun = {token.start for token in tokens}
-    within = {start for start, _, kind in spans if kind != "comment" and start not in begun}  # such as the ? of 1.?
-    read = bytearray(len(text))
-    for token in tokens:
-        read[token.start : token.end + 1] = b"\1" * (token.end + 1 - token.start)
+        if kind != "comment" and start not in starts:
+            within.add(start)  # such as the ? of 1.?
     differ = int.from_bytes(meant) ^ int.from_bytes(read)
     if not within and not differ & int.from_bytes(solid):
         return
     for at, (ours, theirs) in enumerate(zip(meant, read, strict=True)):
         if (ours != theirs and not text[at].isspace()) or at in within:
-            raise Refusal(
-                "syntax",
-                "This fragment can be read in two ways.",
-                hint="Put spaces between its parts, or parentheses around them.",
-                place=make_place(text, at, end=at + 1),
-            )
+            raise _refuse_doubt(text, at, end=at + 1)
+
+
+def _put_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]], postgres: bool) -> Statement:
+    """Return the statement, in which the token of every string and parameter is a stand-in; drop nothing else."""
+    from sqlglot import Token, TokenType
+
+    ends = {}
+    for start, end, kind in spans:
+        ends[start] = end, kind
+    values: list[Value] = []
+    plain: list[Token] = []
+    covered = 0
+    for token in tokens:
+        start = token.start
+        if start < covered:
+            continue  # the rest of a span that sqlglot cut in two, such as $1
+        end, kind = ends.get(start, (token.end + 1, ""))
+        covered = end
+        reason, hint, last = "", "", token.end + 1
+        if kind == "parameter" and token.end >= end:
+            reason, hint = "A parameter runs into what follows it.", "Put a space between them."
+        elif kind and kind != "quoted":
+            place = make_place(text, start, end=end)
+            content = _decode(text, start, end=end, kind=kind)
+            values.append(Value("parameter" if kind == "parameter" else "string", content, place))
+            stand_in = f"{STAND_IN}{len(values) - 1}"
+            plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, start, end - 1))
+            continue
+        elif token.end + 1 != end or (kind == "quoted") != (token.token_type == TokenType.IDENTIFIER):
+            raise _refuse_doubt(text, start, end=end)
+        elif not kind and not token.text.isascii() and token.token_type != TokenType.VAR:
+            # sqlglot folds the long s and the sharp s too, DuckDB A-Z alone
+            reason = "This word can be read as a keyword and as a name."
+            hint = "Quote it with double quotes if it is a name."
+        elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
+            reason, last = "A number runs into a word.", end + 1
+            hint = "Write the number in decimal digits, and put a space between it and a word."
+        if reason:
+            raise Refusal("syntax", reason, hint=hint, place=make_place(text, start, end=last))
+        plain.append(token)
+    return Statement(text, tuple(plain), tuple(values), postgres)
 
 
 def _decode(text: str, start: int, *, end: int, kind: str) -> str:
+    """Return what a string means, and a parameter as it is written."""
     raw = text[start:end]
     if kind == "parameter":
         return raw
@@ -435,14 +394,46 @@ def _decode(text: str, start: int, *, end: int, kind: str) -> str:
         return raw[width:-width]
     if kind == "string":
         return raw[1:-1].replace("''", "'")
-    return re.sub(r"''|\\(.)", lambda found: _unescape(found, text, start=start), raw[2:-1], flags=re.DOTALL)
+    body, parts, copied = raw[2:-1], list[str](), 0
+    for escape in re.finditer(r"''|\\(.)", body, flags=re.DOTALL):
+        if escape[1] is not None and escape[1] not in _ESCAPES:
+            hint = "Write the character itself; \\b \\f \\n \\r \\t \\\\ and \\' are read."
+            at = start + 2 + escape.start()
+            raise Unsupported("escape", "This escape is not read.", hint=hint, place=make_place(text, at, end=at + 2))
+        parts += [body[copied : escape.start()], "'" if escape[1] is None else _ESCAPES[escape[1]]]
+        copied = escape.end()
+    return "".join([*parts, body[copied:]])
 
 
-def _unescape(found: re.Match[str], text: str, *, start: int) -> str:
-    if found.group() == "''":
-        return "'"
-    if found.group(1) not in _ESCAPES:
-        hint = "Write the character itself; \\b \\f \\n \\r \\t \\\\ and \\' are read."
-        at = start + 2 + found.start()
-        raise Unsupported("escape", "This escape is not read.", hint=hint, place=make_place(text, at, end=at + 2))
-    return _ESCAPES[found.group(1)]
+def read_words(text: str, *, postgres: bool = False) -> Iterator[Token]:
+    """Yield the tokens of any text, without comments; of signs, only brackets, commas and the like have types.
+
+    Strings are as they are written. Comments are not nested, and what has no end goes to that of the text. With
+    `postgres`, they may be, and a ValueError is raised for what has no end.
+    """
+    from sqlglot import Token, TokenType
+
+    kinds = {sign: TokenType[name] for sign, name in _SIGNS.items()}
+    at = 0
+    while at < len(text):
+        word = _WORDS.match(text, at)
+        assert word is not None  # noqa: S101 - any character is a sign
+        start, at, kind, written = at, word.end(), word.lastgroup or "sign", word.group()
+        if kind == "comment":
+            opened = 1
+            while opened:
+                mark = re.compile(r"/\*|\*/" if postgres else r"\*/").search(text, at)
+                if mark is None and postgres:
+                    raise ValueError
+                opened, at = (0, len(text)) if mark is None else (opened + (1 if mark[0] == "/*" else -1), mark.end())
+            continue
+        if kind == "blank":
+            continue
+        if kind == "open":
+            if postgres:
+                raise ValueError
+            kind = {'"': "IDENTIFIER", "$": "HEREDOC_STRING"}.get(written[0], "STRING")
+        if kind == "IDENTIFIER":
+            written = written[1:-1].replace('""', '"')
+        type_ = kinds.get(written, TokenType.UNKNOWN) if kind == "sign" else TokenType[kind]
+        yield Token(type_, written, 1, start + 1, start, at - 1)

@@ -29,7 +29,7 @@ from dpsql.sql.ir.types import Type
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import compose
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contribution_bounding import DRAW, UNIT, Bound
+from dpsql.sql.rewrite.contributions import DRAW, UNIT, Bound
 from dpsql.testing.kit import Kit
 from dpsql.testing.queries import (
     NOON,

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support.postgres_kit import fresh_schema, server
+from support.service_kit import ask
 
 from dpsql import Budget, DataSource, EngineSettings, Policy, PrivateTable, PublicTable, time_grid
 from dpsql.connect import open_session
@@ -29,7 +30,7 @@ from dpsql.engines.pool import EnginePool
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import EngineError, Error, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
-from dpsql.server.service import Service
+from dpsql.server.gateway import Service
 
 pytestmark = pytest.mark.xdist_group("postgres")
 ENDLESS = "SELECT count(*) AS n FROM range(100000000) a, range(100000000) b WHERE (a.range + b.range) % 3 = 7"
@@ -123,10 +124,10 @@ def test_a_light_statement_ends_while_others_run(
     policy = policy_of(schema, tmp_path)
     with served(policy) as service, ThreadPoolExecutor(4) as threads:
         with locked(schema, heavy):
-            slow = [threads.submit(service.ask, f"slow{each}", text.format(schema, heavy, each)) for each in range(3)]
+            slow = [threads.submit(ask, service, f"slow{each}", text.format(schema, heavy, each)) for each in range(3)]
             until(blocked(3))
             for number in range(2):
-                assert service.ask("light", text.format(schema, light, number)).arrow().num_rows > 0
+                assert ask(service, "light", text.format(schema, light, number)).arrow().num_rows > 0
             assert not any(each.done() for each in slow)
         assert all(each.result(60).arrow().num_rows > 0 for each in slow)
     assert charges(policy) == (5 if text == PRIVATE else 0)
@@ -137,16 +138,16 @@ def test_a_full_queue_refuses_and_charges_nothing(schema: str, tmp_path: Path) -
     asked = [PRIVATE.format(schema, "heavy", number) for number in range(3)]
     with served(policy) as service, ThreadPoolExecutor(2) as threads:
         with locked(schema, "heavy"):
-            first = threads.submit(service.ask, "ana", asked[0])
+            first = threads.submit(ask, service, "ana", asked[0])
             until(blocked())
-            second = threads.submit(service.ask, "ben", asked[1])
+            second = threads.submit(ask, service, "ben", asked[1])
             until(lambda: service._private._waiting)
             with pytest.raises(Refusal) as caught:
-                service.ask("cleo", asked[2])
+                ask(service, "cleo", asked[2])
             assert (caught.value.code, charges(policy)) == ("engine-busy", 1)
         assert first.result(60).receipt.replayed is second.result(60).receipt.replayed is False
         assert charges(policy) == 2
-        assert service.ask("cleo", asked[2]).receipt.replayed is False  # as the hint says
+        assert ask(service, "cleo", asked[2]).receipt.replayed is False  # as the hint says
     assert charges(policy) == 3
 
 
@@ -154,14 +155,14 @@ def test_a_wait_of_half_the_time_limit_is_refused_and_charges_nothing(schema: st
     policy = policy_of(schema, tmp_path, connections=1, time_limit=2)
     with served(policy) as service, ThreadPoolExecutor(2) as threads:
         with locked(schema, "heavy"):
-            first = threads.submit(service.ask, "ana", PRIVATE.format(schema, "heavy", 1))
+            first = threads.submit(ask, service, "ana", PRIVATE.format(schema, "heavy", 1))
             until(blocked())
             with pytest.raises(Refusal) as caught:
-                service.ask("ben", PRIVATE.format(schema, "light", 1))
+                ask(service, "ben", PRIVATE.format(schema, "light", 1))
             assert (caught.value.code, charges(policy)) == ("engine-busy", 1)
             with pytest.raises(EngineError):  # which ran
                 first.result(60)
-        assert service.ask("ben", PRIVATE.format(schema, "light", 1)).arrow().num_rows == 2
+        assert ask(service, "ben", PRIVATE.format(schema, "light", 1)).arrow().num_rows == 2
     assert charges(policy) == 2
 
 
@@ -311,7 +312,7 @@ def test_what_is_charged_is_what_analysts_were_told_while_connections_are_killed
 
     def ask(service: Service, number: int) -> str:
         try:
-            service.ask(f"analyst{number % 16}", PRIVATE.format(schema, "light", number))
+            ask(service, f"analyst{number % 16}", PRIVATE.format(schema, "light", number))
         except Error as error:
             return error.code
         return "answered"

@@ -48,7 +48,7 @@ def test_functions_take_at_most_6_parameters() -> None:
     # keys of the file
     modules = ("limits", "model", "model", "settings", "settings", "tables")
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")]
-    commands += ["dpsql/cli/ledger.py grant"]  # and one for each option of a command
+    commands += ["dpsql/cli/curator.py grant"]  # and one for each option of a command
     # what a session has, and the parts of a statement
     analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/outer_tree.py read_outer_tree"]
     assert wide == [*commands, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses]

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.service_kit import ask
 
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.curator import back_up, read_spending, verify_ledger
 from dpsql.errors import LedgerError
-from dpsql.server.service import Service
+from dpsql.server.gateway import Service
 
 
 def question(number: int) -> str:
@@ -45,11 +46,11 @@ def test_a_ledger_that_is_served_is_copied_and_only_the_newest_copy_is_taken_bac
 ) -> None:
     ledger = tmp_path / "ledger.sqlite"
     service = Service(tmp_path / "events.duckdb", policy)
-    service.ask("alice", question(0))
+    ask(service, "alice", question(0))
 
     def client(name: str) -> None:
         for number in range(1, 11):
-            service.ask(name, question(number))
+            ask(service, name, question(number))
 
     clients = [threading.Thread(target=client, args=(name,)) for name in ("alice", "bob")]
     for each in clients:
@@ -70,6 +71,6 @@ def test_a_ledger_that_is_served_is_copied_and_only_the_newest_copy_is_taken_bac
 
     put_back(newest, ledger)
     service = Service(tmp_path / "events.duckdb", policy)
-    assert service.ask("alice", question(10)).receipt.replayed
+    assert ask(service, "alice", question(10)).receipt.replayed
     service.close()
     assert len(read_spending(policy).entries) == 21

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dpsql.errors import EngineError, Refusal
-from dpsql.server import engine_queue
-from dpsql.server.engine_queue import EnginePlace, EngineQueue, QueueTerms, round_to_grid
+from dpsql.server import queues as engine_queue
+from dpsql.server.queues import EnginePlace, EngineQueue, QueueTerms, round_to_grid
 
 FREE = QueueTerms()
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dpsql.errors import EngineError
-from dpsql.server.fair_queue import FairQueue, ProcessorShare
+from dpsql.server.queues import FairQueue, ProcessorShare
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import PendingConnections
 

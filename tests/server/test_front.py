@@ -15,12 +15,12 @@ from typing import Any
 
 import duckdb
 import pytest
+from support.service_kit import ask_gateway, prepare
 
 from dpsql import Budget, Policy, PrivateTable, ServerSettings
 from dpsql.errors import EngineError, Error, Refusal
 from dpsql.policy import Analyst
-from dpsql.server.gateway import Gateway
-from dpsql.server.service import Service
+from dpsql.server.gateway import Gateway, Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users, add_user, remove_user
@@ -68,8 +68,8 @@ def lines(log: io.StringIO) -> list[dict[str, Any]]:
 def test_the_login_is_the_analyst_and_is_charged(front: Gateway, log: io.StringIO) -> None:
     user = front.login("web", "alice", password=WORDS, address="10.0.0.1")
     assert user == ALICE
-    answer = front.ask("web", user, text=QUESTION)
-    again = front.ask("postgres", user, text=QUESTION)
+    answer = ask_gateway(front, "web", user, text=QUESTION)
+    again = ask_gateway(front, "postgres", user, text=QUESTION)
     assert (answer.receipt.replayed, again.receipt.replayed) == (False, True)
     assert front.look(user, history).num_rows == 1
     told = front.telemetry.metrics()
@@ -137,22 +137,22 @@ def test_a_curator_asks_only_where_the_policy_lists_them(front: Gateway, folder:
     root = User("root", is_curator=True)
     assert (front.may_ask(root), front.may_ask(ALICE)) == (False, True)
     for act in (
-        lambda: front.ask("postgres", root, text=QUESTION),
-        lambda: front.prepare("postgres", root, text=QUESTION),
+        lambda: ask_gateway(front, "postgres", root, text=QUESTION),
+        lambda: prepare(front, "postgres", root, text=QUESTION),
         lambda: front.look(root, history),
-        lambda: front.ask("postgres", User("root"), text=QUESTION),  # what the file says counts
+        lambda: ask_gateway(front, "postgres", User("root"), text=QUESTION),  # what the file says counts
     ):
         with pytest.raises(Refusal) as caught:
             act()
         assert caught.value.code == "no-analyst"
     front.service.renew(policy_in(folder, analysts={"root": Analyst(1)}))
     assert front.may_ask(root)
-    assert len(front.ask("postgres", root, text=QUESTION)) == 3
+    assert len(ask_gateway(front, "postgres", root, text=QUESTION)) == 3
 
 
 def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Gateway) -> None:
-    assert front.check_role(SERVICE, "carol") == "carol"
-    front.ask("postgres", SERVICE, text=QUESTION, role="carol")
+    front.check_role(SERVICE, "carol")
+    ask_gateway(front, "postgres", SERVICE, text=QUESTION, role="carol")
     assert front.service.session("carol").history.num_rows == 1
     assert front.look(SERVICE, history).num_rows == 0
     for user, role, code in (
@@ -163,17 +163,17 @@ def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Gateway) -> 
         (User("mallory"), "mallory", "user-removed"),
     ):
         with pytest.raises(Refusal) as caught:
-            front.ask("postgres", user, text=QUESTION, role=role)
+            ask_gateway(front, "postgres", user, text=QUESTION, role=role)
         assert caught.value.code == code
     assert front.service.session("carol").history.num_rows == 1
 
 
 def test_who_is_removed_asks_nothing_more(front: Gateway, folder: Path) -> None:
-    front.ask("web", ALICE, text="SELECT 1")
+    ask_gateway(front, "web", ALICE, text="SELECT 1")
     remove_user(folder / "users.toml", "alice")
     front.users.reload()
     with pytest.raises(Refusal) as caught:
-        front.ask("web", ALICE, text="SELECT 1")
+        ask_gateway(front, "web", ALICE, text="SELECT 1")
     assert caught.value.code == "user-removed"
 
 
@@ -181,23 +181,23 @@ def test_only_so_many_statements_a_minute_and_describing_is_free(front: Gateway)
     answered = 0
     with suppress(Refusal):
         for _ in range(70):
-            front.ask("web", ALICE, text="SELECT 1")
+            ask_gateway(front, "web", ALICE, text="SELECT 1")
             answered += 1
     assert 60 <= answered < 70
     assert front.telemetry.refusals(1)[0].code == "too-many-statements"
-    assert front.prepare("web", ALICE, text=QUESTION).schema.names == ["article"]
-    assert front.ask("web", SERVICE, text="SELECT 1")
+    assert prepare(front, "web", ALICE, text=QUESTION).schema.names == ["article"]
+    assert ask_gateway(front, "web", SERVICE, text="SELECT 1")
 
 
 def test_only_so_many_connections(front: Gateway) -> None:
     assert [front.enter("postgres") for _ in range(3)] == [True, True, False]
-    front.leave("postgres")
+    front.telemetry.count_disconnection("postgres")
     assert front.enter("web")
     assert 'dpsql_connections{surface="postgres"} 1' in front.telemetry.metrics()
     front.service.close()
-    front.leave("web")
+    front.telemetry.count_disconnection("web")
     assert not front.enter("web")
-    assert front.health() == "stopping"
+    assert front.service.is_closed
 
 
 def test_metrics_are_for_the_curator_and_this_machine(front: Gateway) -> None:
@@ -215,7 +215,7 @@ def test_metrics_are_for_the_curator_and_this_machine(front: Gateway) -> None:
 def test_what_is_refused_is_counted_and_told_without_its_words(front: Gateway, log: io.StringIO) -> None:
     for text in (f"SELECT '{SECRET}'' FROM reads", f"SELECT article FROM reads WHERE article = '{SECRET}'"):
         with pytest.raises(Error):
-            front.ask("web", ALICE, text=text)
+            ask_gateway(front, "web", ALICE, text=text)
     seen = front.telemetry.refusals(10)
     assert [(one.surface, one.analyst) for one in seen] == [("web", "alice")] * 2
     assert front.telemetry.refusals(1) == seen[:1]
@@ -230,9 +230,9 @@ def test_a_fault_is_told_without_its_words(front: Gateway, log: io.StringIO, mon
     def broken(*_: object, **__: object) -> None:
         raise KeyError(SECRET)
 
-    monkeypatch.setattr(Service, "ask", broken)
+    monkeypatch.setattr(Service, "answer", broken)
     with pytest.raises(EngineError) as caught:
-        front.ask("web", ALICE, text=QUESTION)
+        ask_gateway(front, "web", ALICE, text=QUESTION)
     assert caught.value.code == "server-failed"
     assert caught.value.__context__ is None
     assert SECRET not in str(caught.value) + log.getvalue()
@@ -277,11 +277,11 @@ def test_a_policy_without_a_ledger_is_not_served(folder: Path) -> None:
 
 
 def test_another_policy_is_asked_from_then_on(front: Gateway, folder: Path) -> None:
-    front.ask("web", ALICE, text=QUESTION)
+    ask_gateway(front, "web", ALICE, text=QUESTION)
     spent = front.look(ALICE, history)
     front.service.renew(policy_in(folder, analysts={"alice": Analyst(2)}))
     assert front.look(ALICE, history) == spent
-    assert front.ask("web", ALICE, text=QUESTION).receipt.replayed
+    assert ask_gateway(front, "web", ALICE, text=QUESTION).receipt.replayed
     with pytest.raises(Error) as caught:
         front.service.renew(policy_in(folder / "elsewhere"))
     assert caught.value.code == "policy-reload"

@@ -14,8 +14,8 @@ from dpsql.engines import Engine, Statement
 from dpsql.engines.base import statement_stopped
 from dpsql.errors import Refusal
 from dpsql.policy import EngineSettings
-from dpsql.server import engine_queue
-from dpsql.server.engine_queue import EngineQueue, QueuedEngine
+from dpsql.server import queues as engine_queue
+from dpsql.server.queues import EngineQueue, QueuedEngine
 
 
 class Slow:

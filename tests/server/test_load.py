@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from support.server_load import ANALYSTS, KINDS, QUESTION, Told, check, load, serving_many
+from support.service_kit import ask
 
 CLIENTS, STATEMENTS, QUESTIONS = 64, 6, 12
 
@@ -27,7 +28,7 @@ def test_sixty_four_clients_lose_nothing_and_are_charged_what_they_are_told(tmp_
 @pytest.mark.parametrize("fault", ["untold", "twice", "another", "lost", "unlike"])
 def test_what_does_not_hold_is_found(tmp_path: Path, fault: str) -> None:
     with serving_many(tmp_path) as served:
-        answer = served.front.service.ask("ana", QUESTION.format(number=1))
+        answer = ask(served.front.service, "ana", QUESTION.format(number=1))
         told, asked = Told(), ("ana", 1)
         told.kinds["ask"] = 1
         told.answered(asked, [("a0", 1)])

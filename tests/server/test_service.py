@@ -15,13 +15,14 @@ from typing import Any
 
 import duckdb
 import pytest
+from support.service_kit import ask
 
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.curator import read_history, read_spending, verify_ledger
 from dpsql.errors import BudgetExceeded, Error, PolicyError, Refusal, UsageError
 from dpsql.ledger import Request, SQLiteLedger
 from dpsql.policy import Analyst
-from dpsql.server.service import Service
+from dpsql.server.gateway import Service
 
 CLIENTS, QUERIES = (64, 200) if os.environ.get("DPSQL_LOAD") else (16, 30)
 ANALYSTS, QUESTIONS = 4, 6
@@ -89,7 +90,7 @@ def test_many_clients_lose_nothing_and_pay_once(folder: Path) -> None:
         name = f"analyst {number % ANALYSTS}"
         for query in range(QUERIES):
             which = (number + query) % QUESTIONS
-            answer = service.ask(name, question(which))
+            answer = ask(service, name, question(which))
             with lock:
                 answered[name] += 1
                 assert shown.setdefault((name, which), answer.fetchall()) == answer.fetchall()
@@ -107,7 +108,7 @@ def test_many_clients_lose_nothing_and_pay_once(folder: Path) -> None:
 def test_a_policy_that_is_read_again_and_again_loses_no_statement(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.server.service._GRACE", 0.0)  # whoever waits for the former evaluator finds it closed
+    monkeypatch.setattr("dpsql.server.gateway._GRACE", 0.0)  # whoever waits for the former evaluator finds it closed
     policies = [policy_in(folder, analysts={"default": Analyst(limit)}) for limit in (4, 5)]
     told, charged, lock = Counter[tuple[str, int]](), Counter[str](), threading.Lock()
     service = Service(folder / "events.duckdb", policies[0])
@@ -116,7 +117,7 @@ def test_a_policy_that_is_read_again_and_again_loses_no_statement(
     def client(number: int) -> None:
         name = f"analyst {number % 2}"
         for query in range(20):
-            answer = service.ask(name, question(query % 4))
+            answer = ask(service, name, question(query % 4))
             with lock:
                 if not answer.receipt.replayed:
                     told[name, query % 4] += 1
@@ -154,7 +155,7 @@ def test_a_question_that_runs_while_the_policy_is_read_again_is_charged_once(
     replayed: list[bool] = []
 
     def client() -> None:
-        replayed.append(service.ask("alice", question(0)).receipt.replayed)
+        replayed.append(ask(service, "alice", question(0)).receipt.replayed)
 
     first = threading.Thread(target=client)
     first.start()
@@ -181,7 +182,7 @@ def test_closing_while_many_ask_leaves_nothing_half_done(folder: Path) -> None:
         name = f"analyst {number % 3}"
         for query in range(30):
             try:
-                answer = service.ask(name, question(query))
+                answer = ask(service, name, question(query))
             except UsageError as error:
                 refused.append(error.code)
                 return
@@ -203,13 +204,13 @@ def test_closing_while_many_ask_leaves_nothing_half_done(folder: Path) -> None:
 
 def test_a_limit_that_was_lowered_holds_from_then_on_and_what_was_spent_counts(folder: Path) -> None:
     service = Service(folder / "events.duckdb", policy_in(folder, analysts={"alice": Analyst(4)}))
-    service.ask("alice", question(0))
+    ask(service, "alice", question(0))
     service.renew(policy_in(folder, analysts={"alice": Analyst("0.1"), "bob": Analyst(enabled=False)}))
     with pytest.raises(BudgetExceeded):
-        service.ask("alice", question(1))
-    assert service.ask("alice", question(0)).receipt.replayed
+        ask(service, "alice", question(1))
+    assert ask(service, "alice", question(0)).receipt.replayed
     with pytest.raises(Refusal):
-        service.ask("bob", question(0))
+        ask(service, "bob", question(0))
     service.close()
 
 
@@ -218,9 +219,9 @@ def test_tables_of_a_new_policy_are_there_and_those_of_the_old_are_gone(folder: 
     assert [table.name for table in service.catalog.tables] == ["reads"]
     service.renew(policy_in(folder, tables={"visits": PrivateTable("user_id")}))
     assert [table.name for table in service.catalog.tables] == ["visits"]
-    service.ask("alice", "SELECT page FROM visits GROUP BY page TOP 3 PRIVATE WITH (epsilon = 0.05)")
+    ask(service, "alice", "SELECT page FROM visits GROUP BY page TOP 3 PRIVATE WITH (epsilon = 0.05)")
     with pytest.raises(Error) as caught:
-        service.ask("alice", question(0))
+        ask(service, "alice", question(0))
     assert caught.value.code == "unknown-table"
     service.close()
 
@@ -235,7 +236,7 @@ def test_a_policy_that_does_not_fit_leaves_the_one_in_force(folder: Path) -> Non
     ):
         with pytest.raises(Error):
             service.renew(unfit)
-        assert service.ask("alice", question(0))
+        assert ask(service, "alice", question(0))
     with pytest.raises(PolicyError):
         Service(folder / "events.duckdb", policy_in(folder, tables={"reads": PrivateTable("nobody")}))
     service.close()
@@ -254,10 +255,10 @@ def test_one_analyst_does_not_wait_for_anothers_statement(folder: Path, monkeypa
 
     monkeypatch.setattr(Session, "sql", slow)
     service = Service(folder / "events.duckdb", policy_in(folder))
-    waiting = threading.Thread(target=service.ask, args=("alice", "SELECT 2"))
+    waiting = threading.Thread(target=ask, args=(service, "alice", "SELECT 2"))
     waiting.start()
     assert asked.wait(30)
-    assert service.ask("bob", "SELECT 1").fetchall() == [(1,)]
+    assert ask(service, "bob", "SELECT 1").fetchall() == [(1,)]
     with service.looking("alice") as session:
         assert session.describe(question(0)).names == ["article"]
     assert waiting.is_alive()

@@ -38,7 +38,7 @@ class Served:
     def token(self, name: str = "ana", *scopes: str) -> str:
         user = self.front.users.get(name)
         assert user is not None
-        return self.front.create_token(user, frozenset(scopes or ("read", "query")))
+        return self.front.tokens.create(user, frozenset(scopes or ("read", "query")), users=self.front.users)
 
     def charges(self, user: str = "ana") -> int:
         return int(self.front.service.session(user).history.num_rows)

@@ -39,7 +39,7 @@ class Lines:
 
     def answer(self, name: str, text: str) -> object:
         try:
-            answer = self.front.ask("lines", User(name), text=text)
+            answer = self.front.ask("lines", User(name), act=lambda session, stop: session.sql(text, stop=stop))
         except Error as error:
             return error.code
         return [answer.receipt.items_charged, answer.receipt.replayed, answer.arrow().num_rows]

@@ -15,13 +15,12 @@ from support.surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
 from dpsql.server.catalog import SystemCatalog, open_catalog
-from dpsql.server.gateway import Gateway
-from dpsql.server.service import Service
+from dpsql.server.gateway import Gateway, Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users, add_user
-from dpsql.server.wire import Wire, serve_wire
-from dpsql.server.wire.stream import ClientLimits
+from dpsql.server.wire.codec import ClientLimits
+from dpsql.server.wire.server import Wire, serve_wire
 
 __all__ = ["NAMES", "PASSWORD", "TOP", "USERS", "Served", "front_of", "serving"]
 

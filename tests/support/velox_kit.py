@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp, parse_one
 
-from dpsql.dialects.trino import TRINO
+from dpsql.dialects.warehouses import TRINO
 from dpsql.engines import Column, Engine, Registered, RemoteEngine, Statement
 from dpsql.engines.warehouse import list_texts
 from dpsql.testing import Kit

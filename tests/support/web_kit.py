@@ -16,8 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from dpsql.policy import Policy
-from dpsql.server.gateway import Gateway
-from dpsql.server.service import Service
+from dpsql.server.gateway import Gateway, Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users, add_user

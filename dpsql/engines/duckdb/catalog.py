@@ -33,6 +33,7 @@ __all__ = [
     "connect_bare",
     "connect_sealed",
     "describe",
+    "is_stored",
     "lock",
     "make_quiet",
     "place",
@@ -354,10 +355,9 @@ def _make_remote_view(connection: duckdb.DuckDBPyConnection, name: str, *, folde
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
-    settings.pin_globally(connection)  # for further cursors, which `check_cursor` looks at
-    settings.pin(connection)
+    settings.pin_globally(connection)  # further cursors have these, too
     make_quiet(connection)
-    settings.pin_depth(connection)
+    check_cursor(connection)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
 
@@ -400,7 +400,7 @@ def _refused_setting() -> EngineError:
 
 
 def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tuple[str, ...]) -> Registered:
-    """Return the table `name` with its columns, or say that it is not there."""
+    """Return the table `name` with its columns, or say that it is not there; not whether it is stored."""
     rows: list[tuple[str, ...]] = []
     with suppress(*_TROUBLE):
         rows = connection.execute("DESCRIBE " + quote_path(relation)).fetchall()
@@ -413,11 +413,18 @@ def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tupl
         )
     declared = collations(connection, relation, columns=[name for name, kind, *_ in rows if kind == "VARCHAR"])
     columns = tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows)
-    return Registered(relation, columns, _is_stored(connection, relation))
+    return Registered(relation, columns)
 
 
-def _is_stored(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]) -> bool:
+def is_stored(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]) -> bool:
     """Return whether a table has rows of its own, in which no column is computed; a view may change with the clock."""
+    name = quote_path(relation)
+    with suppress(*_TROUBLE):  # DuckDB says no to the storage of a view; a computed column has a default
+        connection.execute("SELECT 1 FROM system.main.pragma_storage_info($1) LIMIT 0", [name])
+        defaults = "SELECT system.main.count(dflt_value) FROM system.main.pragma_table_info($1)"
+        if connection.execute(defaults, [name]).fetchall() == [(0,)]:
+            return True
+    # In a new instance this takes 10 ms, in which DuckDB makes the views of its catalog.
     sql = """SELECT sql FROM system.main.duckdb_tables()
     WHERE lower(database_name) = lower($1) AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"""
     with suppress(*_TROUBLE):

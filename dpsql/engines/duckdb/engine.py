@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -112,7 +113,12 @@ class DuckDBEngine:
             home = None if database is None else catalog.attach(connection, database)
             paths = catalog.place(connection, sources, home=home, sealed=True)
             catalog.lock(connection)
-            tables = {name: catalog.describe(connection, name, relation=path) for name, path in paths.items()}
+            tables = {
+                name: replace(
+                    catalog.describe(connection, name, relation=path), is_stored=catalog.is_stored(connection, path)
+                )
+                for name, path in paths.items()
+            }
             after = digest_versions(database, sources)
             versions = {name: before[name] for name in before if after.get(name) == before[name]}
             return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit, versions=versions)
@@ -201,10 +207,12 @@ class DuckDBEngine:
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body; raise `engine-closed` if it is closed, or DuckDB has given the instance up."""
         with holding(self._lock, stop):
-            if not self._release.alive or not self._lives():
-                raise engine_closed()
-            if not self._sealed and not settings.has_pinned(self._connection):
-                raise settings.changed()
+            is_open = self._release.alive
+            if not (is_open and not self._sealed and settings.has_pinned(self._connection)):
+                if not is_open or not self._lives():
+                    raise engine_closed()
+                if not self._sealed:
+                    raise settings.changed()
             yield
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:

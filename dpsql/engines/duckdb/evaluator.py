@@ -1,7 +1,7 @@
-"""Evaluator of released rows: a DuckDB instance for each statement, with those rows in it and nothing else.
+"""Evaluator of released rows: a DuckDB instance with those rows in it and nothing else.
 
-Public rows that it joins with them are put there too. There is no file, no setting and no other table within its reach;
-it goes with the statement.
+Public rows that a statement joins with them are put there too. There is no file, no setting and no other table within
+its reach. The rows are in a transaction that is rolled back, so the next statement finds the instance empty.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
@@ -40,8 +40,8 @@ _HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 class DuckDBEvaluator:
     """Computes on released and public rows in this process, on one thread, within limits of memory and time.
 
-    Each statement has an instance of its own, which goes with it. One that nothing was laid into is used again, but not
-    for a statement that reads or changes the state of its instance.
+    The instance of a statement that went well is used again, empty, but a statement that reads or changes the state of
+    its instance has one of its own.
     """
 
     def __init__(self, memory_limit: str = MEMORY_LIMIT, seconds: float = SECONDS) -> None:
@@ -113,7 +113,7 @@ class DuckDBEvaluator:
             finally:
                 while not task.revoke() and not task.done.wait(_HEARTBEAT):
                     instance.interrupt()
-            is_empty = bool(outcome) and not tables and not _uses_state(statement)
+            is_empty = bool(outcome) and not is_late and not _uses_state(statement)
         finally:
             if is_empty:
                 self._put_back(instance)
@@ -123,10 +123,10 @@ class DuckDBEvaluator:
 
 
 class SuccessiveInstances:
-    """Instances of DuckDB for statements that come one after the other, each opened before it is needed.
+    """An instance of DuckDB for statements that come one after the other, opened before it is needed.
 
-    One serves statements without tables, until one has tables. The next statement has a new instance, which `open_next`
-    opens. A statement that reads or changes the state of its instance, such as random(), has one of its own.
+    After a failure there is a new one, which `open_next` opens. A statement that reads or changes the state of its
+    instance, such as random(), has one of its own.
     """
 
     def __init__(self, memory_limit: str) -> None:
@@ -142,16 +142,17 @@ class SuccessiveInstances:
             with closing(connect_bare(self._memory_limit)) as own:
                 return _selected(own, tables, statement=statement)
         self.open_next()
-        instance = self._instance
+        instance, self._instance = self._instance, None
         assert instance is not None  # noqa: S101 - it was opened
-        if not tables:
-            return _selected(instance, tables, statement=statement)
-        self._instance = None
-        with closing(instance):
-            return _selected(instance, tables, statement=statement)
+        with ExitStack() as failure:
+            failure.callback(instance.close)
+            answer = _selected(instance, tables, statement=statement)
+            failure.pop_all()
+        self._instance = instance
+        return answer
 
     def open_next(self) -> None:
-        """Open the next instance if there is none."""
+        """Open the instance if there is none."""
         from dpsql.engines.duckdb.catalog import connect_bare
 
         if self._instance is None:
@@ -175,14 +176,18 @@ def build_failure() -> EngineError:
 def _selected(
     instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement
 ) -> pa.Table:
+    """Return the result, and leave the instance without the tables; after an exception it may not be used again."""
     import duckdb
 
-    for path, table in tables.items():
-        _lay(instance, table, path=path)
     (only,) = instance.extract_statements(statement.sql)
     if only.type != duckdb.StatementType.SELECT:
         raise ValueError
-    return instance.sql(statement.sql, params=list(statement.parameters)).to_arrow_table()
+    instance.begin()
+    for path, table in tables.items():
+        _lay(instance, table, path=path)
+    answer = instance.sql(statement.sql, params=list(statement.parameters)).to_arrow_table()
+    instance.rollback()
+    return answer
 
 
 def _lay(instance: duckdb.DuckDBPyConnection, table: pa.Table, *, path: Path) -> None:

@@ -79,20 +79,19 @@ def pin_globally(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def has_pinned(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the connection runs statements, and all pinned settings have their values."""
+    """Return whether the connection runs statements, and all pinned settings have their values.
+
+    Every turn of a borrowed connection asks this. Parsing would take most of the time, so it is done once.
+    """
     with suppress(*_TROUBLE):
-        check = _CHECKS.get(duckdb.__version__) or _write_check(connection)
-        return connection.execute(check).fetchall() == [(True,)]
+        names = sorted(_list_known(connection) & PINNED.keys())
+        check = _CHECKS.get(duckdb.__version__)
+        if check is None:
+            columns = ", ".join(f"current_setting('{name}')" for name in names)
+            check = _CHECKS[duckdb.__version__] = connection.extract_statements(f"SELECT {columns}")[0]
+        (row,) = connection.execute(check).fetchall()
+        return all(_is_right(value, PINNED[name]) for name, value in zip(names, row, strict=True))
     return False
-
-
-def _write_check(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return the SELECT that says whether the pinned settings that this DuckDB has are as they were set."""
-    tests = []
-    for name in _list_known(connection) & PINNED.keys():
-        values = "', '".join(PINNED[name]).lower()
-        tests.append(f"lower(current_setting('{name}')::VARCHAR) IN ('{values}')")
-    return _CHECKS.setdefault(duckdb.__version__, f"SELECT {' AND '.join(sorted(tests))}")
 
 
 def changed() -> EngineError:
@@ -115,7 +114,7 @@ def _list_known(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 _KNOWN: dict[str, frozenset[str]] = {}  # by the version of DuckDB, and so the checks
-_CHECKS: dict[str, str] = {}
+_CHECKS: dict[str, duckdb.Statement] = {}
 
 
 def _pin(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, tuple[str, ...]]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.errors import UsageError
-from dpsql.server.row_blocks import RowBlocks, WireColumn, measure_columns
+from dpsql.server.memory import RowBlocks, WireColumn, measure_columns
 
 Hold = Callable[[int], None]  # counts bytes that an answer holds, before they are held, and may wait; < 0 gives back
 

@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.server.catalog.protocol import CatalogError, Hold, Parameter
 from dpsql.server.catalog.statements import MAX_BYTES, MAX_ROWS, too_large_error
-from dpsql.server.row_blocks import RowBlocks, RowWriter
+from dpsql.server.memory import RowBlocks, RowWriter
 
 _LONGEST = 30.0  # seconds for what PostgreSQL should have ended itself
 GOOD = frozenset([pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK])

@@ -23,8 +23,7 @@ from psycopg.pq.abc import PGconn
 from dpsql.server.catalog.protocol import CatalogError, CatalogRows, Description, Hold, Parameter
 from dpsql.server.catalog.row_reader import check_result, is_ready, lost_error, read_rows
 from dpsql.server.catalog.statements import check_statement, is_constant, private_table_error
-from dpsql.server.memory_quota import BoundedCache
-from dpsql.server.row_blocks import WireColumn, measure_columns
+from dpsql.server.memory import BoundedCache, WireColumn, measure_columns
 
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4

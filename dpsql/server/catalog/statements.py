@@ -11,29 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import islice
+
+from sqlglot import Token
 
 from dpsql.server.catalog.protocol import CatalogError, Parameter
-from dpsql.sql.lexer import MAX_TEXT_LENGTH, ascii_lower
+from dpsql.sql.lexer import MAX_TEXT_LENGTH, ascii_lower, read_words
+from dpsql.sql.syntax.block import Block, kind_of, nest, walk
 
 _MAX_WORDS = 16_000
-_TOKEN = re.compile(
-    r"""
-      (?P<space>  \s+ | --[^\n]* )
-    | (?P<string> [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$ )
-    | (?P<quoted> "(?:[^"]|"")+" )
-    | (?P<open>   ['"] | \$[A-Za-z_]*\$ )
-    | (?P<word>   [^\W\d][\w$]* )
-    | (?P<other>  \d[\w.]* | :: | . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_COMMENT = re.compile(r"/\*|\*/")
 _SCHEMAS = frozenset(["pg_catalog", "information_schema"])
+_STRINGS = frozenset(["STRING", "HEREDOC_STRING"])
 _STARTS = frozenset(["select", "with", "values", "table"])
 _BEFORE_TABLES = frozenset(["from", "join", "table"])
-_NO_TABLE_YET = frozenset(["only", "lateral", "("])
+_NO_TABLE_YET = frozenset(["only", "lateral"])
 _AFTER_TABLES = frozenset(
     "where group having order limit offset fetch union intersect except window select for".split()
 )
@@ -50,185 +41,119 @@ _FUNCTIONS = frozenset(
 _FAMILIES = re.compile(r"pg_\w+|to_reg\w+|has_\w+_privilege|txid_\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """One token; `name` is folded as in PostgreSQL, and empty for strings and numbers."""
-
-    name: str
-    is_quoted: bool = False
-
-    def is_any(self, *keywords: str) -> bool:
-        return not self.is_quoted and self.name in keywords
-
-
-_END = _Word("")
-
-
-@dataclass(slots=True)
-class _Reading:
-    """State of a reader of tokens: the words before open parentheses, and the depths inside a FROM."""
-
-    openers: list[str] = field(default_factory=list)
-    from_depths: set[int] = field(default_factory=set)
-    is_table_next: bool = False
-
-
 def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
     """Return whether a statement is for a `Catalog`, not for the session; `tables` are the names of the policy.
 
     It is if it reads a relation of pg_catalog or information_schema, or if it reads no relation and calls a function
     about the connection or types, such as version(). A statement with TOP k PRIVATE is for the session.
     """
-    words = split_words(sql)
-    if words is None or _is_private(words):
+    tokens = split_words(sql)
+    if tokens is None:
         return False
-    first = next((word for word in words if word.name != "("), _END)
-    if not first.is_any(*_STARTS):
+    names, words = [*map(_name, tokens), "", ""], [*map(_word, tokens), "", ""]
+    if any(words[at] == "top" and "private" in words[at + 1 : at + 3] for at in range(len(tokens))):
         return False
-    names = {ascii_lower(name) for name in tables}
-    ctes = {word.name for word, then, after in _triples(words) if then.is_any("as") and after.name in {"(", "not"}}
-    relations = [parts for parts in _find_relations(words) if len(parts) > 1 or parts[0] not in ctes]
-    if any(_is_system(parts, names) for parts in relations):
-        return True
-    return not relations and any(map(_needs_catalog, _triples([_END, *words])))
+    if next((word for word in words if word != "("), "") not in _STARTS:
+        return False
+    relations, is_system = list[tuple[str, ...]](), False
+    ctes = {names[at] for at in range(len(tokens)) if words[at + 1] == "as" and words[at + 2] in {"(", "not"}}
+    private = {ascii_lower(name) for name in tables}
+    for parts in _find_relations(tokens):
+        if len(parts) > 1:
+            is_system |= parts[-2] in _SCHEMAS
+        elif parts[0] in ctes:
+            continue
+        else:  # a system catalog, unless the policy has the name
+            is_system |= parts[0].startswith("pg_") and ascii_lower(parts[0]) not in private
+        relations.append(parts)
+    if relations:
+        return is_system
+    for at, name in enumerate(names[:-2]):  # does it call, name or cast to something that only a catalog has?
+        before, after = words[at - 1] if at else "", words[at + 1]
+        is_called = after == "(" and (name in _FUNCTIONS or _FAMILIES.fullmatch(name) is not None)
+        is_word = after != "(" and words[at] in _WORDS and before not in {".", "as"}
+        is_type = before in {"::", "as"} and name in _TYPES
+        if is_called or is_word or is_type or (after == "." and name in _SCHEMAS):
+            return True
+    return False
 
 
 def find_relations(sql: str) -> list[tuple[str, ...]]:
     """Return the names, in parts, of the relations that a statement reads; none of one that `split_words` refuses."""
-    words = split_words(sql)
-    return [] if words is None else list(_find_relations(words))
+    tokens = split_words(sql)
+    return [] if tokens is None else list(_find_relations(tokens))
 
 
-def split_words(sql: str) -> list[_Word] | None:
+def split_words(sql: str) -> list[Token] | None:
     """Return the tokens of a statement except spaces and comments; None if one has no end, and for too many."""
     if len(sql) > MAX_TEXT_LENGTH:
         return None
-    words: list[_Word] = []
-    at = 0
-    while at < len(sql):
-        if sql.startswith("/*", at):
-            end = _find_comment_end(sql, at)
-            if end is None:
-                return None
-            at = end
-            continue
-        found = _TOKEN.match(sql, at)
-        if found is None or found["open"] or len(words) > _MAX_WORDS:
-            return None
-        at = found.end()
-        if not found["space"]:
-            if found["quoted"]:
-                words.append(_Word(found["quoted"][1:-1].replace('""', '"'), is_quoted=True))
-            else:
-                words.append(_Word(ascii_lower(found[0])) if found["word"] or found["other"] else _END)
-    return words
+    try:
+        tokens = list(islice(read_words(sql, postgres=True), _MAX_WORDS + 2))
+    except ValueError:
+        return None
+    is_empty = any(token.token_type.name == "IDENTIFIER" and not token.text for token in tokens)
+    return None if is_empty or len(tokens) > _MAX_WORDS + 1 else tokens
 
 
-def _find_comment_end(sql: str, start: int) -> int | None:
-    """Return the position after a comment, which may contain others; None if it has no end."""
-    depth = 0
-    for found in _COMMENT.finditer(sql, start):
-        depth += 1 if found[0] == "/*" else -1
-        if depth == 0:
-            return found.end()
-    return None
+def _name(token: Token) -> str:
+    """Return a name, a word or a sign as PostgreSQL folds it; "" for a string."""
+    kind = token.token_type.name
+    return token.text if kind == "IDENTIFIER" else "" if kind in _STRINGS else ascii_lower(token.text)
 
 
-def _triples(words: list[_Word]) -> Iterator[tuple[_Word, _Word, _Word]]:
-    ahead = [*words, _END, _END]
-    return zip(words, ahead[1:], ahead[2:], strict=False)
+def _word(token: Token) -> str:
+    """Return a word that is not quoted, or a sign; "" for anything else."""
+    return "" if token.token_type.name == "IDENTIFIER" else _name(token)
 
 
-def _is_private(words: list[_Word]) -> bool:
-    """Return whether TOP k PRIVATE appears anywhere."""
-    return any(
-        word.is_any("top") and (then.is_any("private") or after.is_any("private"))
-        for word, then, after in _triples(words)
-    )
-
-
-def _find_relations(words: list[_Word]) -> Iterator[tuple[str, ...]]:
+def _find_relations(tokens: Sequence[Token]) -> Iterator[tuple[str, ...]]:
     """Yield the names, in parts, of the relations after FROM, JOIN, TABLE and their commas."""
-    reading, before = _Reading(), _END
-    names = iter(range(len(words)))
-    for at in names:
-        word = words[at]
-        if reading.is_table_next and _is_name(word):
-            parts = _read_parts(words, at)
-            if not _is_sign_at(words, at + 2 * len(parts) - 1, sign="("):
-                yield parts
-            reading.is_table_next = False
-        _advance(reading, word, before=before)
-        before = word
+    listed, called, is_next = set[int](), dict[int, str](), False  # `listed` are the nodes within whose FROM we are
+    for nodes, at in walk(nest(tokens).nodes):
+        node, before = nodes[at], nodes[at - 1] if at else None
+        if isinstance(node, Block):  # a relation may also be due in parentheses
+            called[id(node.nodes)] = "" if before is None or isinstance(before, Block) else _name(before)
+            is_next = is_next and node.kind == "L_PAREN"
+            continue
+        word = _word(node)
+        if is_next and _is_relation(node):
+            parts = [_name(node)]
+            while kind_of(nodes, at + 1) == "DOT" and at + 2 < len(nodes):
+                at += 2  # noqa: PLW2901 - the last part
+                part = nodes[at]
+                parts.append("" if isinstance(part, Block) else _name(part))
+            if kind_of(nodes, at + 1) != "L_PAREN":
+                yield tuple(parts)
+            is_next = False
+        # FROM of EXTRACT(... FROM ...) and the like, and of IS DISTINCT FROM, has no relation
+        is_operator = word == "from" and (
+            called.get(id(nodes)) in _FROM_INSIDE
+            or (before is not None and not isinstance(before, Block) and _word(before) == "distinct")
+        )
+        if word == ",":
+            is_next = id(nodes) in listed
+        elif word in _BEFORE_TABLES and not is_operator:
+            is_next = True
+            listed.add(id(nodes))
+        elif word in _AFTER_TABLES or word == ")":
+            listed.discard(id(nodes))
+            is_next = is_next and word == ")"
+        elif word not in _NO_TABLE_YET:
+            is_next = is_next and word in {"with", "values"}
 
 
-def _advance(reading: _Reading, word: _Word, *, before: _Word) -> None:
-    """Update the state by one token."""
-    depth = len(reading.openers)
-    if word.is_any("("):
-        reading.openers.append(before.name)
-    elif word.is_any(")"):
-        reading.from_depths.discard(depth)
-        if reading.openers:
-            reading.openers.pop()
-    elif word.is_any(",") and depth in reading.from_depths:
-        reading.is_table_next = True
-    elif word.is_any(*_BEFORE_TABLES) and not _is_operator_from(reading, word, before=before):
-        reading.is_table_next = True
-        reading.from_depths.add(depth)
-    elif word.is_any(*_AFTER_TABLES):
-        reading.from_depths.discard(depth)
-        reading.is_table_next = False
-    elif not word.is_any(*_NO_TABLE_YET):
-        reading.is_table_next = reading.is_table_next and word.is_any("with", "values")
-
-
-def _is_operator_from(reading: _Reading, word: _Word, *, before: _Word) -> bool:
-    """Return whether a FROM belongs to EXTRACT(... FROM ...) and the like, or to IS DISTINCT FROM."""
-    is_argument = bool(reading.openers) and reading.openers[-1] in _FROM_INSIDE
-    return word.is_any("from") and (is_argument or before.is_any("distinct"))
-
-
-def _is_name(word: _Word) -> bool:
-    keyword = word.is_any(*_STARTS, *_NO_TABLE_YET, *_AFTER_TABLES)
-    return not keyword and (word.is_quoted or is_name_start(word.name))
+def _is_relation(token: Token) -> bool:
+    """Say whether a token can name a relation: it is quoted, or no keyword."""
+    if token.token_type.name == "IDENTIFIER":
+        return True
+    word = _word(token)
+    return is_name_start(word) and word not in _STARTS | _NO_TABLE_YET | _AFTER_TABLES
 
 
 def is_name_start(word: str) -> bool:
     """Return whether a token begins as names and keywords do, and no number or sign."""
     return word[:1].isalpha() or word[:1] == "_"
-
-
-def _read_parts(words: list[_Word], at: int) -> tuple[str, ...]:
-    """Return the parts of the dotted name that begins at a token."""
-    parts = [words[at].name]
-    while _is_sign_at(words, at + 1, sign=".") and at + 2 < len(words):
-        at += 2
-        parts.append(words[at].name)
-    return tuple(parts)
-
-
-def _is_sign_at(words: list[_Word], at: int, *, sign: str) -> bool:
-    return at < len(words) and words[at].is_any(sign)
-
-
-def _is_system(parts: tuple[str, ...], names: Collection[str]) -> bool:
-    """Return whether a relation is a system catalog: by its schema, or by a pg_ name that the policy lacks."""
-    if len(parts) > 1:
-        return parts[-2] in _SCHEMAS
-    return parts[0].startswith("pg_") and ascii_lower(parts[0]) not in names
-
-
-def _needs_catalog(near: tuple[_Word, _Word, _Word]) -> bool:
-    """Return whether a word, between its neighbours, calls, names or casts to something that only a catalog has."""
-    before, word, after = near
-    if after.is_any(".") and word.name in _SCHEMAS:
-        return True
-    if before.is_any("::", "as") and word.name in _TYPES:
-        return True
-    if after.is_any("("):
-        return word.name in _FUNCTIONS or _FAMILIES.fullmatch(word.name) is not None
-    return word.is_any(*_WORDS) and not before.is_any(".", "as")
 
 
 MAX_BYTES = 16 * 1024 * 1024  # of an answer as it is sent; a list of 50,000 columns for JDBC takes about 8 million
@@ -257,10 +182,9 @@ def check_statement(sql: str) -> bytes:
     words = None if "\0" in sql else split_words(sql)
     if words is None:
         raise CatalogError("42601", "A string, a name or a comment has no end, or there are too many words.")
-    first = next((word for word in words if word.name != "("), None)
-    if first is None or not first.is_any(*_READING_VERBS):
+    if next((word for word in map(_word, words) if word != "("), "") not in _READING_VERBS:
         raise CatalogError("0A000", "Only statements that read are supported.", hint="Send a SELECT.")
-    names = {word.name for word in words}
+    names = {_name(word) for word in words}
     if any(_FUNCTIONS_WITH_EFFECTS.fullmatch(name) for name in names) or ("u" in names and "&" in names):
         reason = "The statement calls a function that may change something or wait, or writes a name with escapes."
         raise CatalogError("42501", reason, hint="Leave the function out, or write the name without U&.")
@@ -281,7 +205,6 @@ def too_large_error() -> CatalogError:
     return CatalogError("54000", "The answer is too large.", hint="Add a WHERE or a LIMIT.")
 
 
-Value = TypeVar("Value")
 _CONSTANT_FUNCTIONS = frozenset(
     """
     array_agg array_length array_lower array_position array_to_string array_upper bool_and bool_or btrim cardinality
@@ -333,11 +256,11 @@ def is_constant(sql: str, parameters: Sequence[Parameter]) -> bool:
     if any(_CLOCK_TEXT.search(text) for text in texts):
         return False
     words = split_words(sql)
-    if not words or words[0].name == "show":
+    if not words or _name(words[0]) == "show":
         return False
-    before = ""
-    for at, word in enumerate(words):
-        name, then = word.name, words[at + 1].name if at + 1 < len(words) else ""
+    names = list(map(_name, words))
+    for at, name in enumerate(names):
+        before, then = names[at - 1] if at else "", names[at + 1] if at + 1 < len(names) else ""
         if name in _CLOCK_WORDS or _TIMES.fullmatch(name):  # a text that is cast to a time may be 'now'
             return False
         if is_name_start(name):
@@ -347,10 +270,9 @@ def is_constant(sql: str, parameters: Sequence[Parameter]) -> bool:
                     or _CONSTANT_FAMILIES.fullmatch(name) is not None
                     or before in _NAMES_OF_LISTS
                 )
-                is_known = is_known or (name in _KEYWORDS_BEFORE_PARENTHESES and not word.is_quoted)
+                is_known = is_known or (name in _KEYWORDS_BEFORE_PARENTHESES and _word(words[at]) == name)
             else:
                 is_known = not name.startswith("pg_") or _RELATIONS.fullmatch(name) is not None
             if not is_known:
                 return False
-        before = name
     return True

@@ -33,15 +33,16 @@ from dpsql.server.gateway import Gateway, fault
 from dpsql.server.http import Http, serve_http
 from dpsql.server.http_requests import (
     Guard,
+    StatementBody,
     StatementDispatch,
     choose_status,
+    convert_message,
     name_user,
     problem_response,
     read_body,
     without_paths,
 )
 from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller, Tool, ToolAnswer, encode_values
-from dpsql.server.messages import Statement, convert_message
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import digest_token
 from dpsql.server.visits import Access
@@ -180,7 +181,7 @@ class _SessionCaller:
     limiter: CapacityLimiter
     cancelled: threading.Event
 
-    async def ask(self, statement: Statement) -> Answer:
+    async def ask(self, statement: StatementBody) -> Answer:
         return await self.look(
             lambda session: session.sql(
                 statement.sql, statement.parameters, stop=self.cancelled.is_set, implicit=statement.implicit
@@ -263,18 +264,13 @@ class _TokenCaller:
     gone: threading.Event
     cancelled: threading.Event
 
-    async def ask(self, statement: Statement) -> Answer:
-        gateway = self.dispatch.gateway.with_implicit(statement.implicit)
-        user = self.access.user
+    async def ask(self, statement: StatementBody) -> Answer:
         return await self.dispatch.answer(
-            user,
-            lambda: gateway.ask(
-                SURFACE,
-                user,
-                text=statement.sql,
-                parameters=statement.parameters,
-                stop=lambda: self.gone.is_set() or self.cancelled.is_set(),
+            self.access.user,
+            lambda session, stop: session.sql(
+                statement.sql, statement.parameters, stop=stop, implicit=statement.implicit
             ),
+            stop=lambda: self.gone.is_set() or self.cancelled.is_set(),
         )
 
     async def look(self, act: Callable[[Session], T]) -> T:

@@ -24,9 +24,8 @@ from dpsql.answer_json import (
 )
 from dpsql.errors import Error, Refusal
 from dpsql.receipt import format_share
-from dpsql.report.forecast import describe_together
-from dpsql.report.tables import describe_plans
-from dpsql.server.messages import Last, Nothing, Statement, encode_rows, list_tables
+from dpsql.report.forecast import describe_plans, describe_together
+from dpsql.server.http_requests import Last, Nothing, StatementBody, encode_rows, list_tables
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
@@ -132,7 +131,7 @@ T = TypeVar("T")
 class Caller(Protocol):
     """Analyst on whose behalf a tool runs."""
 
-    async def ask(self, statement: Statement) -> Answer:
+    async def ask(self, statement: StatementBody) -> Answer:
         """Return the answer to a statement, charged once; raise as `dpsql.Session.sql`."""
         ...
 
@@ -281,8 +280,8 @@ def _describe_entry(row: Mapping[str, object], balance: Balance) -> str:
     return f"{str(row['asked_at'])[:19]} {row['state']}, {used}: {query}"
 
 
-def _read_statement(arguments: msgspec.Struct) -> Statement:
-    assert isinstance(arguments, Statement)  # noqa: S101 - the tool declares it
+def _read_statement(arguments: msgspec.Struct) -> StatementBody:
+    assert isinstance(arguments, StatementBody)  # noqa: S101 - the tool declares it
     return arguments
 
 
@@ -299,7 +298,7 @@ _ALL = (
         name="explain",
         title="Price of a statement",
         description=EXPLAIN,
-        arguments=Statement,
+        arguments=StatementBody,
         act=_explain,
         result={"free": _BOOLEAN, "cost": _TEXT, "facts": _OBJECTS, "warnings": _TEXTS},
     ),
@@ -307,7 +306,7 @@ _ALL = (
         name="query",
         title="Run a statement",
         description=QUERY,
-        arguments=Statement,
+        arguments=StatementBody,
         act=_query,
         result={
             "columns": _TEXTS,

@@ -16,8 +16,7 @@ from dpsql.errors import Error, LedgerError, Refusal, UsageError
 from dpsql.plan import Plan
 from dpsql.receipt import REREAD, format_share
 from dpsql.report import Balance, Forecast
-from dpsql.report.forecast import describe_together, forecast, price_together
-from dpsql.report.tables import describe_plans
+from dpsql.report.forecast import describe_plans, describe_together, forecast, price_together
 from dpsql.server.web.requests import VisitorRequest, answered_html
 from dpsql.session import Session
 

@@ -1,19 +1,20 @@
-"""JSON API: the operations with their names, scopes, parameters and handlers.
+"""JSON API: the operations with their names, scopes, parameters and handlers, and their OpenAPI document.
 
-The same declarations make the routes and the OpenAPI document. A request authenticates by itself, with a password or a
-token, never by a cookie, so another site cannot make a browser send one.
+The same declarations make the routes, the document and its page, which has no script. A request authenticates by
+itself, with a password or a token, never by a cookie, so another site cannot make a browser send one.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -21,21 +22,27 @@ from starlette.responses import Response
 
 from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes
 from dpsql.errors import Error, Refusal
-from dpsql.server.http_requests import choose_status, name_user, parse_json, problem_response, without_paths
-from dpsql.server.messages import (
+from dpsql.server.http_requests import (
+    LAST,
     Explanation,
     Grant,
     Query,
-    Statement,
+    StatementBody,
     TokenTerms,
+    choose_status,
+    describe_messages,
     encode_rows,
     list_tables,
+    name_user,
+    parse_json,
     parse_number,
+    problem_response,
+    without_paths,
 )
 from dpsql.server.users import User
 from dpsql.server.visits import Access
 from dpsql.server.web.curator_pages import plain_spent, raise_total, verify_chain
-from dpsql.server.web.requests import SURFACE, RequestDispatch, require_curator
+from dpsql.server.web.requests import SURFACE, RequestDispatch, page, require_curator
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
@@ -49,6 +56,7 @@ _MAX_RECEIPT = 4096  # bytes; proxies limit the headers of a response to 8 KiB
 _REALM = 'Basic realm="dpsql", charset="UTF-8"'
 _WEIGHT = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
 Body = TypeVar("Body", bound=msgspec.Struct)
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,6 @@ class ApiCall:
     def user(self) -> User:
         """The user whose password or token came with the request."""
         return self.access.user
-
-    @property
-    def statement(self) -> Statement:
-        """The statement in the body."""
-        return self.read(Statement)
 
     def read(self, kind: type[Body]) -> Body:
         """Return the body of an operation that declares this kind."""
@@ -131,16 +134,9 @@ def problem_answer(error: Error) -> Response:
     return problem_response(error, headers={"www-authenticate": _REALM} if status == status.UNAUTHORIZED else None)
 
 
-def json_answer(
-    body: object,
-    *,
-    status: int = 200,
-    kind: str = JSON,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
+def json_answer(body: object, *, status: int = 200) -> Response:
     """Return values as JSON; what JSON does not have comes as text."""
-    text = json.dumps(body, default=str)
-    return Response(text, status_code=status, media_type=kind, headers=dict(headers or {}))
+    return Response(json.dumps(body, default=str), status_code=status, media_type=JSON)
 
 
 async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str | None]:
@@ -151,7 +147,10 @@ async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str
             if access is not None:
                 return access, given.strip()
         case "basic":
-            name, password = _basic(given)
+            name, password = "", ""
+            with suppress(ValueError):  # the base of the errors of base64 and of UTF-8
+                decoded = base64.b64decode(given.strip(), validate=True).decode()
+                name, password = decoded.split(":", 1)
             address = "" if request.client is None else request.client.host
             return Access.with_password(await dispatch.login(name, password, address=address)), None
     if scheme.lower() == "bearer":
@@ -159,14 +158,6 @@ async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str
         raise Refusal("login-required", "This token is unknown, was revoked or has expired.", hint=hint)
     hint = "Send a name and password (HTTP Basic), or Authorization: Bearer with a token of POST /api/v1/token."
     raise Refusal("login-required", "Log in first.", hint=hint)
-
-
-def _basic(given: str) -> tuple[str, str]:
-    try:
-        name, colon, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        return "", ""
-    return (name, password) if colon else ("", "")
 
 
 async def identified(dispatch: RequestDispatch, request: Request) -> User | None:
@@ -185,13 +176,14 @@ async def _token(call: ApiCall) -> Response:
     scopes = frozenset(call.read(TokenTerms).scopes)
     if "curate" in scopes:
         require_curator(call.user)
-    token = call.dispatch.gateway.create_token(call.user, scopes)
+    gateway = call.dispatch.gateway
+    token = gateway.tokens.create(call.user, scopes, users=gateway.users)
     return json_answer({"token": token, "type": "Bearer", "scopes": sorted(scopes)}, status=201)
 
 
 async def _end(call: ApiCall) -> Response:
     if call.token is not None:
-        call.dispatch.gateway.end_token(call.token)
+        call.dispatch.gateway.tokens.end(call.token, call.dispatch.gateway.users)
     return Response(status_code=204)
 
 
@@ -221,25 +213,19 @@ async def _query(call: ApiCall) -> Response:
 
 def choose_type(accept: str) -> str:
     """Return the type of an answer that a client prefers; JSON where it takes none of ours, or several equally."""
-    best, chosen = 0.0, JSON
-    weights = dict(_read_accept(accept))
-    for kind in (JSON, CSV, ARROW):
-        weight = weights.get(kind, 0.0)
-        if kind == JSON:
-            weight = max(weight, weights.get("*/*", 0.0), weights.get("application/*", 0.0))
-        if weight > best:
-            best, chosen = weight, kind
-    return chosen
-
-
-def _read_accept(accept: str) -> list[tuple[str, float]]:
-    """Return the types of a header Accept with their weights (RFC 9110, section 12.5.1)."""
-    found = []
+    weights = dict[str, float]()  # by type, as RFC 9110 says in section 12.5.1
     for each in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
         weight = next((part.removeprefix("q=") for part in parameters if part.startswith("q=")), "1")
-        found.append((kind, float(weight) if _WEIGHT.fullmatch(weight) else 0.0))
-    return found
+        weights[kind] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
+    best, chosen = 0.0, JSON
+    for kind in (JSON, CSV, ARROW):
+        weight_of_kind = weights.get(kind, 0.0)
+        if kind == JSON:
+            weight_of_kind = max(weight_of_kind, weights.get("*/*", 0.0), weights.get("application/*", 0.0))
+        if weight_of_kind > best:
+            best, chosen = weight_of_kind, kind
+    return chosen
 
 
 def _encode_receipt(answer: Answer) -> str:
@@ -289,7 +275,7 @@ async def _explain(call: ApiCall) -> Response:
 
 
 async def _describe(call: ApiCall) -> Response:
-    body = call.statement
+    body = call.read(StatementBody)
     schema = await call.dispatch.look(
         call.user, lambda session: session.describe(body.sql, body.parameters, implicit=body.implicit)
     )
@@ -328,15 +314,11 @@ async def _verification(call: ApiCall) -> Response:
 
 
 async def _refusals(call: ApiCall) -> Response:
-    seen = call.dispatch.gateway.telemetry.refusals(call.last)
-    return json_answer(
-        {
-            "refusals": [
-                {"at": one.at.isoformat(), "surface": one.surface, "code": one.code, "analyst": one.analyst}
-                for one in seen
-            ]
-        }
-    )
+    latest = call.dispatch.gateway.telemetry.refusals(call.last)
+    rows = [
+        {"at": one.at.isoformat(), "surface": one.surface, "code": one.code, "analyst": one.analyst} for one in latest
+    ]
+    return json_answer({"refusals": rows})
 
 
 OPERATIONS = (
@@ -346,13 +328,13 @@ OPERATIONS = (
         "token",
         "Exchange a password for a token, which ends when it is not used.",
         _token,
-        scope=None,
-        body=TokenTerms,
+        None,
+        TokenTerms,
     ),
-    Operation("DELETE", "/token", "endToken", "End the token that the request came with.", _end, scope=None),
+    Operation("DELETE", "/token", "endToken", "End the token that the request came with.", _end, None),
     Operation("POST", "/query", "query", "Run a statement, and charge it once.", _query, "query", Query),
     Operation("POST", "/explain", "explain", "Return what a private query may cost; free.", _explain, body=Explanation),
-    Operation("POST", "/describe", "describe", "Return the columns of an answer; free.", _describe, body=Statement),
+    Operation("POST", "/describe", "describe", "Return the columns of an answer; free.", _describe, body=StatementBody),
     Operation("GET", "/budget", "budget", "The budget: granted, spent, reserved and left.", _budget),
     Operation("GET", "/history", "history", "The queries of this analyst, oldest first.", _history, has_last=True),
     Operation("GET", "/tables", "tables", "The tables that may be queried, and their columns.", _tables),
@@ -363,3 +345,198 @@ OPERATIONS = (
         "GET", "/refusals", "refusals", "What was not answered, newest first.", _refusals, "curate", has_last=True
     ),
 )
+
+PREFIX = "/api/v1"
+_PROBLEMS = {
+    "400": "The request cannot be read.",
+    "401": "No user is logged in.",
+    "403": "This user may not do this.",
+    "408": "The body did not come in time.",
+    "409": "The budget that is left does not cover the worst case, or a grant would lower the total; nothing was done.",
+    "413": "The body is too long.",
+    "415": "The body has another type.",
+    "422": "The statement is not answered, or what was given cannot be used; nothing was charged.",
+    "429": "Too many requests.",
+    "500": "The server could not answer; where a query may have been charged, the reason says so.",
+    "503": "The server is stopping, or its ledger cannot be used.",
+}
+_MADE = {"token": "201", "grant": "201", "endToken": "204"}
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "reason": {"type": "string"},
+        "hint": {"type": "string"},
+        "place": {
+            "anyOf": [
+                {"type": ["string", "null"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "line": {"type": "integer"},
+                        "column": {"type": "integer"},
+                        "fragment": {"type": "string"},
+                    },
+                },
+            ]
+        },
+    },
+    "required": ["type", "title", "status", "detail", "code", "reason", "hint", "place"],
+}
+
+
+def document() -> dict[str, object]:
+    """Return the document, of version 3.1."""
+    kinds = {operation.body for operation in OPERATIONS if operation.body is not None}
+    (last,), _ = describe_messages(LAST)
+    _, described = describe_messages(*kinds)
+    named = {_name(title): {**schema, "title": _name(title)} for title, schema in described.items()}
+    paths: dict[str, dict[str, object]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation, last)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dpsql",
+            "version": version("dpsql"),
+            "description": "Private top-k analytics in SQL: every answer is within the policy's total guarantee.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+            "schemas": {"Problem": _PROBLEM, **dict(sorted(named.items()))},
+            "responses": {"Problem": _problem("What went wrong.")},
+        },
+        "security": [{"password": []}, {"token": []}],
+    }
+
+
+def _name(title: str) -> str:
+    """Return the name of a schema: that of its message."""
+    return title.removesuffix("Body")
+
+
+def _operation(operation: Operation, last: object) -> dict[str, object]:
+    success: dict[str, object] = {"description": "The token has ended."}
+    if operation.name != "endToken":
+        content: dict[str, object] = {"application/json": {"schema": {"type": "object"}}}
+        success = {"description": "The answer.", "content": content}
+        if operation.name == "query":
+            content[CSV] = {"schema": {"type": "string"}}
+            content[ARROW] = {"schema": {"type": "string", "contentMediaType": ARROW}}
+            words = "The receipt of an answer in CSV, as JSON."
+            success["headers"] = {RECEIPT: {"description": words, "schema": {"type": "string"}}}
+    problems = {status: _problem(words) for status, words in _PROBLEMS.items()}
+    described: dict[str, object] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": ["curator" if operation.curators_only else "analyst"],
+        "responses": {_MADE.get(operation.name, "200"): success, **problems},
+    }
+    if operation.scope is not None:
+        described["security"] = [{"password": []}, {"token": [operation.scope]}]
+    if operation.has_last:
+        described["parameters"] = [{"name": "last", "in": "query", "required": False, "schema": last}]
+    if operation.body is not None:
+        schema = {"$ref": f"#/components/schemas/{_name(operation.body.__name__)}"}
+        content = {"application/json": {"schema": schema}}
+        described["requestBody"] = {"required": not operation.is_body_optional, "content": content}
+    return described
+
+
+def _problem(words: str) -> dict[str, object]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": words, "content": {"application/problem+json": {"schema": schema}}}
+
+
+_EXAMPLES: Mapping[str, object] = {
+    "Statement": {"sql": "SELECT country FROM reads GROUP BY country TOP 10 PRIVATE"},
+    "Explanation": {"sql": "SELECT country FROM reads GROUP BY country TOP 10 PRIVATE", "times": 5},
+    "TokenTerms": {"scopes": ["read", "query"]},
+    "Grant": {"epsilon": 2, "delta": "1e-6", "note": "agreed on 12 May"},
+}
+_KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "null": "null"}
+_SCALARS = {"string", "number", "boolean", "null"}
+
+
+def render_api_page(document: Json) -> Response:
+    """Return the page of an OpenAPI document."""
+    schemas = document["components"]["schemas"]
+    operations = [
+        _describe_operation(path, method, raw=raw, schemas=schemas)
+        for path, methods in document["paths"].items()
+        for method, raw in methods.items()
+    ]
+    problems = next(iter(operations))["problems"]
+    given = {"info": document["info"], "operations": operations, "problems": problems}
+    response = page("api.html", given)
+    response.headers["cache-control"] = "max-age=3600"
+    return response
+
+
+def _describe_operation(path: str, method: str, *, raw: Json, schemas: Json) -> dict[str, Any]:
+    """Return an operation as the template shows it."""
+    body = raw.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    name = "" if body is None else body["$ref"].rpartition("/")[2]
+    answers = {status: one for status, one in raw["responses"].items() if status.startswith("2")}
+    (status, answer), *_ = answers.items()
+    members = schemas[name] if name else {"properties": {}}
+    example = (
+        f" \\\n  -H 'Content-Type: application/json' -d '{json.dumps(_EXAMPLES[name])}'" if name in _EXAMPLES else ""
+    )
+    verb = "" if method == "get" or example else f" -X {method.upper()}"
+    scope = next((named["token"][0] for named in raw.get("security", []) if named.get("token")), "")
+    return {
+        "id": raw["operationId"],
+        "method": method.upper(),
+        "path": path,
+        "summary": raw["summary"],
+        "scope": scope,
+        "curators_only": "curator" in raw["tags"],
+        "parameters": [
+            {"name": one["name"], "type": _spell(one["schema"]), "words": one["schema"].get("description", "")}
+            for one in raw.get("parameters", [])
+        ],
+        "members": [
+            {
+                "name": member,
+                "type": _spell(one),
+                "words": one.get("description", ""),
+                "required": member in members.get("required", []),
+            }
+            for member, one in members["properties"].items()
+        ],
+        "is_body_optional": not raw.get("requestBody", {"required": True})["required"],
+        "example": f"curl -u NAME{verb} $SERVER{path}{example}",
+        "status": status,
+        "types": list(answer.get("content", {})),
+        "problems": {code: one["description"] for code, one in raw["responses"].items() if code not in answers},
+    }
+
+
+def _spell(schema: Json) -> str:
+    """Return the values that a schema allows in words."""
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    branches = schema.get("anyOf")
+    if branches is not None:
+        if {branch.get("type") for branch in branches} >= _SCALARS:
+            return "text, numbers, true, false or null"
+        return " or ".join(dict.fromkeys(_spell(branch) for branch in branches if branch.get("type") != "null"))
+    kind = "integer" if schema.get("multipleOf") == 1 else schema["type"]
+    if kind == "array":
+        return f"list of {_spell(schema['items'])}"
+    if kind == "object":
+        return f"object of {_spell(schema['additionalProperties'])}"
+    low, high = (schema.get(key) for key in ("minimum", "maximum"))
+    most = schema.get("maxLength")
+    if low is not None and high is not None:
+        return f"{_KINDS[kind]} from {low:,.0f} to {high:,.0f}"
+    return _KINDS[kind] if most is None else f"{_KINDS[kind]} of at most {most:,} characters"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +17,18 @@ from dpsql.display import style_sheet
 from dpsql.errors import Error, Refusal, UsageError
 from dpsql.server.gateway import Gateway
 from dpsql.server.http_requests import Guard, choose_status
+from dpsql.server.users import draw_text
 from dpsql.server.web import analyst_pages, curator_pages
-from dpsql.server.web.api import OPERATIONS, answer_call, identified, json_answer, problem_answer
-from dpsql.server.web.openapi import PREFIX, document, render_api_page
+from dpsql.server.web.api import (
+    OPERATIONS,
+    PREFIX,
+    answer_call,
+    document,
+    identified,
+    json_answer,
+    problem_answer,
+    render_api_page,
+)
 from dpsql.server.web.requests import (
     SURFACE,
     Handler,
@@ -29,8 +38,6 @@ from dpsql.server.web.requests import (
     box,
     cookie_name,
     page,
-    plain_page,
-    proof_for,
     proven_form,
     set_cookie,
 )
@@ -44,6 +51,7 @@ _FILES = {
 }
 _AN_HOUR = {"cache-control": "max-age=3600"}
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_OWN_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -53,100 +61,67 @@ def application(gateway: Gateway, *, secure: bool) -> Starlette:
     The server that runs it must pass on the real address of the peer, not one that a header names.
     """
     dispatch = RequestDispatch(gateway=gateway, secure=secure)
+    described = document()
+
+    async def send_document(_: Request) -> Response:
+        return json_answer(described)
+
+    async def send_api_page(_: Request) -> Response:
+        return render_api_page(described)
+
+    async def health(_: Request) -> Response:
+        is_closed = gateway.service.is_closed
+        return PlainTextResponse("stopping" if is_closed else "ok", status_code=503 if is_closed else 200)
+
+    routes = [
+        *(Route(path, _page(dispatch, act)) for path, act in _PAGES.items()),
+        *(Route(path, _page(dispatch, act), methods=["POST"]) for path, act in _ACTIONS.items()),
+        *(Route(path, _page(dispatch, act, curators_only=True)) for path, act in _CURATOR_PAGES.items()),
+        *(
+            Route(path, _page(dispatch, act, curators_only=True), methods=["POST"])
+            for path, act in _CURATOR_ACTIONS.items()
+        ),
+        Route("/login", partial(_login_form, dispatch)),
+        Route("/login", partial(_login, dispatch), methods=["POST"]),
+        Route("/api/openapi.json", send_document),
+        Route("/api/docs", send_api_page),
+        *(
+            Route(PREFIX + each.path, partial(answer_call, dispatch, operation=each), methods=[each.method])
+            for each in OPERATIONS
+        ),
+        Route("/healthz", health),
+        Route("/metrics", partial(_metrics, dispatch)),
+        *(Route(f"/static/{name}", _file((_STATIC / name).read_bytes(), kind=kind)) for name, kind in _FILES.items()),
+        Route("/static/sheet.css", _file(style_sheet().encode(), kind=_FILES["page.css"])),
+    ]
     return Starlette(
-        routes=[*_pages(dispatch), *_curators(dispatch), *_api(dispatch), *_operated(dispatch), *_static()],
+        routes=routes,
         middleware=[Middleware(Guard, telemetry=gateway.telemetry, surface=SURFACE, secure=secure)],
         exception_handlers={HTTPException: _http_problem},
     )
 
 
-def _pages(dispatch: RequestDispatch) -> list[Route]:
-    return [
-        Route("/", _page(dispatch, analyst_pages.home)),
-        Route("/ask", _page(dispatch, analyst_pages.ask), methods=["POST"]),
-        Route("/preview", _page(dispatch, analyst_pages.preview), methods=["POST"]),
-        Route("/complete", _page(dispatch, analyst_pages.complete), methods=["POST"]),
-        Route("/history", _page(dispatch, analyst_pages.history)),
-        Route("/answers", _page(dispatch, analyst_pages.stored)),
-        Route("/answers.{format:str}", _page(dispatch, analyst_pages.download)),
-        Route("/help", _page(dispatch, analyst_pages.describe_language)),
-        Route("/replay", _page(dispatch, analyst_pages.replay), methods=["POST"]),
-        Route("/tables", _page(dispatch, analyst_pages.tables)),
-        Route("/login", partial(_login_form, dispatch)),
-        Route("/login", partial(_login, dispatch), methods=["POST"]),
-        Route("/logout", _page(dispatch, _logout), methods=["POST"]),
-    ]
+def _file(body: bytes, *, kind: str) -> Endpoint:
+    async def send(_: Request) -> Response:
+        return Response(body, media_type=kind, headers=_AN_HOUR)
+
+    return send
 
 
-def _curators(dispatch: RequestDispatch) -> list[Route]:
-    shown = {
-        "spending": curator_pages.spending,
-        "policy": curator_pages.policy,
-        "ledger": curator_pages.ledger,
-        "refusals": curator_pages.refusals,
-    }
-    done = {"verify": curator_pages.verify, "grant": curator_pages.grant}
-    return [
-        *(Route(f"/curator/{name}", _page(dispatch, act, curators_only=True)) for name, act in shown.items()),
-        *(
-            Route(f"/curator/{name}", _page(dispatch, act, curators_only=True), methods=["POST"])
-            for name, act in done.items()
-        ),
-    ]
-
-
-def _api(dispatch: RequestDispatch) -> list[Route]:
-    described = document()
-
-    async def openapi(_: Request) -> Response:
-        return json_answer(described)
-
-    async def readable(_: Request) -> Response:
-        return render_api_page(described)
-
-    return [
-        Route("/api/openapi.json", openapi),
-        Route("/api/docs", readable),
-        *(
-            Route(
-                PREFIX + operation.path, partial(answer_call, dispatch, operation=operation), methods=[operation.method]
-            )
-            for operation in OPERATIONS
-        ),
-    ]
-
-
-def _operated(dispatch: RequestDispatch) -> list[Route]:
-    async def health(_: Request) -> Response:
-        state = dispatch.gateway.health()
-        return PlainTextResponse(state, status_code=200 if state == "ok" else 503)
-
-    async def metrics(request: Request) -> Response:
-        try:
-            user = await identified(dispatch, request)
-        except Error as error:
-            return problem_answer(error)
-        address = "" if request.client is None else request.client.host
-        if dispatch.gateway.may_see_metrics(user, address=address, is_forwarded=_is_forwarded(request)):
-            return PlainTextResponse(
-                dispatch.gateway.telemetry.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8"
-            )
-        hint = "Log in as a curator, or ask from this machine itself."
-        return problem_answer(Refusal("curators-only", "Metrics are for curators.", hint=hint))
-
-    return [Route("/healthz", health), Route("/metrics", metrics)]
-
-
-def _static() -> list[Route]:
-    def file(body: bytes, kind: str) -> Endpoint:
-        async def send(_: Request) -> Response:
-            return Response(body, media_type=kind, headers=_AN_HOUR)
-
-        return send
-
-    files = {name: ((_STATIC / name).read_bytes(), kind) for name, kind in _FILES.items()}
-    files["sheet.css"] = style_sheet().encode(), _FILES["page.css"]
-    return [Route(f"/static/{name}", file(body, kind)) for name, (body, kind) in files.items()]
+async def _metrics(dispatch: RequestDispatch, request: Request) -> Response:
+    try:
+        user = await identified(dispatch, request)
+    except Error as error:
+        return problem_answer(error)
+    # whether a proxy forwarded the request, or the browser used another name for this machine
+    host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
+    is_forwarded = any(name in request.headers for name in _FORWARDED) or host.strip("[]") not in _OWN_NAMES
+    address = "" if request.client is None else request.client.host
+    if dispatch.gateway.may_see_metrics(user, address=address, is_forwarded=is_forwarded):
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return PlainTextResponse(dispatch.gateway.telemetry.metrics(), media_type=kind)
+    hint = "Log in as a curator, or ask from this machine itself."
+    return problem_answer(Refusal("curators-only", "Metrics are for curators.", hint=hint))
 
 
 def _page(dispatch: RequestDispatch, handler: Handler, *, curators_only: bool = False) -> Endpoint:
@@ -176,32 +151,18 @@ async def _login(dispatch: RequestDispatch, request: Request) -> Response:
 async def _logout(asks: VisitorRequest) -> Response:
     asks.dispatch.visits.end(asks.token)
     response = RedirectResponse("/login", status_code=303)
-    response.delete_cookie(
-        cookie_name(asks.dispatch),
-        httponly=True,
-        samesite="strict",
-        secure=asks.dispatch.secure,
-        path="/",
-    )
+    name, secure = cookie_name(asks.dispatch), asks.dispatch.secure
+    response.delete_cookie(name, httponly=True, samesite="strict", secure=secure, path="/")
     return response
 
 
 def _login_page(dispatch: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
-    token, proof = proof_for(dispatch, request)
+    token = request.cookies.get(cookie_name(dispatch), "") or draw_text(32)  # the browser's own, or a new one
+    proof = dispatch.visits.proof(token)
     status = 200 if error is None else choose_status(error)
     response = page("login.html", {"proof": proof, "box": error and box(error)}, status=status)
     set_cookie(dispatch, response, token=token)
     return response
-
-
-def _is_forwarded(request: Request) -> bool:
-    """Return whether a proxy forwarded the request, or the browser used another name for this machine."""
-    host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
-    return any(name in request.headers for name in _FORWARDED) or host.strip("[]") not in {
-        "localhost",
-        "127.0.0.1",
-        "::1",
-    }
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
@@ -212,4 +173,31 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         told = UsageError("no-such-method", "This path needs another HTTP method.", hint="See /api/openapi.json.")
     if request.url.path.startswith("/api"):
         return problem_answer(told)
-    return plain_page(told)
+    return page("alone.html", {"box": box(told)}, status=choose_status(told))
+
+
+_PAGES: Mapping[str, Handler] = {
+    "/": analyst_pages.home,
+    "/history": analyst_pages.history,
+    "/answers": analyst_pages.stored,
+    "/answers.{format:str}": analyst_pages.download,
+    "/help": analyst_pages.describe_language,
+    "/tables": analyst_pages.tables,
+}
+_ACTIONS: Mapping[str, Handler] = {
+    "/ask": analyst_pages.ask,
+    "/preview": analyst_pages.preview,
+    "/complete": analyst_pages.complete,
+    "/replay": analyst_pages.replay,
+    "/logout": _logout,
+}
+_CURATOR_PAGES: Mapping[str, Handler] = {
+    "/curator/spending": curator_pages.spending,
+    "/curator/policy": curator_pages.policy,
+    "/curator/ledger": curator_pages.ledger,
+    "/curator/refusals": curator_pages.refusals,
+}
+_CURATOR_ACTIONS: Mapping[str, Handler] = {
+    "/curator/verify": curator_pages.verify,
+    "/curator/grant": curator_pages.grant,
+}

@@ -18,10 +18,10 @@ from dpsql.answer_json import encode_spending
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
 from dpsql.policy import Budget
+from dpsql.report.balance import describe_outcome
 from dpsql.report.policy_text import describe_policy
-from dpsql.report.tables import describe_outcome
 from dpsql.server.gateway import Gateway
-from dpsql.server.messages import MAX_NOTE
+from dpsql.server.http_requests import MAX_NOTE
 from dpsql.server.users import User
 from dpsql.server.web.requests import VisitorRequest, answered_html
 

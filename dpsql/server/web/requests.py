@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from dpsql.display import Message, box_html, remove_style, replace_unprintable
 from dpsql.errors import Error, Refusal
 from dpsql.server.http_requests import StatementDispatch, choose_status, name_user, parse_form, without_paths
-from dpsql.server.users import User, draw_text
+from dpsql.server.users import User
 from dpsql.server.visits import Visits, resume
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
+    from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -37,25 +38,16 @@ def page(name: str, given: Mapping[str, object], *, status: int = 200) -> HTMLRe
     return HTMLResponse(_environment.get_template(name).render(given), status_code=status)
 
 
-def as_typed(text: str) -> Markup:
-    """Return an analyst's own text as it is, for the box in which they write."""
-    return Markup(escape(text))  # noqa: S704 - it is escaped
-
-
 def answered_html(html: str) -> Markup:
     """Return what dpsql.display made, which is escaped already, as markup."""
     return Markup(html)  # noqa: S704 - see dpsql.display
 
 
-def _shown(value: object) -> object:
+def _finalize(value: object) -> object:
     """Return a value for a page: markup as it is, and everything else escaped."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else replace_unprintable(str(value))
-
-
-def _moment(value: datetime) -> str:
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _lines(text: str) -> Markup:
@@ -63,20 +55,21 @@ def _lines(text: str) -> Markup:
     return Markup("\n".join(escape(replace_unprintable(line.expandtabs(4))) for line in text.split("\n")))  # noqa: S704 - escaped
 
 
-def _figures(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
 _environment = Environment(
     loader=FileSystemLoader(_TEMPLATES),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=_shown,
+    finalize=_finalize,
     trim_blocks=True,
     lstrip_blocks=True,
     auto_reload=False,
 )
-_environment.filters.update(as_typed=as_typed, figures=_figures, lines=_lines, moment=_moment)
+_environment.filters.update(
+    as_typed=lambda text: Markup(escape(text)),  # noqa: S704 - the analyst's own text, for the box in which they write
+    figures=lambda value: "" if value is None else f"{value:.4g}",
+    lines=_lines,
+    moment=lambda value: value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+)
 
 
 SURFACE = "web"
@@ -119,33 +112,29 @@ class RequestDispatch(StatementDispatch):
 
         The body of the `request` was read; what is free is stopped when its client goes away.
         """
-        gateway = self.gateway.with_implicit(implicit)
         return await self._answer(
             user,
-            lambda stop: gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
+            lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit),
             request=request,
         )
 
     async def replay(self, user: User, text: str, *, request: Request) -> Answer:
-        """Return the answer to a statement that is stored or free; raise as `Gateway.replay` and as `ask`."""
-        return await self._answer(
-            user, lambda stop: self.gateway.replay(SURFACE, user, text=text, stop=stop), request=request
-        )
+        """Return the answer to a statement that is stored or free; raise as `Session.replay` and as `ask`."""
+        return await self._answer(user, lambda session, stop: session.replay(text, stop=stop), request=request)
 
-    async def _answer(self, user: User, act: Callable[[Stop], Answer], *, request: Request) -> Answer:
+    async def _answer(self, user: User, act: Callable[[Session, Stop], Answer], *, request: Request) -> Answer:
         gone = threading.Event()
-        watching = asyncio.create_task(_watch_disconnect(request, gone))
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":  # the body was read
+                pass
+            gone.set()
+
+        watching = asyncio.create_task(watch())
         try:
-            return await self.answer(user, lambda: act(gone.is_set))
+            return await self.answer(user, act, stop=gone.is_set)
         finally:
             watching.cancel()
-
-
-async def _watch_disconnect(request: Request, gone: threading.Event) -> None:
-    """Set `gone` when the client of a request, whose body was read, has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    gone.set()
 
 
 def require_curator(user: User) -> None:
@@ -204,8 +193,10 @@ async def answer(
     """Return the answer of a handler, the login page without a login, or a page with the error."""
     token = request.cookies.get(cookie_name(dispatch), "")
     user = dispatch.visitor(token)
+    if user is None and _FRAGMENT in request.headers:
+        return Response(status_code=401, headers={"hx-redirect": "/login"})
     if user is None:
-        return _to_login(request)
+        return RedirectResponse("/login", status_code=303)
     name_user(request.scope, user.name)
     visit = VisitorRequest(dispatch, request, user, token, {})
     try:
@@ -225,11 +216,6 @@ def box(error: Error, statement: str = "") -> object:
     return answered_html(remove_style(box_html(Message(error, statement))))
 
 
-def plain_page(error: Error) -> Response:
-    """Return the page of an error without a login."""
-    return page("alone.html", {"box": box(error)}, status=choose_status(error))
-
-
 def cookie_name(dispatch: RequestDispatch) -> str:
     """Return the name of the cookie; under TLS one that browsers take from this host alone."""
     return "__Host-dpsql" if dispatch.secure else "dpsql"
@@ -242,21 +228,9 @@ def set_cookie(dispatch: RequestDispatch, response: Response, *, token: str) -> 
     )
 
 
-def proof_for(dispatch: RequestDispatch, request: Request) -> tuple[str, str]:
-    """Return the token of a browser that has not logged in, its own or a new one, and what its forms must prove."""
-    token = request.cookies.get(cookie_name(dispatch), "") or draw_text(32)
-    return token, dispatch.visits.proof(token)
-
-
 async def proven_form(dispatch: RequestDispatch, request: Request, *, token: str) -> Mapping[str, str]:
     """Return the fields of a form that came from our page; raise `Refusal` for any other."""
     form = await parse_form(request)
     if not dispatch.visits.proves(token, form.get(PROOF, "")):
         raise Refusal("form-expired", "This form is no longer good.", hint="Load the page again, and send it again.")
     return form
-
-
-def _to_login(request: Request) -> Response:
-    if _FRAGMENT in request.headers:
-        return Response(status_code=401, headers={"hx-redirect": "/login"})
-    return RedirectResponse("/login", status_code=303)

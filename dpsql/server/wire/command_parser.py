@@ -8,11 +8,12 @@ them. A text that is split wrongly here is refused by the language, which reads 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from dpsql.dialects import quote_name
 from dpsql.server.wire.commands import (
     Begin,
     CancelBackend,
@@ -42,7 +43,9 @@ from dpsql.server.wire.commands import (
     Unlock,
 )
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.words import CommandReader, Word, parse_arguments, parse_types, read_words
+from dpsql.server.wire.words import CommandReader, parse_argument, parse_list, parse_type, value_of, word_of
+from dpsql.sql.lexer import read_words
+from dpsql.sql.syntax.block import kinds_of
 
 _WRITES = frozenset(
     "INSERT UPDATE DELETE MERGE ALTER TRUNCATE COMMENT GRANT REVOKE VACUUM ANALYZE ANALYSE REINDEX CLUSTER "
@@ -50,9 +53,6 @@ _WRITES = frozenset(
 )
 _UNSUPPORTED = frozenset("NOTIFY CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
 _SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
-_UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
-_CANCEL = "PG_CANCEL_BACKEND"
-_NUMBER = re.compile(r"[0-9]{1,10}")
 _MAX_STATEMENTS = 1_000  # of one text
 _MAX_WORDS = 20_000  # words read of a command, more than a query may have
 _FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query
@@ -88,33 +88,37 @@ class ParsedStatement:
         return not self.source.text
 
 
-def split_statements(text: str) -> list[StatementText]:
-    """Split a text at its semicolons; statements without a word are left out."""
-    statements, start, is_filled = list[StatementText](), 0, False
+def parse_statements(text: str) -> list[ParsedStatement]:
+    """Split a text at its semicolons and parse its statements, but those without a word.
+
+    Raise `WireError` for too many, and for an unsupported one.
+    """
+    sources, start, is_filled = list[StatementText](), 0, False
     for word in read_words(text):
-        if word.written == ";":
-            if is_filled:
-                statements.append(StatementText(text[start : word.start], start))
-            start, is_filled = word.start + 1, False
+        if word.text == ";":
+            sources += [StatementText(text[start : word.start], start)] if is_filled else []
+            start, is_filled = word.end + 1, False
         else:
             is_filled = True
-    if is_filled:
-        statements.append(StatementText(text[start:], start))
-    return statements
-
-
-def parse_statements(text: str) -> list[ParsedStatement]:
-    """Parse the statements of a text; raise `WireError` for too many, and for an unsupported one."""
-    statements = split_statements(text)
-    if len(statements) > _MAX_STATEMENTS:
+    sources += [StatementText(text[start:], start)] if is_filled else []
+    if len(sources) > _MAX_STATEMENTS:
         hint = f"Send at most {_MAX_STATEMENTS} statements at once."
         raise WireError("54000", "There are too many statements in one text.", hint=hint)
-    return [parse_statement(each) for each in statements]
+    return [parse_statement(each) for each in sources]
 
 
 def parse_statement(source: StatementText) -> ParsedStatement:
     """Parse a statement into its command, or into a query; raise `WireError` for an unsupported statement."""
-    command = parse_command(source.text)
+    first = next(read_words(source.text), None)
+    verb = "" if first is None else word_of(first)
+    if verb in _WRITES:
+        raise _read_only()
+    if verb in _UNSUPPORTED:
+        raise WireError("0A000", f"{verb} is not supported.", hint="Leave the statement out, or send a SELECT.")
+    command = None
+    if verb in _COMMANDS:
+        words = list(islice(read_words(source.text), _FIRST_WORDS.get(verb, _MAX_WORDS)))
+        command = _COMMANDS[verb](CommandReader(words))
     return ParsedStatement(_strip_locking(source) if command is None else source, command)
 
 
@@ -129,69 +133,37 @@ def parse_query(source: StatementText, *, reason: str, hint: str) -> ParsedState
 def _strip_locking(source: StatementText) -> StatementText:
     """Return a query without FOR READ ONLY at its end; raise `WireError` for FOR UPDATE and the like."""
     words = list(islice(read_words(source.text), _MAX_WORDS + 1)) if _LOCKING.search(source.text) else []
-    if not words or len(words) > _MAX_WORDS:
+    start = next((at for at in range(len(words) - 1, -1, -1) if word_of(words[at]) == "FOR"), None)
+    if start is None or len(words) > _MAX_WORDS:
         return source
-    start = next((at for at in range(len(words) - 1, -1, -1) if words[at].upper == "FOR"), len(words))
-    clause = [word.upper for word in words[start : start + 4]]
-    if clause == ["FOR", "READ", "ONLY"]:
-        return source.slice(0, words[start].start)
-    if (
-        clause[1:2] in (["UPDATE"], ["SHARE"])
-        or clause[1:3] == ["KEY", "SHARE"]
-        or clause[1:] == ["NO", "KEY", "UPDATE"]
-    ):
-        reason = "Rows cannot be locked: every transaction is read-only."
-        hint = "Leave FOR UPDATE or FOR SHARE out."
-        raise WireError("25006", reason, hint=hint, position=source.before + words[start].start + 1)
+    match [word_of(word) for word in words[start + 1 : start + 4]]:
+        case ["READ", "ONLY", *_]:
+            return source.slice(0, words[start].start)
+        case ["UPDATE" | "SHARE", *_] | ["KEY", "SHARE", *_] | ["NO", "KEY", "UPDATE"]:
+            reason = "Rows cannot be locked: every transaction is read-only."
+            hint, position = "Leave FOR UPDATE or FOR SHARE out.", source.before + words[start].start + 1
+            raise WireError("25006", reason, hint=hint, position=position)
     return source
-
-
-def parse_command(text: str) -> Command | None:
-    """Return the connection's own command in a statement, or None for a query; raise `WireError` if unsupported."""
-    first = next(read_words(text), None)
-    verb = first.upper if first is not None else ""
-    if verb in _WRITES:
-        raise _read_only()
-    if verb in _UNSUPPORTED:
-        raise WireError("0A000", f"{verb} is not supported.", hint="Leave the statement out, or send a SELECT.")
-    if verb not in _COMMANDS:
-        return None
-    reader = CommandReader(list(islice(read_words(text), _FIRST_WORDS.get(verb, _MAX_WORDS))))
-    return _COMMANDS[verb](reader)
 
 
 def _parse_select(reader: CommandReader) -> Command | None:
     """Return the command of a SELECT that only calls a function with an effect on connections; None for every other."""
     if reader.accept("PG_CATALOG") and not reader.accept("."):
         return None
-    name = reader.accept(_UNLOCK, _CANCEL, "SET_CONFIG")
+    name = reader.accept("PG_ADVISORY_UNLOCK_ALL", "PG_CANCEL_BACKEND", "SET_CONFIG")
     if not name or not reader.accept("("):
         return None
     words = reader.read_rest()
-    match name:
-        case "SET_CONFIG":
-            return _parse_set_config(words)
-        case "PG_CANCEL_BACKEND":
-            return _parse_cancel(words)
-    return Unlock() if [word.written for word in words] == [")"] else None
-
-
-def _parse_cancel(words: Sequence[Word]) -> CancelBackend | None:
-    """Return the command of the argument of pg_cancel_backend, which is a number or the parameter $1."""
-    written = [word.written for word in words]
-    if written[1:] != [")"] or not (written[0] == "$1" or _NUMBER.fullmatch(written[0])):
-        return None
-    return CancelBackend(None if written[0] == "$1" else int(written[0]))
-
-
-def _parse_set_config(words: Sequence[Word]) -> SetConfig | None:
-    """Return the command of the arguments of set_config, which are literals."""
-    if [word.kind for word in words] != ["string", "sign", "string", "sign", "word", "sign"]:
-        return None
-    setting, value, local = words[0].value, words[2].value, words[4].upper
-    if "".join(word.written for word in words[1:6:2]) != ",,)" or local not in {"TRUE", "FALSE"}:
-        return None
-    return SetConfig(setting.lower(), value, local == "TRUE")
+    kinds, written = kinds_of(words), [word.text for word in words]
+    if name == "SET_CONFIG":
+        if kinds != ["STRING", "COMMA", "STRING", "COMMA", "VAR", "R_PAREN"] or word_of(words[4]) not in _TRUTH:
+            return None
+        return SetConfig(value_of(words[0]).lower(), value_of(words[2]), word_of(words[4]) == "TRUE")
+    if name == "PG_CANCEL_BACKEND":
+        if written[1:] != [")"] or not re.fullmatch(r"\$1|[0-9]{1,10}", written[0]):
+            return None
+        return CancelBackend(None if written[0] == "$1" else int(written[0]))
+    return Unlock() if written == [")"] else None
 
 
 def _parse_transaction(reader: CommandReader) -> Command:
@@ -208,29 +180,25 @@ def _parse_transaction(reader: CommandReader) -> Command:
             name = reader.read_name()
             reader.expect_end()
             return ReleaseSavepoint(name) if reader.verb == "RELEASE" else Savepoint(name)
-        case "ROLLBACK" | "ABORT":
-            reader.accept("WORK", "TRANSACTION")
-            if not reader.accept("TO"):
-                return Rollback(_parse_chain(reader))
-            reader.accept("SAVEPOINT")
-            name = reader.read_name()
-            reader.expect_end()
-            return Rollback(savepoint=name)
-    if reader.peek() == "PREPARED":
-        raise WireError("0A000", "Prepared transactions are not supported.", hint="End the transaction with COMMIT.")
-    return Commit(_parse_chain(reader))
-
-
-def _parse_chain(reader: CommandReader) -> bool:
-    """Return whether the rest of a COMMIT or ROLLBACK is AND CHAIN."""
+        case "COMMIT" | "END" if reader.peek() == "PREPARED":
+            raise _refuse_prepared()
     reader.accept("WORK", "TRANSACTION")
-    if not reader.accept("AND"):
+    is_rollback = reader.verb in {"ROLLBACK", "ABORT"}
+    if is_rollback and reader.accept("TO"):
+        reader.accept("SAVEPOINT")
+        name = reader.read_name()
         reader.expect_end()
-        return False
-    is_negated = reader.accept("NO")
-    reader.expect("CHAIN")
+        return Rollback(savepoint=name)
+    chain = False
+    if reader.accept("AND"):
+        chain = not reader.accept("NO")
+        reader.expect("CHAIN")
     reader.expect_end()
-    return not is_negated
+    return Rollback(chain) if is_rollback else Commit(chain)
+
+
+def _refuse_prepared() -> WireError:
+    return WireError("0A000", "Prepared transactions are not supported.", hint="End the transaction with COMMIT.")
 
 
 def _parse_lock(reader: CommandReader) -> Command:
@@ -241,7 +209,7 @@ def _parse_lock(reader: CommandReader) -> Command:
         reader.accept("ONLY")
         reader.read_relation()
         is_next = bool(reader.accept(","))
-    words = [word.upper for word in reader.read_rest() if word.upper != "NOWAIT"]
+    words = [word_of(word) for word in reader.read_rest() if word_of(word) != "NOWAIT"]
     if words != ["IN", "ACCESS", "SHARE", "MODE"]:
         reason = "Every transaction is read-only, so only the lock ACCESS SHARE can be taken."
         raise WireError("25006", reason, hint="LOCK TABLE ... IN ACCESS SHARE MODE")
@@ -303,12 +271,12 @@ def _parse_set(reader: CommandReader) -> Command:
     words = reader.read_rest()
     if not words:
         raise reader.syntax_error()
-    if len(words) == 1 and words[0].upper in {"DEFAULT", "LOCAL"}:
+    if len(words) == 1 and word_of(words[0]) in {"DEFAULT", "LOCAL"}:
         return Set(name, None, local=scope == "LOCAL")
     value = ""
     for word in words:
-        blank = "" if not value or word.written == "," or value[-1:] in "-+ " else " "
-        value += blank + word.value + (" " if word.written == "," else "")
+        blank = "" if not value or word.text == "," or value[-1:] in "-+ " else " "
+        value += blank + value_of(word) + (" " if word.text == "," else "")
     return Set(name, value.strip(), local=scope == "LOCAL")
 
 
@@ -323,32 +291,24 @@ def _parse_setting_name(reader: CommandReader) -> str:
     return name.lower()
 
 
-def _parse_reset(reader: CommandReader) -> Command:
-    if reader.accept("ALL"):
+def _parse_show(reader: CommandReader) -> Command | None:
+    """Parse SHOW or RESET of a setting."""
+    resets = reader.verb == "RESET"
+    if not resets and reader.peek() in _SESSION_SHOWS:
+        return None
+    if resets and reader.accept("ALL"):
         name = ""
     elif reader.accept("SESSION"):
         reader.expect("AUTHORIZATION")
         name = "session_authorization"
-    else:
-        name = _parse_setting_name(reader)
-    reader.expect_end()
-    return Reset(name)
-
-
-def _parse_show(reader: CommandReader) -> Command | None:
-    if reader.peek() in _SESSION_SHOWS:
-        return None
-    if reader.accept("SESSION"):
-        reader.expect("AUTHORIZATION")
-        name = "session_authorization"
-    elif reader.accept("TRANSACTION"):
+    elif not resets and reader.accept("TRANSACTION"):
         reader.expect("ISOLATION")
         reader.expect("LEVEL")
         name = "transaction_isolation"
     else:
         name = _parse_setting_name(reader)
     reader.expect_end()
-    return Show(name)
+    return Reset(name) if resets else Show(name)
 
 
 def _parse_declare(reader: CommandReader) -> Command:
@@ -397,16 +357,16 @@ def _parse_fetch(reader: CommandReader) -> Command:
 
 def _parse_prepare(reader: CommandReader) -> Command:
     if reader.peek() == "TRANSACTION":
-        raise WireError("0A000", "Prepared transactions are not supported.", hint="End the transaction with COMMIT.")
+        raise _refuse_prepared()
     name = reader.read_name()
-    types = parse_types(reader)
+    types = tuple(parse_list(reader, parse_type))
     reader.expect("AS")
     return Prepare(name, reader.next_word().start, types)
 
 
 def _parse_execute(reader: CommandReader) -> Command:
     name = reader.read_name()
-    arguments = parse_arguments(reader)
+    arguments = parse_list(reader, parse_argument)
     reader.expect_end()
     return Execute(name, tuple(argument.text for argument in arguments), tuple(argument.oid for argument in arguments))
 
@@ -420,15 +380,15 @@ def _parse_explain(reader: CommandReader) -> Command | None:
         reader.accept("(")
         while not options or reader.accept(","):
             name = reader.read_name().upper()
-            options[name] = "" if reader.peek() in {",", ")"} else reader.next_word().value.upper()
+            options[name] = "" if reader.peek() in {",", ")"} else value_of(reader.next_word()).upper()
         reader.expect(")")
     else:
         while name := reader.accept("ANALYZE", "ANALYSE", "VERBOSE"):
             options[name] = "" if name == "VERBOSE" else "ON"
     if not options:
         return None
-    layout = options.get("FORMAT", "TEXT" if reader.last.written == ")" else "")
-    if any(options.get(name, "OFF") not in _FALSE for name in ("ANALYZE", "ANALYSE")):
+    layout = options.get("FORMAT", "TEXT" if reader.last.text == ")" else "")
+    if any(options.get(name, "OFF") not in {"FALSE", "OFF", "0"} for name in ("ANALYZE", "ANALYSE")):
         reason = "EXPLAIN ANALYZE would run the statement, and a private query is charged when it runs."
         raise WireError("0A000", reason, hint="Leave ANALYZE out: EXPLAIN alone is free.")
     if options.keys() - _EXPLAIN_OPTIONS or layout not in {"", "TEXT", "JSON", "XML"}:
@@ -437,27 +397,29 @@ def _parse_explain(reader: CommandReader) -> Command | None:
 
 
 def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the grammar of one command
-    columns = ""
+    columns, copy_hint = "", "COPY (SELECT ...) TO STDOUT."
     if reader.peek() == "(":
-        start, stop = reader.read_parenthesised()
+        _, start, stop = reader.read_parentheses()
     else:
         start, stop = reader.read_relation()
         columns = "*"
-        if reader.accept("("):
-            columns = "".join(word.written for word in reader.read_until(")"))
+        if reader.peek() == "(":
+            words, _, _ = reader.read_parentheses()
+            columns = "".join(word.text if word_of(word) else quote_name(word.text) for word in words)
     if not reader.accept("TO"):
-        raise WireError("25006", "COPY FROM is not supported: the data is read-only.", hint=_COPY_HINT)
+        raise WireError("25006", "COPY FROM is not supported: the data is read-only.", hint=copy_hint)
     if not reader.accept("STDOUT"):
-        raise WireError("42501", "COPY to a file or a program is not supported.", hint=_COPY_HINT)
+        raise WireError("42501", "COPY to a file or a program is not supported.", hint=copy_hint)
     reader.accept("WITH")
     options = dict[str, str]()
     if reader.accept("("):
         while not reader.accept(")"):
             name, value = reader.read_name().lower(), ""
-            if reader.accept("("):
-                value = "\0".join(word.value for word in reader.read_until(")") if word.written != ",")
+            if reader.peek() == "(":
+                words, _, _ = reader.read_parentheses()
+                value = "\0".join(value_of(word) for word in words if word.text != ",")
             elif reader.peek() not in {",", ")"}:
-                value = reader.next_word().value
+                value = value_of(reader.next_word())
             options[name] = value
             reader.accept(",")
     else:  # the options of PostgreSQL before version 9, without parentheses
@@ -468,7 +430,7 @@ def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the 
                 options["header"] = "true"
             else:
                 reader.accept("AS")
-                options[name.lower()] = reader.next_word().value
+                options[name.lower()] = value_of(reader.next_word())
     reader.expect_end()
     return CopyOut(start, stop, columns, options)
 
@@ -496,16 +458,14 @@ def _parse_close(reader: CommandReader) -> Command:
     return Deallocate(name) if reader.verb == "DEALLOCATE" else CloseCursor(name)
 
 
-_FALSE = frozenset(["FALSE", "OFF", "0"])
-_COPY_HINT = "COPY (SELECT ...) TO STDOUT."
+_TRUTH = frozenset(["TRUE", "FALSE"])
 _COMMANDS: dict[str, Callable[[CommandReader], Command | None]] = {
     **dict.fromkeys("BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE".split(), _parse_transaction),
     **dict.fromkeys("CLOSE DEALLOCATE DISCARD LISTEN UNLISTEN".split(), _parse_close),
     **dict.fromkeys(["FETCH", "MOVE"], _parse_fetch),
     "SELECT": _parse_select,
     "SET": _parse_set,
-    "RESET": _parse_reset,
-    "SHOW": _parse_show,
+    **dict.fromkeys(["SHOW", "RESET"], _parse_show),
     "DECLARE": _parse_declare,
     "PREPARE": _parse_prepare,
     "EXECUTE": _parse_execute,

@@ -7,34 +7,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Error
-from dpsql.server.fair_queue import LoopShare
+from dpsql.server.queues import LoopShare
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.wire import codec, commands
-from dpsql.server.wire.codec import Malformed, message, parameter_description, row_description, text_message
+from dpsql.server.wire.codec import (
+    SURFACE,
+    Channel,
+    ClientDisconnected,
+    ClientLimits,
+    error_message,
+    message,
+    row_description,
+    text_message,
+)
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText
+from dpsql.server.wire.connection_state import (
+    PER_CONNECTION,
+    BoundValues,
+    CommandComplete,
+    CopyOutput,
+    Outcome,
+    Portal,
+    PreparedStatement,
+    RowSet,
+    Settings,
+)
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.login import SURFACE
-from dpsql.server.wire.portals import CommandComplete, CopyOutput, Outcome, Portal, PreparedStatement, RowSet
-from dpsql.server.wire.query_router import BoundValues
-from dpsql.server.wire.rows import EncodedRows, copy_header, copy_messages
-from dpsql.server.wire.sqlstates import WireError, error_message, to_wire_error
-from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientLimits
-from dpsql.server.wire.transaction import PER_CONNECTION, Settings
+from dpsql.server.wire.rows import EncodedRows, copy_messages
+from dpsql.server.wire.sqlstates import Malformed, WireError, to_wire_error
 from dpsql.server.wire.values import expand_formats
 
 if TYPE_CHECKING:
-    from dpsql.server.fair_queue import ProcessorShare
-
+    from dpsql.server.queues import ProcessorShare
 
 _WITHOUT_COUNT = frozenset(["SHOW", "EXPLAIN"])  # words that are a tag without the number of rows
 _FEW_CELLS = 2_000  # of rows that are encoded in the event loop
+_BLOCK = 64 * 1024  # bytes that are encoded at a time in a thread
 
 
 class Conversation:
-    """One client's messages and replies; `stop` ends it between two messages, `cancel` the statement that runs."""
+    """One client's messages and replies; `stop` ends it between two messages, `cancel` the statement that runs.
+
+    `reported` are the settings that were sent to the client, by name. `share` limits the time of the event loop that
+    it takes.
+    """
 
     def __init__(
         self,
@@ -46,10 +66,6 @@ class Conversation:
         telemetry: Telemetry,
         share: ProcessorShare,
     ) -> None:
-        """Begin a conversation; `reported` are the settings that were sent to the client, by name.
-
-        `share` limits the time of the event loop that it takes.
-        """
         self._channel, self._execution, self._limits = channel, execution, limits
         self._reported, self._telemetry = reported, telemetry
         self._announced: Settings | None = None  # whose values the client knows
@@ -82,10 +98,11 @@ class Conversation:
                 if not self._is_skipping:
                     await self._send_failure(to_wire_error(error), is_simple=error.is_simple)
                 continue
-            if isinstance(received, codec.TerminateMessage):
+            kind = received.kind if isinstance(received, codec.BareMessage) else b""
+            if kind == b"X":
                 return
             await self._loop_share.give_way()
-            if not self._is_skipping or isinstance(received, codec.SyncMessage):
+            if not self._is_skipping or kind == b"S":
                 self._execution.cancelled = asyncio.get_running_loop().create_future()
                 await self._answer(received)
             if self._channel.is_full:
@@ -108,21 +125,22 @@ class Conversation:
             if not self._is_stopping:
                 raise
             task.uncancel()
-            raise _server_stopping() from None
         finally:
             self._receiving = None
+        self._check_running()
         raise WireError("57P05", "The connection was idle for too long.", hint="Connect again.", fatal=True)
 
     def _check_running(self) -> None:
         """Raise a fatal `WireError` if the server stops."""
         if self._is_stopping:
-            raise _server_stopping()
+            raise WireError("57P01", "The server is stopping.", hint="Connect again later.", fatal=True)
 
     async def _answer(self, received: codec.Message | codec.Unparsed) -> None:
         """Reply to a message; reply with an error to one that fails, and raise fatal errors only."""
         try:
             if isinstance(received, codec.Unparsed):
-                received = await self._execution.parse_message(received)
+                parse = partial(codec.parse_message, received.kind, received.data)
+                received = await self._execution.work(parse, fits_loop=False)
             await self._dispatch(received)
         except ClientDisconnected:
             raise
@@ -133,36 +151,39 @@ class Conversation:
             failure.__traceback__ = None  # whose frames hold rows, and would refer to the error
             if not isinstance(error, WireError | Malformed | Error):
                 self._telemetry.log_fault(error, surface=SURFACE)
-            await self._send_failure(
-                failure, is_simple=isinstance(received, codec.QueryMessage | codec.FunctionCallMessage)
-            )
+            is_simple = isinstance(received, codec.QueryMessage) or received == codec.BareMessage(b"F")
+            await self._send_failure(failure, is_simple=is_simple)
 
     async def _dispatch(self, received: codec.Message) -> None:  # noqa: C901 - one case for each type
+        execution = self._execution
         match received:
             case codec.QueryMessage(text=text):
                 await self._run_text(text)
-            case codec.ParseMessage():
-                await self._parse(received)
+            case codec.ParseMessage(name=name, text=text, types=types):
+                statements = await execution.parse(text, is_single=True)
+                statement = statements[0] if statements else ParsedStatement(StatementText("", 0), None)
+                execution.check_may_run(statement)
+                execution.objects.add_statement(name, PreparedStatement(statement, types))
+                self._channel.send(message(b"1"))
             case codec.BindMessage():
                 await self._bind(received)
-            case codec.DescribeMessage():
-                await self._describe(received)
+            case codec.NameMessage(kind=b"D", of=of, name=name):
+                await self._describe(of, name)
+            case codec.NameMessage(of=of, name=name):
+                (execution.objects.statements if of == "S" else execution.objects.portals).pop(name, None)
+                self._channel.send(message(b"3"))
             case codec.ExecuteMessage(portal=name, max_rows=max_rows):
                 await self._execute(name, max_rows)
-            case codec.CloseMessage(kind=kind, name=name):
-                objects = self._execution.objects
-                (objects.statements if kind == "S" else objects.portals).pop(name, None)
-                self._channel.send(message(b"3"))
-            case codec.SyncMessage():
+            case codec.BareMessage(kind=b"S"):
                 self._is_skipping = False
                 await self._end_batch()
-            case codec.FlushMessage():
+            case codec.BareMessage(kind=b"H"):
                 await self._channel.flush()
-            case codec.FunctionCallMessage():
+            case codec.BareMessage(kind=b"F"):
                 raise WireError("0A000", "Function calls by OID are not supported.", hint="Use SELECT.")
             case codec.PasswordMessage():
                 raise WireError("08P01", "The login is over.", fatal=True)
-            case codec.CopyInMessage():
+            case _:
                 pass  # the rows of a COPY FROM, which has failed
 
     async def _send_failure(self, failure: WireError, *, is_simple: bool) -> None:
@@ -205,19 +226,19 @@ class Conversation:
 
     async def _run_text(self, text: str) -> None:
         """Run the statements of a text in order, up to the first that fails."""
-        objects = self._execution.objects
-        objects.statements.pop("", None)
-        objects.portals.pop("", None)
-        statements = await self._execution.parse(text)
+        execution = self._execution
+        execution.objects.statements.pop("", None)
+        execution.objects.portals.pop("", None)
+        statements = await execution.parse(text)
         for statement in statements:
             await self._loop_share.give_way()
             self._check_running()
-            if self._execution.cancelled.done():
+            if execution.cancelled.done():
                 raise _cancelled()
             if self._channel.is_full:
                 await self._channel.flush()
-            portal = Portal(PreparedStatement(statement), role=self._execution.role)
-            outcome = await self._execution.run(portal)
+            portal = Portal(PreparedStatement(statement), analyst=execution.analyst)
+            outcome = await execution.run(portal)
             self._channel.send(*self._take_notices())
             start = 0
             if isinstance(outcome, RowSet):
@@ -230,13 +251,6 @@ class Conversation:
             self._channel.send(message(b"I"))
         await self._end_batch()
 
-    async def _parse(self, received: codec.ParseMessage) -> None:
-        statements = await self._execution.parse(received.text, is_single=True)
-        statement = statements[0] if statements else ParsedStatement(StatementText("", 0), None)
-        self._execution.check_may_run(statement)
-        self._execution.objects.add_statement(received.name, PreparedStatement(statement, received.types))
-        self._channel.send(message(b"1"))
-
     async def _bind(self, received: codec.BindMessage) -> None:
         execution = self._execution
         prepared = execution.objects.find_statement(received.statement)
@@ -248,17 +262,18 @@ class Conversation:
                 raise Malformed(f"The statement has {count} parameters, and {len(received.values)} values were bound.")
         types = prepared.types if prepared.shape is None else prepared.shape.parameters
         bound = BoundValues(received.values, received.formats, types)
-        execution.objects.add_portal(received.portal, Portal(prepared, bound, received.results, role=execution.role))
+        portal = Portal(prepared, bound, received.results, analyst=execution.analyst)
+        execution.objects.add_portal(received.portal, portal)
         self._channel.send(message(b"2"))
 
-    async def _describe(self, received: codec.DescribeMessage) -> None:
+    async def _describe(self, of: str, name: str) -> None:
         execution, formats = self._execution, tuple[int, ...]()
-        if received.kind == "S":
-            shape = await execution.describe(execution.objects.find_statement(received.name))
-            self._channel.send(parameter_description(shape.parameters))
+        if of == "S":
+            shape = await execution.describe(execution.objects.find_statement(name))
+            self._channel.send(codec.parameter_description(shape.parameters))
             columns = shape.columns
         else:
-            portal = execution.objects.find_portal(received.name)
+            portal = execution.objects.find_portal(name)
             columns, formats = await execution.describe_portal(portal), portal.formats
         if columns is None:
             self._channel.send(message(b"n"))
@@ -293,7 +308,7 @@ class Conversation:
                 self._channel.send(text_message(b"C", tag))
             case CopyOutput(rows=rows, layout=layout):
                 columns = rows.columns
-                self._channel.send(copy_header(layout, len(columns)))
+                self._channel.send(codec.copy_header(layout.format, len(columns)))
                 values = rows.read(0, len(rows), formats=(layout.format,) * len(columns))
                 await self._stream(copy_messages(values, columns, layout=layout), len(rows) * len(columns))
                 self._channel.send(message(b"c"), text_message(b"C", f"COPY {len(rows)}"))
@@ -309,8 +324,17 @@ class Conversation:
 
     async def _stream(self, messages: Iterator[bytes], cells: int) -> None:
         """Send messages as the client reads them, and serve others in between; many `cells` are encoded in a thread."""
+
+        def take_block() -> bytes:
+            block = bytearray()
+            for each in messages:
+                block += each
+                if len(block) >= _BLOCK:
+                    break
+            return bytes(block)
+
         is_short = cells <= _FEW_CELLS
-        while block := next(messages, b"") if is_short else await self._execution.read_block(messages):
+        while block := next(messages, b"") if is_short else await self._execution.work(take_block, fits_loop=False):
             self._channel.send(block)
             if self._channel.is_full:
                 await self._channel.flush()
@@ -322,7 +346,3 @@ class Conversation:
 def _cancelled() -> WireError:
     hint = "If it is a private query, sending it again returns its answer, free."
     return WireError("57014", "The statement was cancelled.", hint=hint)
-
-
-def _server_stopping() -> WireError:
-    return WireError("57P01", "The server is stopping.", hint="Connect again later.", fatal=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -12,12 +12,15 @@ import pyarrow as pa
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Error
-from dpsql.server.memory_quota import BoundedCache, UserQuota
-from dpsql.server.row_blocks import WireColumn
+from dpsql.server.memory import BoundedCache, UserQuota, WireColumn
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
-from dpsql.server.wire import codec, commands
+from dpsql.server.wire import commands
+from dpsql.server.wire.codec import notice_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statements
-from dpsql.server.wire.portals import (
+from dpsql.server.wire.connection_state import (
+    IMPLICIT,
+    INITIAL_SETTINGS,
+    BoundValues,
     CommandComplete,
     ConnectionObjects,
     CopyOutput,
@@ -25,9 +28,11 @@ from dpsql.server.wire.portals import (
     Portal,
     PreparedStatement,
     RowSet,
+    Shape,
+    Transaction,
     move_cursor,
 )
-from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape, is_short
+from dpsql.server.wire.query_router import NO_VALUES, QueryRouter, RequestContext, is_short
 from dpsql.server.wire.rows import (
     ArrowRows,
     ReversedRows,
@@ -38,14 +43,12 @@ from dpsql.server.wire.rows import (
     encode_plan,
     parse_layout,
 )
-from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
-from dpsql.server.wire.transaction import IMPLICIT, Transaction, default_settings, format_version
+from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.values import OIDS, decode_value, describe_columns
 from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
-
 
 Result = TypeVar("Result")
 _NO_TEXT = StatementText("", 0)
@@ -57,7 +60,6 @@ _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("descri
 _MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
 _MAX_REMEMBERED, _MAX_PARSED = 2_000, 128 * 1024  # characters of a text that is parsed once; bytes of such texts
 _FEW_ROWS, _FEW_COLUMNS = 1_000, 100  # of an answer or a view that is changed in the event loop
-_BLOCK = 64 * 1024  # bytes that are encoded at a time
 _CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
 _UNDESCRIBED = commands.Fetch | commands.Execute  # what they return may change
 
@@ -89,9 +91,9 @@ class Execution:
         self._parsed = BoundedCache[list[ParsedStatement]](_MAX_PARSED)
 
     @property
-    def role(self) -> str:
-        """The analyst for whom queries are run now; empty for the user itself."""
-        return self.transaction.settings.role
+    def analyst(self) -> str:
+        """The analyst for whom queries are run now."""
+        return self.transaction.settings.role or self._router.user.name
 
     async def parse(self, text: str, *, is_single: bool = False) -> list[ParsedStatement]:
         """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
@@ -100,52 +102,40 @@ class Execution:
             if len(text) > _MAX_TEXT:
                 hint = f"Send at most {_MAX_TEXT} characters at once."
                 raise WireError("54000", "The text is too long.", hint=hint)
-            parsed = await self._run(partial(parse_statements, text), StatementText(text, 0))
+            parsed = await self.work(partial(parse_statements, text), StatementText(text, 0))
             if is_single and len(parsed) > 1:
                 raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
             if len(parsed) == 1 and len(text) <= _MAX_REMEMBERED:
                 self._parsed.add(text, parsed, size=PreparedStatement(parsed[0]).size)
         return parsed
 
-    async def parse_message(self, received: codec.Unparsed) -> codec.Message:
-        """Parse a long message in a thread; raise `Malformed`."""
-        return await self._run(received.parse, fits_loop=False)
+    async def work(
+        self, work: Callable[[], Result], source: StatementText = _NO_TEXT, *, fits_loop: bool | None = None
+    ) -> Result:
+        """Return the result of work on a statement, done in a thread unless it is short.
 
-    async def read_block(self, messages: Iterator[bytes]) -> bytes:
-        """Return the next messages of many as one block, encoded in a thread; empty at the end."""
-
-        def take() -> bytes:
-            block = bytearray()
-            for each in messages:
-                block += each
-                if len(block) >= _BLOCK:
-                    break
-            return bytes(block)
-
-        return await self._run(take, fits_loop=False)
-
-    @property
-    def analyst(self) -> str:
-        """The analyst for whom queries are run now."""
-        return self.role or self._router.user.name
+        The text decides what is short unless `fits_loop` says it.
+        """
+        if is_short(source.text) if fits_loop is None else fits_loop:
+            return work()
+        return await self._router.run_in_thread(work, source, context=self._context(self.analyst))
 
     def check_may_run(self, statement: ParsedStatement) -> None:
         """Raise `WireError` unless the transaction accepts the statement: a failed one only accepts its end."""
         if self.transaction.status == "E" and not isinstance(statement.command, commands.Commit | commands.Rollback):
             raise WireError("25P02", "The transaction has failed and only accepts its end.", hint="ROLLBACK")
 
-    async def describe(self, prepared: PreparedStatement) -> Shape:  # noqa: C901 - one case for each command
+    async def describe(self, prepared: PreparedStatement) -> Shape:  # noqa: C901, PLR0912 - one case for each command
         """Return the parameters and columns of a statement; free."""
         statement = prepared.statement
         self.check_may_run(statement)
         if prepared.shape is not None and not isinstance(statement.command, _UNDESCRIBED):
             return prepared.shape
-        context = self._context(self.role)
+        context = self._context(self.analyst)
         match statement.command:
             case None if not statement.is_empty:
-                shape = await self._router.describe(
-                    await self._expand(statement.source), prepared.types, context=context
-                )
+                source = await self._expand(statement.source)
+                shape = await self._router.describe(source, prepared.types, context=context)
             case commands.Fetch(name=name, move=False):
                 shape = Shape((), await self.describe_portal(self._find_cursor(name)))
             case commands.Execute(name=name):
@@ -170,7 +160,9 @@ class Execution:
                 shape = replace(shape, columns=None, schema=None)
             case _:
                 shape = Shape()
-        prepared.set_shape(shape)
+        if prepared.holding is not None:  # raises beyond the quota
+            prepared.holding.grow(shape.size - (0 if prepared.shape is None else prepared.shape.size))
+        prepared.shape = shape
         return shape
 
     async def describe_portal(self, portal: Portal) -> tuple[WireColumn, ...] | None:
@@ -179,15 +171,15 @@ class Execution:
             portal.columns = (await self.describe(portal.prepared)).columns
         return portal.columns
 
-    async def run(self, portal: Portal) -> Outcome:  # noqa: C901, PLR0912 - one case for each command
+    async def run(self, portal: Portal) -> Outcome:  # noqa: C901 - one case for each command
         """Execute a statement; raise `WireError`, which contains nothing of any row."""
         statement = portal.prepared.statement
         self.check_may_run(statement)
         match statement.command:
             case None:
-                rows = await self._query(statement.source, portal.bound, role=portal.role, formats=portal.formats)
+                rows = await self._query(statement.source, portal.bound, analyst=portal.analyst, formats=portal.formats)
                 schema = None if portal.prepared.shape is None else portal.prepared.shape.schema
-                rows = await self._run(partial(cast_rows, rows, schema), fits_loop=len(rows) <= _FEW_ROWS)
+                rows = await self.work(partial(cast_rows, rows, schema), fits_loop=len(rows) <= _FEW_ROWS)
                 rows = count_rows(rows, self._quota)
                 return RowSet(rows, 0, len(rows))
             case commands.Declare() as command:
@@ -197,63 +189,63 @@ class Execution:
             case commands.CopyOut() as command:
                 return await self._copy(command, statement.source)
             case commands.Explain() as command:
-                return await self._explain(command, portal)
-            case commands.Prepare() as command:
-                return await self._prepare(command, statement.source)
+                # the plan of a query, in the layout that its options name; free
+                source = await self._explained(statement.source, command)
+                rows = await self._query(source, portal.bound, analyst=portal.analyst, formats=portal.formats)
+                if command.layout and isinstance(rows, ArrowRows):
+                    encode = partial(encode_plan, rows.table, command.layout, formats=portal.formats)
+                    rows = await self.work(encode, source)
+                return RowSet(count_rows(rows, self._quota), 0, len(rows), "EXPLAIN")
+            case commands.Prepare(name=name, start=start, types=types):
+                # described at once, so that an error is found here; free
+                query = await self._parse_query(
+                    statement.source.slice(start),
+                    reason="Only a query can be prepared.",
+                    hint="PREPARE p AS SELECT ...",
+                )
+                prepared = PreparedStatement(query, types)
+                self.objects.check_statement(name, prepared)
+                await self.describe(prepared)
+                self.objects.add_statement(name, prepared)
+                return CommandComplete("PREPARE")
             case commands.Execute() as command:
                 return await self._execute(command, portal)
             case commands.CreateView() as command:
                 return await self._create_view(command, statement.source)
-            case commands.DropView() as command:
-                return self._drop_view(command)
             case commands.Show(name=name):
                 rows = await self._show(name)
                 return RowSet(rows, 0, len(rows), "SHOW")
             case commands.SetConfig() | commands.CancelBackend() | commands.Unlock() as command:
                 return RowSet(self._answer_constant(command, portal), 0, 1)
-            case commands.Set(name=name, value=value, local=local):
-                if local and self.transaction.status == "I":
-                    self._warn("25P01", "SET LOCAL can only be used in a transaction block.")
-                self._set(name, value, local=local)
-                return CommandComplete("SET")
-            case commands.Reset(name=name):
-                self._set(name, None, local=False)
-                return CommandComplete("RESET")
-            case commands.Listen():
-                return CommandComplete("LISTEN")
-            case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten() as command:
-                return self._close(command)
             case command:
-                return self._run_transaction(command)
+                return self._run_command(command)
 
     async def _query(
-        self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]
+        self, source: StatementText, bound: BoundValues, *, analyst: str, formats: tuple[int, ...]
     ) -> WireRows:
         """Run a query if memory allows its rows, and announce its receipt."""
         self._quota.check()
-        result = await self._router.query(
-            await self._expand(source), bound, formats=formats, context=self._context(role)
-        )
+        context, settings = self._context(analyst), self.transaction.settings
+        result = await self._router.query(await self._expand(source), bound, formats=formats, context=context)
         if result.notes:
             self._receipt = "; ".join(result.notes).replace(".; ", ". ")
-            if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
-                detail = result.details if self.transaction.settings.has_details else ""
+            if settings.get("client_min_messages").lower() not in _QUIET:
+                detail = result.details if settings.has_details else ""
                 first, *others = result.notes
                 self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
         return count_rows(result.rows, self._quota, is_free=result.receipt is None)
 
-    def _context(self, role: str) -> RequestContext:
+    def _context(self, analyst: str) -> RequestContext:
         settings = self.transaction.settings
-        analyst = role or self._router.user.name
         definitions = list_definitions(settings.views)
         return RequestContext(self.cancelled, analyst, settings.seconds, settings.implicit, definitions)
 
     async def _expand(self, source: StatementText) -> StatementText:
         views = self.transaction.settings.views
-        return await self._run(partial(expand_views, source, views), source) if views else source
+        return await self.work(partial(expand_views, source, views), source) if views else source
 
     async def _parse_query(self, source: StatementText, *, reason: str, hint: str) -> ParsedStatement:
-        return await self._run(partial(parse_query, source, reason=reason, hint=hint), source)
+        return await self.work(partial(parse_query, source, reason=reason, hint=hint), source)
 
     async def _explained(self, source: StatementText, command: commands.Explain) -> StatementText:
         """Return EXPLAIN of a query, without options; positions in the query stay those in the text that was sent."""
@@ -261,17 +253,6 @@ class Execution:
             source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
         )
         return StatementText(f"EXPLAIN {query.source.text}", query.source.before - len("EXPLAIN "))
-
-    async def _run(
-        self, work: Callable[[], Result], source: StatementText = _NO_TEXT, *, fits_loop: bool | None = None
-    ) -> Result:
-        """Return the result of work on a statement, done in a thread unless it is short.
-
-        The text decides what is short unless `fits_loop` says it.
-        """
-        if is_short(source.text) if fits_loop is None else fits_loop:
-            return work()
-        return await self._router.run_in_thread(work, source, context=self._context(self.role))
 
     async def _create_view(self, command: commands.CreateView, source: StatementText) -> Outcome:
         """Create a temporary view, and describe its query; free."""
@@ -290,18 +271,9 @@ class Execution:
             view = View.define(command.name, text, columns=columns)
             return add_view(known, command.name, view=view, replaces=command.replaces)
 
-        views = await self._run(add, fits_loop=len(columns) <= _FEW_COLUMNS)
-        self.transaction.change(lambda settings: replace(settings, views=views), local=False)
+        views = await self.work(add, fits_loop=len(columns) <= _FEW_COLUMNS)
+        self.transaction.change(lambda settings: replace(settings, views=views))
         return CommandComplete("CREATE VIEW")
-
-    def _drop_view(self, command: commands.DropView) -> Outcome:
-        views = dict(self.transaction.settings.views)
-        for name in command.names:
-            if views.pop(name, None) is None and not command.if_exists:
-                hint = f"DROP VIEW IF EXISTS {quote_name(name)}"
-                raise WireError("42P01", "There is no view of this name.", hint=hint)
-        self.transaction.change(lambda settings: replace(settings, views=views), local=False)
-        return CommandComplete("DROP VIEW")
 
     async def _declare(self, command: commands.Declare, portal: Portal) -> Outcome:
         """Open a cursor; its query runs at the first FETCH."""
@@ -313,10 +285,17 @@ class Execution:
         prepared = PreparedStatement(query, portal.prepared.types)
         await self.describe(prepared)
         cursor = Portal(
-            prepared, portal.bound, role=portal.role, is_with_hold=command.hold, is_no_scroll=command.no_scroll
+            prepared, portal.bound, analyst=portal.analyst, is_with_hold=command.hold, is_no_scroll=command.no_scroll
         )
         self.objects.add_portal(command.name, cursor)
         return CommandComplete("DECLARE CURSOR")
+
+    def _find_cursor(self, name: str) -> Portal:
+        """Return the portal of a query; one of a FETCH cannot be fetched from, as it could be its own."""
+        portal = self.objects.find_portal(name)
+        if portal.prepared.statement.command is not None:
+            raise WireError("34000", "This cursor returns no rows.", hint=_CURSOR_HINT)
+        return portal
 
     async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
         """Return rows of a cursor from its position; run its query at first."""
@@ -347,16 +326,12 @@ class Execution:
             error.position = 0
             raise
 
-    async def _prepare(self, command: commands.Prepare, source: StatementText) -> Outcome:
-        """Prepare a query under a name, and describe it, so that an error is found here; free."""
-        query = await self._parse_query(
-            source.slice(command.start), reason="Only a query can be prepared.", hint="PREPARE p AS SELECT ..."
-        )
-        prepared = PreparedStatement(query, command.types)
-        self.objects.check_statement(command.name, prepared)
-        await self.describe(prepared)
-        self.objects.add_statement(command.name, prepared)
-        return CommandComplete("PREPARE")
+    def _find_prepared(self, name: str) -> PreparedStatement:
+        """Return a prepared query; one of EXECUTE cannot be executed, as it could be its own."""
+        prepared = self.objects.find_statement(name)
+        if prepared.statement.command is not None:
+            raise WireError("0A000", "Only a query can be executed by name.", hint="Send the statement itself.")
+        return prepared
 
     async def _execute(self, command: commands.Execute, portal: Portal) -> Outcome:
         """Run a prepared query with the values of an EXECUTE."""
@@ -368,30 +343,7 @@ class Execution:
         absolute = OIDS["timestamptz"]  # a literal of this type is converted; of others the parameter decides
         types = tuple(own if own == absolute else oid for oid, own in zip(known, command.types, strict=True))
         bound = BoundValues(command.values, (), types)
-        return await self._run_elsewhere(Portal(prepared, bound, portal.formats, role=portal.role))
-
-    def _find_prepared(self, name: str) -> PreparedStatement:
-        """Return a prepared query; one of EXECUTE cannot be executed, as it could be its own."""
-        prepared = self.objects.find_statement(name)
-        if prepared.statement.command is not None:
-            raise WireError("0A000", "Only a query can be executed by name.", hint="Send the statement itself.")
-        return prepared
-
-    async def _explain(self, command: commands.Explain, portal: Portal) -> Outcome:
-        """Return the plan of a query, in the layout that its options name; free."""
-        source = await self._explained(portal.prepared.statement.source, command)
-        rows = await self._query(source, portal.bound, role=portal.role, formats=portal.formats)
-        if command.layout and isinstance(rows, ArrowRows):
-            encode = partial(encode_plan, rows.table, command.layout, formats=portal.formats)
-            rows = await self._run(encode, source)
-        return RowSet(count_rows(rows, self._quota), 0, len(rows), "EXPLAIN")
-
-    def _find_cursor(self, name: str) -> Portal:
-        """Return the portal of a query; one of a FETCH cannot be fetched from, as it could be its own."""
-        portal = self.objects.find_portal(name)
-        if portal.prepared.statement.command is not None:
-            raise WireError("34000", "This cursor returns no rows.", hint=_CURSOR_HINT)
-        return portal
+        return await self._run_elsewhere(Portal(prepared, bound, portal.formats, analyst=portal.analyst))
 
     async def _copy(self, command: commands.CopyOut, source: StatementText) -> Outcome:
         """Run the SELECT of a COPY."""
@@ -403,32 +355,29 @@ class Execution:
         parsed = await self._parse_query(
             query, reason="Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT."
         )
-        rows = await self._query(parsed.source, BoundValues(), role=self.role, formats=(layout.format,))
+        rows = await self._query(parsed.source, NO_VALUES, analyst=self.analyst, formats=(layout.format,))
         return CopyOutput(rows, layout)
 
     async def _show(self, name: str, *, kind: str = SHOW) -> WireRows:
-        """Return a setting of the connection, or of the catalog if the connection has none of this name.
+        """Return a setting of the connection or all of them, or a setting of the catalog if no other has this name.
 
         It is counted as a statement of a kind.
         """
         source = StatementText(f"SHOW {name}", 0)
         try:
-            rows = self._read_settings(name)
+            if name == "all":
+                names = sorted({*INITIAL_SETTINGS, IMPLICIT, *self.transaction.settings.values})
+                listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
+                table = pa.Table.from_pylist(listing, schema=_SHOW_ALL)
+            else:
+                table = pa.table({name: pa.array([self._read_setting(name)], pa.string())})
         except WireError:
             if not name.isidentifier():
                 raise
         else:
             self._router.count_light(kind, source, analyst=self.analyst)
-            return rows
-        return (await self._router.query_catalog(source, context=self._context(self.role), kind=kind)).rows
-
-    def _read_settings(self, name: str) -> WireRows:
-        """Return a setting, or all of them; raise `WireError` for an unknown one."""
-        if name != "all":
-            return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
-        names = sorted({*default_settings(), IMPLICIT, *self.transaction.settings.values})
-        listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
-        return ArrowRows(pa.Table.from_pylist(listing, schema=_SHOW_ALL))
+            return ArrowRows(table)
+        return (await self._router.query_catalog(source, context=self._context(self.analyst), kind=kind)).rows
 
     def _answer_constant(
         self, command: commands.SetConfig | commands.CancelBackend | commands.Unlock, portal: Portal
@@ -440,7 +389,11 @@ class Execution:
                 self._set(name, value, local=local)
                 return ArrowRows(pa.table([[self._read_setting(name)]], schema=_CONFIGURED))
             case commands.CancelBackend(number=number):
-                number = _bound_number(portal.bound) if number is None else number
+                if number is None:  # it is the only parameter; no connection has the number 0
+                    bound = portal.bound
+                    code = bound.formats[0] if bound.formats else 0
+                    given = decode_value(bound.values[0], bound.types[0], code=code, name="")
+                    number = given if isinstance(given, int) else 0
                 return ArrowRows(pa.table([[self._cancel_backend(number)]], schema=_CANCELLED))
         return ArrowRows(_UNLOCKED)
 
@@ -449,14 +402,14 @@ class Execution:
             case "dpsql.receipt":
                 return self._receipt
             case "role":
-                return self.role or "none"
+                return self.transaction.settings.role or "none"
             case "session_authorization":
                 return self._router.user.name
             case "dpsql.implicit":
                 own = self.transaction.settings.implicit
                 return "on" if (self._gateway.service.policy.implicit if own is None else own) else "off"
             case "server_version":
-                return format_version(self._router.version)
+                return f"{self._router.version} (dpsql)"
             case "server_version_num":
                 major, _, minor = self._router.version.partition(".")
                 return str(int(major) * 10_000 + int(minor))
@@ -495,10 +448,26 @@ class Execution:
             return
         raise failure
 
-    def _close(self, command: commands.Command) -> Outcome:
-        """Execute the commands that close cursors and prepared statements."""
-        objects = self.objects
+    def _run_command(self, command: commands.Command) -> Outcome:  # noqa: C901, PLR0912 - one case for each command
+        """Execute a command on settings, cursors or prepared statements, or one of a transaction."""
+        objects, transaction = self.objects, self.transaction
         match command:
+            case commands.Set(name=name, value=value, local=local):
+                if local and transaction.status == "I":
+                    self._warn("25P01", "SET LOCAL can only be used in a transaction block.")
+                self._set(name, value, local=local)
+                return CommandComplete("SET")
+            case commands.Reset(name=name):
+                self._set(name, None, local=False)
+                return CommandComplete("RESET")
+            case commands.DropView():
+                views = dict(transaction.settings.views)
+                for name in command.names:
+                    if views.pop(name, None) is None and not command.if_exists:
+                        hint = f"DROP VIEW IF EXISTS {quote_name(name)}"
+                        raise WireError("42P01", "There is no view of this name.", hint=hint)
+                transaction.change(lambda settings: replace(settings, views=views))
+                return CommandComplete("DROP VIEW")
             case commands.CloseCursor(name=""):
                 objects.portals.clear()
                 return CommandComplete("CLOSE CURSOR ALL")
@@ -514,19 +483,21 @@ class Execution:
                 del objects.statements[name]
                 return CommandComplete("DEALLOCATE")
             case commands.Discard(kind="ALL"):
-                if self.transaction.status != "I":
+                if transaction.status != "I":
                     raise WireError("25001", "DISCARD ALL cannot be used in a transaction block.", hint="COMMIT first.")
                 objects.clear()
                 self._receipt = ""
-                self.transaction.change(
-                    lambda settings: replace(settings, values={}, role=self._initial_role, views={})
-                )
+                transaction.change(lambda settings: replace(settings, values={}, role=self._initial_role, views={}))
                 return CommandComplete("DISCARD ALL")
             case commands.Discard(kind=kind):
                 if kind in {"TEMP", "TEMPORARY"}:
-                    self.transaction.change(lambda settings: replace(settings, views={}), local=False)
+                    transaction.change(lambda settings: replace(settings, views={}))
                 return CommandComplete(f"DISCARD {kind}")
-        return CommandComplete("UNLISTEN")
+            case commands.Listen():
+                return CommandComplete("LISTEN")
+            case commands.Unlisten():
+                return CommandComplete("UNLISTEN")
+        return self._run_transaction(command)
 
     def _run_transaction(self, command: commands.Command) -> Outcome:  # noqa: C901, PLR0912 - one case for each
         """Execute a command that begins or ends a transaction or savepoint."""
@@ -570,10 +541,3 @@ class Execution:
 
     def _warn(self, sqlstate: str, text: str) -> None:
         self.notices.append(notice_message(text, sqlstate=sqlstate, severity="WARNING"))
-
-
-def _bound_number(bound: BoundValues) -> int:
-    """Return the number that is bound to the only parameter; 0, which no connection has, for NULL."""
-    code = bound.formats[0] if bound.formats else 0
-    number = decode_value(bound.values[0], bound.types[0], code=code, name="")
-    return number if isinstance(number, int) else 0

@@ -10,19 +10,24 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from xml.sax.saxutils import escape
 
 import pyarrow as pa
 
-from dpsql.server.memory_quota import Holding, UserQuota
-from dpsql.server.row_blocks import RowBlocks, WireColumn, encode_row, encode_rows, measure_columns, split_pieces
+from dpsql.server.memory import (
+    Holding,
+    RowBlocks,
+    UserQuota,
+    WireColumn,
+    encode_rows,
+    measure_columns,
+    split_pieces,
+    split_row,
+)
 from dpsql.server.wire.codec import message
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.values import describe_columns, encode_column, expand_formats
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BATCH_VALUES, _BATCH_ROWS, _BATCH_BYTES = 4_000, 1_000, 128 * 1024  # of rows that are encoded together
 _MAX_ROW = 16 << 20  # bytes, more than a private answer can have
@@ -198,6 +203,7 @@ def _encode_batch(part: pa.Table, formats: Sequence[int]) -> list[Values]:
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END: Final = struct.pack("!h", -1)
 _ESCAPES: Final = [(b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"), (b"\t", b"\\t")]
+_OPTIONS: Final = frozenset("format delimiter null header quote escape force_quote encoding freeze oids".split())
 _TRUE, _FALSE = frozenset(["", "true", "on", "1"]), frozenset(["false", "off", "0"])
 
 
@@ -249,41 +255,30 @@ def parse_layout(options: Mapping[str, str]) -> CopyLayout:
     return layout
 
 
-_OPTIONS: Final = frozenset(
-    ["format", "delimiter", "null", "header", "quote", "escape", "force_quote", "encoding", "freeze", "oids"]
-)
-
-
-def copy_header(layout: CopyLayout, count: int) -> bytes:
-    """Return the message that announces rows of `count` columns."""
-    return message(b"H", struct.pack(f"!bh{count}h", layout.format, count, *[layout.format] * count))
-
-
 def copy_messages(
     rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
 ) -> Iterator[bytes]:
     """Yield the messages of rows in pieces that may be sent one by one.
 
-    In binary, the signature and the first row share a message, as clients expect.
+    In binary, the signature and the first row share a message, as ADBC's driver and ConnectorX expect.
     """
-    return split_pieces(_copy_messages(rows, columns, layout=layout))
+    count = struct.pack("!H", len(columns))
 
-
-def _copy_messages(
-    rows: Iterator[Sequence[bytes | None]], columns: Sequence[WireColumn], *, layout: CopyLayout
-) -> Iterator[bytes]:
-    if layout.kind == "binary":
-        before = _SIGNATURE  # ADBC's driver and ConnectorX expect it in the message of the first row
+    def encode() -> Iterator[bytes]:
+        if layout.kind == "binary":
+            before = _SIGNATURE
+            for row in rows:
+                yield message(b"d", before, count, *split_row(row))
+                before = b""
+            yield message(b"d", before, _END)
+            return
+        write = _format_csv if layout.kind == "csv" else _format_text
+        if layout.header:
+            yield message(b"d", write([column.name.encode() for column in columns], columns, layout=layout))
         for row in rows:
-            yield message(b"d", before, encode_row(row))
-            before = b""
-        yield message(b"d", before, _END)
-        return
-    write = _format_csv if layout.kind == "csv" else _format_text
-    if layout.header:
-        yield message(b"d", write([column.name.encode() for column in columns], columns, layout=layout))
-    for row in rows:
-        yield message(b"d", write(row, columns, layout=layout))
+            yield message(b"d", write(row, columns, layout=layout))
+
+    return split_pieces(encode())
 
 
 def _format_text(row: Sequence[bytes | None], _: Sequence[WireColumn], *, layout: CopyLayout) -> bytes:

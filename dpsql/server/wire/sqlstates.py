@@ -16,7 +16,6 @@ from dpsql.errors import (
     UsageError,
 )
 from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
-from dpsql.server.wire.codec import Malformed, fields_message
 
 _STATES_BY_CODE: Mapping[str, str] = {
     "alias": "42712",
@@ -62,9 +61,18 @@ _STATES_BY_TYPE: tuple[tuple[type[Error], str], ...] = (
     (LedgerError, "58030"),
     (PolicyError, "F0000"),
 )
-
-
 _UNKNOWN_COMPLETION = "40003"  # statement_completion_unknown: a driver does not send it again by itself
+
+
+class Malformed(Exception):
+    """A message that is not read: it does not fit its own lengths, is not UTF-8, or is too long, as `sqlstate` says.
+
+    `is_simple` is set for a message of the simple protocol, which waits for no Sync.
+    """
+
+    def __init__(self, reason: str, *, sqlstate: str = "08P01", hint: str = "") -> None:
+        self.sqlstate, self.hint, self.is_simple = sqlstate, hint, False
+        super().__init__(reason)
 
 
 class WireError(Exception):
@@ -74,11 +82,8 @@ class WireError(Exception):
     """
 
     def __init__(self, sqlstate: str, reason: str, *, hint: str = "", position: int = 0, fatal: bool = False) -> None:
-        self.sqlstate = sqlstate
-        self.reason = reason
-        self.hint = hint
-        self.position = position
-        self.fatal = fatal
+        self.sqlstate, self.reason, self.hint = sqlstate, reason, hint
+        self.position, self.fatal = position, fatal
         super().__init__(sqlstate, reason)
 
 
@@ -111,19 +116,3 @@ def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireE
             start = text.find("\n", start) + 1
         position = max(start + error.place.column + before, 1)  # `before` may be negative, of a text made from it
     return WireError(state, f"[{error.code}] {error.reason}", hint=error.hint, position=position)
-
-
-def error_message(error: WireError) -> bytes:
-    """Return the message of an error."""
-    severity = "FATAL" if error.fatal else "ERROR"
-    position = str(error.position) if error.position else ""
-    return fields_message(
-        b"E",
-        {"S": severity, "V": severity, "C": error.sqlstate, "M": error.reason, "H": error.hint, "P": position},
-    )
-
-
-def notice_message(text: str, *, sqlstate: str = "00000", severity: str = "NOTICE", detail: str = "") -> bytes:
-    """Return the message of a notice or warning."""
-    fields = {"S": severity, "V": severity, "C": sqlstate, "M": text}
-    return fields_message(b"N", {**fields, "D": detail} if detail else fields)

@@ -13,9 +13,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from dpsql.server.row_blocks import WireColumn
-from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.memory import WireColumn
+from dpsql.server.wire.sqlstates import Malformed, WireError
 from dpsql.sql.syntax.parameters import parse_text_array, parse_text_value
 
 OIDS = {

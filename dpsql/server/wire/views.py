@@ -11,20 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from sqlglot import Token
+
 from dpsql.dialects import quote_name
 from dpsql.server.catalog.statements import find_relations
-from dpsql.server.row_blocks import WireColumn, measure_columns
+from dpsql.server.memory import WireColumn, measure_columns
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.values import OIDS
-from dpsql.server.wire.words import Word, read_words
+from dpsql.server.wire.words import value_of, word_of
+from dpsql.sql.lexer import read_words
+from dpsql.sql.syntax.block import Block, kinds_of, nest, split
 
 _MAX_VIEWS, _MAX_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
 _MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
 _MAX_WORDS = 20_000  # of a statement, more than a query may have
 _QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
 _STARTS = frozenset(["SELECT", "VALUES", "TABLE", "FROM"])
-_BEFORE_CTES = frozenset(["WITH", "RECURSIVE", ","])
 _TYPES = {
     OIDS["bool"]: "boolean",
     OIDS["bytea"]: "bytea",
@@ -33,6 +36,7 @@ _TYPES = {
     OIDS["int4"]: "integer",
     OIDS["float4"]: "real",
     OIDS["float8"]: "double precision",
+    OIDS["numeric"]: "numeric",
     OIDS["varchar"]: "varchar",
     OIDS["date"]: "date",
     OIDS["time"]: "time",
@@ -60,8 +64,21 @@ class View:
 
     @classmethod
     def define(cls, name: str, query: str, *, columns: tuple[WireColumn, ...]) -> View:
-        """Return the view of a query."""
-        return cls(query, columns, _define(name, columns))
+        """Return the view of a query.
+
+        The catalog has it as a view that cannot be read there. It is temporary there too: in a schema that connections
+        share, one of a name would wait for another's.
+        """
+        cells = list[str]()
+        for column in columns:
+            modifier = column.modifier - 4
+            is_sized = column.oid == OIDS["numeric"] and modifier >= 0
+            type_ = _TYPES.get(column.oid, "text")
+            type_ += f"({modifier >> 16}, {modifier & 0xFFFF})" if is_sized else ""
+            cells.append(f"NULL::{type_} AS {quote_name(column.name)}")
+        unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
+        created = f"CREATE TEMPORARY VIEW {quote_name(name)} AS SELECT {', '.join(cells)} {unread}"
+        return cls(query, columns, f"{created}; GRANT SELECT ON pg_temp.{quote_name(name)} TO PUBLIC")
 
 
 def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
@@ -98,7 +115,7 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     if names.keys().isdisjoint(views):
         return source
     words = list(islice(read_words(source.text), _MAX_WORDS))
-    start = next((at for at, word in enumerate(words) if (word.upper or word.written) in _QUERIES), None)
+    start = next((at for at, word in enumerate(words) if word_of(word) in _QUERIES), None)
     if start is None:
         return source
     first, own = words[start], _find_ctes(words[start:])
@@ -106,51 +123,39 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     if not used:
         return source
     ctes = ", ".join(f"{quote_name(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment
-    if first.upper == "WITH":
+    if word_of(first) == "WITH":
         following = words[start + 1] if start + 1 < len(words) else first
-        at, inserted = (following if following.upper == "RECURSIVE" else first).end, f" {ctes},"
+        at, inserted = (following if word_of(following) == "RECURSIVE" else first).end + 1, f" {ctes},"
     else:
         at, inserted = first.start, f"WITH {ctes} "
     text = source.text[:at] + inserted + source.text[at:]
     return StatementText(text, source.before - len(inserted))
 
 
-def _find_ctes(words: Sequence[Word]) -> set[str]:
+def _find_ctes(words: Sequence[Token]) -> set[str]:
     """Return the names of the CTEs before a query, given its words; they hide views."""
-    names, depth, before = set[str](), 0, ""
-    for word in words if words[0].upper == "WITH" else ():
-        written = word.upper or word.written
-        if not depth and (written in _STARTS or (before, written) == (")", "(")):
-            break
-        if not depth and before in _BEFORE_CTES and word.kind in {"word", "quoted"} and written != "RECURSIVE":
-            names.add(word.value)
-        depth += {"(": 1, ")": -1}.get(written, 0)
-        before = written
+    if word_of(words[0]) != "WITH":
+        return set()
+    nodes = nest(words).nodes[1:]
+    # the query begins with a word, or with parentheses behind those of the last CTE
+    begins = (
+        at
+        for at, node in enumerate(nodes)
+        if kinds_of(nodes[at - 1 : at + 1]) == ["L_PAREN", "L_PAREN"]
+        or (not isinstance(node, Block) and word_of(node) in _STARTS)
+    )
+    names = set[str]()
+    for part in split(nodes[: next(begins, len(nodes))]):
+        for node in part[:2]:  # the first of them may be RECURSIVE
+            if isinstance(node, Block) or word_of(node) != "RECURSIVE":
+                names |= set() if isinstance(node, Block) else {value_of(node)}
+                break
     return names
 
 
 def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
     """Return the statements that create the views in the catalog, as views that cannot be read there."""
     return tuple(view.definition for view in views.values())
-
-
-def _define(name: str, columns: Sequence[WireColumn]) -> str:
-    """Return the statement that creates a view in the catalog.
-
-    It is temporary there too: in a schema that connections share, one of a name would wait for another's.
-    """
-    cells = ", ".join(f"NULL::{_find_type(column)} AS {quote_name(column.name)}" for column in columns)
-    unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
-    quoted = quote_name(name)
-    return f"CREATE TEMPORARY VIEW {quoted} AS SELECT {cells} {unread}; GRANT SELECT ON pg_temp.{quoted} TO PUBLIC"
-
-
-def _find_type(column: WireColumn) -> str:
-    """Return PostgreSQL's name for the type of a column."""
-    if column.oid != OIDS["numeric"]:
-        return _TYPES.get(column.oid, "text")
-    modifier = column.modifier - 4
-    return "numeric" if modifier < 0 else f"numeric({modifier >> 16}, {modifier & 0xFFFF})"
 
 
 def _cut_name(name: str) -> str:

@@ -1,83 +1,47 @@
-"""Words of a text of SQL, a cursor over those of a command, and the types and literals in PREPARE and EXECUTE."""
+"""A cursor over the words of a command, and the types and literals in PREPARE and EXECUTE."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeVar
+
+from sqlglot import Token
 
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.values import OIDS
+from dpsql.sql.syntax.block import Block, flatten, kind_of, list_blocks, nest
 
-_TOKEN = re.compile(
-    r"""
-      (?P<blank>     \s+ | --[^\n]* | /\*.*?(?:\*/|\Z) )
-    | (?P<string>    [eE]'(?:[^'\\]|\\.|'')*(?:'|\Z) | '(?:[^']|'')*(?:'|\Z) )
-    | (?P<dollar>    \$(?P<tag>[A-Za-z_]*)\$.*?(?:\$(?P=tag)\$|\Z) )
-    | (?P<quoted>    "(?:[^"]|"")*(?:"|\Z) )
-    | (?P<parameter> \$[0-9]+ )
-    | (?P<number>    [0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)? )
-    | (?P<word>      [^\W\d]\w* )
-    | (?P<sign>      . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_VALUES = frozenset(["STRING", "HEREDOC_STRING", "IDENTIFIER", "NUMBER", "PARAMETER"])  # and no words or signs
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One token: its kind, its text as written, and its first character's position."""
-
-    kind: str
-    written: str
-    start: int
-
-    @property
-    def upper(self) -> str:
-        """The word in capitals if it is a bare word, else an empty string."""
-        return self.written.upper() if self.kind == "word" else ""
-
-    @property
-    def end(self) -> int:
-        """The position behind its last character."""
-        return self.start + len(self.written)
-
-    @property
-    def value(self) -> str:
-        """The name or value meant: bare words in lower case, quoted names and strings without their quotes."""
-        match self.kind:
-            case "word":
-                return self.written.lower()
-            case "quoted":
-                return self.written[1:-1].replace('""', '"')
-            case "string":
-                return self.written[self.written.index("'") + 1 : -1].replace("''", "'")
-        return self.written
+def word_of(token: Token) -> str:
+    """Return a bare word in capitals, or a sign; "" for a value and a quoted name."""
+    return "" if token.token_type.name in _VALUES else token.text.upper()
 
 
-def read_words(text: str) -> Iterator[Word]:
-    """Yield the tokens of a text except blanks and comments."""
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup or "sign"
-        if kind != "blank":
-            yield Word("dollar" if kind == "tag" else kind, found.group(), found.start())
+def value_of(token: Token) -> str:
+    """Return the name or value meant: bare words in lower case, quoted names and strings without their quotes."""
+    match token.token_type.name:
+        case "VAR":
+            return token.text.lower()
+        case "STRING":
+            return token.text[token.text.index("'") + 1 : -1].replace("''", "'")
+    return token.text
 
 
 class CommandReader:
     """Cursor over the words of a command, after its verb."""
 
-    def __init__(self, words: list[Word]) -> None:
+    def __init__(self, words: Sequence[Token]) -> None:
         self._words = words
         self._at = 1
-        self.verb = words[0].upper
+        self.verb = word_of(words[0])
 
     def peek(self, ahead: int = 0) -> str:
         """Return the next word in capitals, or the next sign, without passing it; or a word further `ahead`."""
-        if self._at + ahead >= len(self._words):
-            return ""
-        word = self._words[self._at + ahead]
-        return word.upper or (word.written if word.kind == "sign" else "")
+        return word_of(self._words[self._at + ahead]) if self._at + ahead < len(self._words) else ""
 
     def accept(self, *names: str) -> str:
         """Pass the next word if it is one of these, and return it; else return an empty string."""
@@ -92,7 +56,7 @@ class CommandReader:
         if not self.accept(*names):
             raise self.syntax_error()
 
-    def next_word(self) -> Word:
+    def next_word(self) -> Token:
         """Return the next word; raise `WireError` at the end."""
         if self._at >= len(self._words):
             raise self.syntax_error()
@@ -100,56 +64,54 @@ class CommandReader:
         return self._words[self._at - 1]
 
     @property
-    def last(self) -> Word:
+    def last(self) -> Token:
         """The word that was passed last."""
         return self._words[self._at - 1]
 
     def read_name(self) -> str:
         """Return the value of the next word; raise `WireError` unless it is a name or a string."""
         word = self.next_word()
-        if word.kind not in {"word", "quoted", "string"}:
+        if word.token_type.name not in {"VAR", "IDENTIFIER", "STRING"}:
             raise self.syntax_error()
-        return word.value
+        return value_of(word)
 
     def read_number(self) -> int:
         """Return the next whole number, with its sign."""
         sign = -1 if self.accept("-") else 1
         self.accept("+")
         word = self.next_word()
-        if word.kind != "number" or not word.written.isdigit() or len(word.written) > 18:  # noqa: PLR2004 - 64 bits
+        if kind_of([word], 0) != "NUMBER" or not word.text.isdigit() or len(word.text) > 18:  # noqa: PLR2004 - 64 bits
             raise self.syntax_error()
-        return sign * int(word.written)
+        return sign * int(word.text)
 
     @property
     def has_number(self) -> bool:
         """Whether a number comes next."""
-        return self._at < len(self._words) and (self._words[self._at].kind == "number" or self.peek() in {"-", "+"})
+        return kind_of(self._words, self._at) == "NUMBER" or self.peek() in {"-", "+"}
 
-    def read_until(self, sign: str) -> list[Word]:
-        """Return the words before a sign, and pass the sign."""
-        start = self._at
-        while self.peek() != sign:
-            self.next_word()
-        self._at += 1
-        return self._words[start : self._at - 1]
+    @cached_property
+    def _blocks(self) -> Mapping[int, Block]:
+        """The brackets of the command, by where they open."""
+        blocks = list(list_blocks(nest(self._words)))
+        return {block.opening.start: block for block in blocks if block.opening is not None}
 
-    def read_parenthesised(self) -> tuple[int, int]:
-        """Pass text in parentheses, and return the positions of its first character and of its end."""
-        start, depth = self.next_word().start + 1, 1
-        while True:
-            word = self.next_word()
-            depth += {"(": 1, ")": -1}.get(word.written, 0) if word.kind == "sign" else 0
-            if not depth:
-                return start, word.start
+    def read_parentheses(self) -> tuple[list[Token], int, int]:
+        """Pass text in parentheses; return its words, and the positions of its first character and of its end."""
+        block = self._blocks.get(self.next_word().start)
+        if block is None or block.closing is None or block.closing.text != ")":
+            raise self.syntax_error()
+        words, start = flatten(block.nodes), self.last.end + 1
+        self._at += len(words) + 1
+        return words, start, block.closing.start
 
     def read_relation(self) -> tuple[int, int]:
         """Pass a table name with its schema, and return the positions of its first character and of its end."""
         first = last = self.next_word()
         while self.accept("."):
             last = self.next_word()
-        return first.start, last.end
+        return first.start, last.end + 1
 
-    def read_rest(self) -> list[Word]:
+    def read_rest(self) -> Sequence[Token]:
         """Return all remaining words."""
         words, self._at = self._words[self._at :], len(self._words)
         return words
@@ -184,7 +146,6 @@ _TYPES: Mapping[str, int] = {
 }
 _SECOND_WORDS = {"DOUBLE": "PRECISION", "CHARACTER": "VARYING"}
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Argument(NamedTuple):
@@ -194,35 +155,27 @@ class Argument(NamedTuple):
     oid: int = 0
 
 
-def parse_types(reader: CommandReader) -> tuple[int, ...]:
-    """Parse the types of PREPARE in parentheses, if there are any; return their OIDs."""
-    return tuple(_parse_list(reader, _parse_type))
-
-
-def parse_arguments(reader: CommandReader) -> list[Argument]:
-    """Parse the values of EXECUTE in parentheses, if there are any; raise `WireError` for what is no literal."""
-    return _parse_list(reader, _parse_argument)
-
-
-def _parse_list(reader: CommandReader, parse: Callable[[CommandReader], Item]) -> list[Item]:
-    found = list[Item]()
+def parse_list(reader: CommandReader, parse: Callable[[CommandReader], Item]) -> list[Item]:
+    """Parse a list in parentheses, if there is one, such as the types of PREPARE and the values of EXECUTE."""
+    items = list[Item]()
     if not reader.accept("("):
-        return found
-    while not found or reader.accept(","):
-        found.append(parse(reader))
+        return items
+    while not items or reader.accept(","):
+        items.append(parse(reader))
     reader.expect(")")
-    return found
+    return items
 
 
-def _parse_type(reader: CommandReader) -> int:
+def parse_type(reader: CommandReader) -> int:
+    """Parse a type; return its OID."""
     if reader.accept("PG_CATALOG"):
         reader.expect(".")
     word = reader.next_word()
-    name = word.value.lower()
-    if second := reader.accept(_SECOND_WORDS.get(word.upper, "")):
+    name = value_of(word).lower()
+    if second := reader.accept(_SECOND_WORDS.get(word_of(word), "")):
         name += f" {second.lower()}"
-    if reader.accept("("):
-        reader.read_until(")")
+    if reader.peek() == "(":
+        reader.read_parentheses()
     if zone := reader.accept("WITH", "WITHOUT"):
         reader.expect("TIME")
         reader.expect("ZONE")
@@ -233,22 +186,21 @@ def _parse_type(reader: CommandReader) -> int:
     return _TYPES[name]
 
 
-def _parse_argument(reader: CommandReader) -> Argument:
+def parse_argument(reader: CommandReader) -> Argument:
     """Parse NULL, a truth value, a number with its sign, a string, or one of these with a type."""
     if reader.accept("CAST"):
         reader.expect("(")
-        found = _parse_argument(reader)
+        argument = parse_argument(reader)
         reader.expect("AS")
-        found = found._replace(oid=_parse_type(reader))
+        argument = argument._replace(oid=parse_type(reader))
         reader.expect(")")
     else:
-        found = _parse_literal(reader)
-    while reader.accept(":"):
-        reader.expect(":")
-        found = found._replace(oid=_parse_type(reader))
+        argument = _parse_literal(reader)
+    while reader.accept("::"):
+        argument = argument._replace(oid=parse_type(reader))
     if reader.peek() not in {",", ")", "AS"}:
         raise _refuse_expression()
-    return found
+    return argument
 
 
 def _parse_literal(reader: CommandReader) -> Argument:
@@ -258,33 +210,26 @@ def _parse_literal(reader: CommandReader) -> Argument:
         return Argument(truth.lower().encode())
     if sign := reader.accept("-", "+"):
         word = reader.next_word()
-        if word.kind == "number":
-            return Argument((sign.strip("+") + word.written).encode())
-        raise _refuse_expression()
-    oid = _parse_type(reader) if reader.peek()[:1].isalpha() else 0
+        if word.token_type.name != "NUMBER":
+            raise _refuse_expression()
+        return Argument((sign.strip("+") + word.text).encode())
+    oid = parse_type(reader) if reader.peek()[:1].isalpha() else 0
     word = reader.next_word()
-    if word.kind == "number" and not oid:
-        return Argument(word.written.encode())
-    if word.kind in {"string", "dollar"}:
-        return Argument(_decode_string(word).encode(), oid)
-    raise _refuse_expression()
-
-
-def _decode_string(word: Word) -> str:
-    """Return the text that a string literal means, with the escapes of E strings."""
-    if word.kind == "dollar":
-        width = word.written.index("$", 1) + 1
-        return word.written[width:-width]
-    if word.written[0] not in "eE":
-        return word.value
-    return _ESCAPE.sub(_decode_escape, word.value)
-
-
-def _decode_escape(found: re.Match[str]) -> str:
-    if found[1] not in _ESCAPES:
-        hint = "Write the character itself."
-        raise WireError("0A000", "This escape is not supported in a string of EXECUTE.", hint=hint)
-    return _ESCAPES[found[1]]
+    kind, text = word.token_type.name, value_of(word)
+    if kind == "NUMBER" and not oid:
+        return Argument(text.encode())
+    if kind == "HEREDOC_STRING":
+        width = text.index("$", 1) + 1
+        return Argument(text[width:-width].encode(), oid)
+    if kind != "STRING":
+        raise _refuse_expression()
+    if word.text[0] in "eE":
+        try:
+            text = re.sub(r"\\(.)", lambda escape: _ESCAPES[escape[1]], text, flags=re.DOTALL)
+        except KeyError:
+            reason, hint = "This escape is not supported in a string of EXECUTE.", "Write the character itself."
+            raise WireError("0A000", reason, hint=hint) from None
+    return Argument(text.encode(), oid)
 
 
 def _refuse_expression() -> WireError:

@@ -1,12 +1,4 @@
-"""Checks of one call, which the rules of the allow-list use: its arguments, and the growth of text.
-
-Functions of text: positions, patterns and replacements are literals, and what can grow is bounded.
-
-Functions of numbers, and those that take values of any one type.
-
-Functions of dates and time stamps: parts, units and formats are literals.
-
-The allow-list: every function a statement may call, with its types, its growth and whether it can raise.
+"""The allow-list: every function a statement may call, with its types, its growth and whether it can raise.
 
 Every function here is deterministic, reads one row only, and is total, or made total by TRY. What does not follow from
 the types is required of the text: patterns, formats, parts and positions must be literals, which are checked before any
@@ -57,6 +49,18 @@ MAX_POSITION = 10_000
 TIMES = frozenset({Family.DATE, Family.TIMESTAMP})
 NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.DOUBLE})
 _FIRST_CHOICES = (TEXT, DOUBLE, TIMESTAMP, BIGINT, BOOLEAN, DATE)  # for a parameter of unknown type
+_MOST_REPEATED = 50  # parts of an expression that is written several times
+_ABSORB_NULL = frozenset(
+    "and or is_null is_true is_false is_distinct is_not_distinct between "
+    "coalesce concat concat_ws greatest least".split()
+)
+_PARTS_OF_BOTH = frozenset(
+    "year month day dow isodow doy quarter week isoyear yearweek decade century millennium era".split()
+)
+_PARTS_OF_TIME = frozenset("hour minute second millisecond microsecond epoch".split())
+_UNITS = frozenset("microsecond millisecond second minute hour day week month quarter year".split())
+_UNIT_SYNONYMS = {"dayofweek": "dow", "weekday": "dow", "dayofyear": "doy", "weekofyear": "week"}
+_FORMAT = re.compile(r"(?:[^%]|%-?[dmHIMSj]|%[aAbBpyYUWuwVG%fg])*")
 PatternCheck = Callable[[str], bool]
 
 
@@ -73,13 +77,6 @@ class Site:
     def refuse(self, reason: str, hint: str) -> Refusal:
         """Return the refusal of this call."""
         return Refusal("function-arguments", f"{self.name}: {reason}", hint=hint, place=self.place)
-
-    def count(self, least: int, most: int) -> None:
-        """Refuse fewer or more arguments."""
-        if not least <= len(self.arguments) <= most:
-            wanted = str(least) if least == most else f"{least} to {most}"
-            hint = "Write that many, with commas between them." if most else "Leave the parentheses empty."
-            raise self.refuse(f"it takes {wanted} arguments.", hint)
 
     def of(self, index: int, families: frozenset[Family]) -> Expression:
         """Return an argument, which must be of one of the families."""
@@ -110,13 +107,42 @@ class Site:
             f"argument {index + 1} must be a whole number up to {MAX_POSITION}.", "Write a number, such as 10."
         )
 
-    def pattern(self, index: int, *, flags: str = "") -> Literal:
-        """Return an argument with `flags` before it, which must be a pattern that the engine compiles."""
-        value = flags + str(self.literal_text(index).value)
-        if len(value.encode()) > MAX_PATTERN_LENGTH or not self.accepts_pattern(value):
-            reason = f"argument {index + 1} is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes."
-            raise self.refuse(reason, "Write a simpler one, such as '^a'.")
-        return Literal(value, TEXT, len(value))
+    def number(self, index: int) -> Expression:
+        """Return an argument, which must be a number."""
+        return self.of(index, NUMBERS)
+
+    def double(self, index: int) -> Expression:
+        """Return an argument, which must be a number, as DOUBLE."""
+        return convert(self.of(index, NUMBERS), DOUBLE, place=self.place)
+
+    def integer(self, index: int) -> Expression:
+        """Return an argument, which must be an integer, as BIGINT."""
+        return convert(self.of(index, frozenset({Family.INTEGER})), BIGINT, place=self.place)
+
+    def time(self, index: int) -> Expression:
+        """Return an argument, which must be a date or a time stamp."""
+        return self.of(index, TIMES)
+
+    def unit(self, index: int) -> Literal:
+        """Return an argument, which must name a unit of time."""
+        unit = str(self.literal_text(index, such_as="day").value).lower()
+        if unit not in _UNITS:
+            raise self.refuse("argument 1 must name a unit of time.", f"Write one of {', '.join(sorted(_UNITS))}.")
+        return Literal(unit, TEXT, len(unit))
+
+    def interval(self, index: int) -> Literal:
+        """Return an argument, which must be an INTERVAL."""
+        argument = self.arguments[index]
+        if isinstance(argument, Literal) and argument.type == INTERVAL:
+            return argument
+        raise self.refuse(f"argument {index + 1} must be an INTERVAL.", "Such as INTERVAL 15 MINUTE.")
+
+    def format(self, index: int) -> Literal:
+        """Return an argument, which must be a format of times."""
+        literal = self.literal_text(index, such_as="%Y")
+        if not 0 < len(str(literal.value)) <= MAX_PATTERN_LENGTH or not _FORMAT.fullmatch(str(literal.value)):
+            raise self.refuse("the format has a specifier that is not known.", "For example '%Y-%m-%d'.")
+        return literal
 
 
 Rule = Callable[[Site], Expression]
@@ -142,36 +168,48 @@ def find_max_length(argument: Expression) -> int:
     return COLUMN_CAP if argument.longest is None else argument.longest
 
 
-def _text_to(function: str, result: Type) -> Rule:
+def _takes(least: int, most: int | None = None) -> Callable[[Rule], Rule]:
+    """Let a rule refuse fewer or more arguments before it looks at them."""
+    last = least if most is None else most
+
+    def decorate(rule: Rule) -> Rule:
+        def counted(site: Site) -> Expression:
+            if least <= len(site.arguments) <= last:
+                return rule(site)
+            wanted = str(least) if least == last else f"{least} to {last}"
+            hint = "Write that many, with commas between them." if last else "Leave the parentheses empty."
+            raise site.refuse(f"it takes {wanted} arguments.", hint)
+
+        return counted
+
+    return decorate
+
+
+def _plain(
+    function: str,
+    *kinds: Callable[[Site, int], Expression],
+    result: Type | None = None,
+    longest: int | None = None,
+    optional: int = 0,
+) -> Rule:
+    """Return the rule of a function whose arguments are of these kinds, the last `optional` of which may be left out.
+
+    Without a `result` it has the type of the first argument. Text is as long as that argument, if not the `longest`.
+    """
+
+    @_takes(len(kinds) - optional, len(kinds))
     def rule(site: Site) -> Expression:
-        site.count(1, 1)
-        argument = site.text(0)
-        return Call(function, (argument,), result, argument.longest if result == TEXT else None)
+        arguments = tuple(kind(site, index) for index, kind in enumerate(kinds[: len(site.arguments)]))
+        type_ = arguments[0].type if result is None else result
+        length = arguments[0].longest if type_ == TEXT and longest is None else longest
+        return Call(function, arguments, type_, length)
 
     return rule
 
 
-def _trimmed(function: str) -> Rule:
+def _substring(function: str, most: int) -> Rule:
+    @_takes(2, most)
     def rule(site: Site) -> Expression:
-        site.count(1, 2)
-        argument = site.text(0)
-        others = tuple(site.literal_text(index) for index in range(1, len(site.arguments)))
-        return Call(function, (argument, *others), TEXT, argument.longest)
-
-    return rule
-
-
-def _two_texts(function: str, result: Type) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(2, 2)
-        return Call(function, (site.text(0), site.text(1)), result)
-
-    return rule
-
-
-def _substring(function: str, least: int, *, most: int) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(least, most)
         argument = site.text(0)
         positions = tuple(site.literal_position(index) for index in range(1, len(site.arguments)))
         longest, last = argument.longest, int(str(positions[-1].value))
@@ -182,71 +220,55 @@ def _substring(function: str, least: int, *, most: int) -> Rule:
     return rule
 
 
+@_takes(1, 16)
 def _concat(site: Site) -> Expression:
-    site.count(1, 16)
     parts = tuple(cap_length(convert_to_text(argument)) for argument in site.arguments)
     return type_longer_text("concat", parts, longest=sum(map(find_max_length, parts)), place=site.place)
 
 
+@_takes(2, 16)
 def _concat_ws(site: Site) -> Expression:
-    site.count(2, 16)
-    between, parts = (
-        site.literal_text(0),
-        tuple(cap_length(convert_to_text(argument)) for argument in site.arguments[1:]),
-    )
+    between = site.literal_text(0)
+    parts = tuple(cap_length(convert_to_text(argument)) for argument in site.arguments[1:])
     longest = sum(map(find_max_length, parts)) + find_max_length(between) * (len(parts) - 1)
     return type_longer_text("concat_ws", (between, *parts), longest=longest, place=site.place)
 
 
-def _translate(site: Site) -> Expression:
-    site.count(3, 3)
-    argument = site.text(0)
-    return Call("translate", (argument, site.literal_text(1), site.literal_text(2)), TEXT, argument.longest)
-
-
-def _digest(function: str, longest: int) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(1, 1)
-        return Call(function, (site.text(0),), TEXT, longest)
-
-    return rule
-
-
+@_takes(3)
 def _replace(site: Site) -> Expression:
-    site.count(3, 3)
     argument, old, new = cap_length(site.text(0)), site.literal_text(1), site.literal_text(2)
     factor = max(1, -(-len(str(new.value)) // max(1, len(str(old.value)))))
-    return type_longer_text(
-        "replace", (argument, old, new), longest=find_max_length(argument) * factor, place=site.place
-    )
-
-
-def _split_part(site: Site) -> Expression:
-    site.count(3, 3)
-    argument = site.text(0)
-    return Call("split_part", (argument, site.literal_text(1), site.literal_position(2)), TEXT, argument.longest)
+    longest = find_max_length(argument) * factor
+    return type_longer_text("replace", (argument, old, new), longest=longest, place=site.place)
 
 
 def _pattern(site: Site, options_at: int, *, replaces: bool = False) -> tuple[Literal, bool]:
-    """Return the pattern, with its options written into it, and whether every match is meant."""
+    """Return the pattern, with its options written into it, and whether every match is meant.
+
+    It must be one that the engine compiles.
+    """
     written = "" if len(site.arguments) <= options_at else str(site.literal_text(options_at, such_as="").value)
     if not set(written) <= set("cisg" if replaces else "cis") or {"c", "i"} <= set(written):
         letters = "c, i, s and g" if replaces else "c, i and s"
         raise site.refuse(f"argument {options_at + 1} may hold the options {letters}.", "Write 'i' to ignore case.")
     flags = "".join(flag for flag in "is" if flag in written)
-    return site.pattern(1, flags=f"(?{flags})" if flags else ""), "g" in written
+    value = (f"(?{flags})" if flags else "") + str(site.literal_text(1).value)
+    if len(value.encode()) > MAX_PATTERN_LENGTH or not site.accepts_pattern(value):
+        reason = f"argument 2 is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes."
+        raise site.refuse(reason, "Write a simpler one, such as '^a'.")
+    return Literal(value, TEXT, len(value)), "g" in written
 
 
 def _matches(function: str) -> Rule:
+    @_takes(2, 3)
     def rule(site: Site) -> Expression:
-        site.count(2, 3)
         return Call(function, (site.text(0), _pattern(site, 2)[0]), BOOLEAN)
 
     return rule
 
 
+@_takes(2, 4)
 def _regexp_extract(site: Site) -> Expression:
-    site.count(2, 4)
     argument, (pattern, _) = site.text(0), _pattern(site, 3)
     if len(site.arguments) == 2:  # noqa: PLR2004 - the short form takes the whole match
         return Call("regexp_extract", (argument, pattern), TEXT, argument.longest)
@@ -256,13 +278,10 @@ def _regexp_extract(site: Site) -> Expression:
     return Call("regexp_extract", (argument, pattern, group), TEXT, argument.longest)
 
 
+@_takes(3, 4)
 def _regexp_replace(site: Site) -> Expression:
-    site.count(3, 4)
-    argument, (pattern, everywhere), new = (
-        cap_length(site.text(0)),
-        _pattern(site, 3, replaces=True),
-        site.literal_text(2),
-    )
+    argument, (pattern, everywhere) = cap_length(site.text(0)), _pattern(site, 3, replaces=True)
+    new = site.literal_text(2)
     if "\\" in str(new.value):
         raise site.refuse("the replacement may not refer to groups.", "Write a text without a backslash.")
     times = find_max_length(argument) + 1 if everywhere else 1  # the empty text is found before, between and after
@@ -272,112 +291,85 @@ def _regexp_replace(site: Site) -> Expression:
 
 
 TEXT_FUNCTIONS: dict[str, Rule] = {
-    **dict.fromkeys(["lower", "lcase"], _text_to("lower", TEXT)),
-    **dict.fromkeys(["upper", "ucase"], _text_to("upper", TEXT)),
-    **dict.fromkeys(["length", "len", "char_length", "character_length"], _text_to("length", BIGINT)),
-    "strlen": _text_to("strlen", BIGINT),
-    "bit_length": _text_to("bit_length", BIGINT),
-    "ascii": _text_to("ascii", INTEGER),
-    **dict.fromkeys(["unicode", "ord"], _text_to("unicode", INTEGER)),
-    "reverse": _text_to("reverse", TEXT),
-    "strip_accents": _text_to("strip_accents", TEXT),
-    "md5": _digest("md5", 32),
-    "sha1": _digest("sha1", 40),
-    "sha256": _digest("sha256", 64),
-    "translate": _translate,
+    **dict.fromkeys(["lower", "lcase"], _plain("lower", Site.text)),
+    **dict.fromkeys(["upper", "ucase"], _plain("upper", Site.text)),
+    **dict.fromkeys(["length", "len", "char_length", "character_length"], _plain("length", Site.text, result=BIGINT)),
+    "strlen": _plain("strlen", Site.text, result=BIGINT),
+    "bit_length": _plain("bit_length", Site.text, result=BIGINT),
+    "ascii": _plain("ascii", Site.text, result=INTEGER),
+    **dict.fromkeys(["unicode", "ord"], _plain("unicode", Site.text, result=INTEGER)),
+    "reverse": _plain("reverse", Site.text),
+    "strip_accents": _plain("strip_accents", Site.text),
+    "md5": _plain("md5", Site.text, longest=32),
+    "sha1": _plain("sha1", Site.text, longest=40),
+    "sha256": _plain("sha256", Site.text, longest=64),
+    "translate": _plain("translate", Site.text, Site.literal_text, Site.literal_text),
     "concat_ws": _concat_ws,
-    **{name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")},
-    **dict.fromkeys(["substr", "substring"], _substring("substring", 2, most=3)),
-    **{name: _substring(name, 2, most=2) for name in ("left", "right")},
-    **{name: _two_texts(name, BOOLEAN) for name in ("starts_with", "prefix")},
-    **dict.fromkeys(["ends_with", "suffix"], _two_texts("suffix", BOOLEAN)),
-    "contains": _two_texts("contains", BOOLEAN),
-    **dict.fromkeys(["strpos", "instr"], _two_texts("strpos", BIGINT)),
+    **{name: _plain(name, Site.text, Site.literal_text, optional=1) for name in ("trim", "ltrim", "rtrim")},
+    **dict.fromkeys(["substr", "substring"], _substring("substring", 3)),
+    **{name: _substring(name, 2) for name in ("left", "right")},
+    **{name: _plain(name, Site.text, Site.text, result=BOOLEAN) for name in ("starts_with", "prefix")},
+    **dict.fromkeys(["ends_with", "suffix"], _plain("suffix", Site.text, Site.text, result=BOOLEAN)),
+    "contains": _plain("contains", Site.text, Site.text, result=BOOLEAN),
+    **dict.fromkeys(["strpos", "instr"], _plain("strpos", Site.text, Site.text, result=BIGINT)),
     "concat": _concat,
     "replace": _replace,
-    "split_part": _split_part,
+    "split_part": _plain("split_part", Site.text, Site.literal_text, Site.literal_position),
     **{name: _matches(name) for name in ("regexp_matches", "regexp_full_match")},
     "regexp_extract": _regexp_extract,
     "regexp_replace": _regexp_replace,
 }
 
 
-_MOST_REPEATED = 50  # parts of an expression that is written several times
-_ABSORB_NULL = frozenset(
-    "and or is_null is_true is_false is_distinct is_not_distinct between "
-    "coalesce concat concat_ws greatest least".split()
-)
-
-
-def _double(function: str, result: Type = DOUBLE, *, arguments: int = 1) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(arguments, arguments)
-        numbers = (convert(site.of(index, NUMBERS), DOUBLE, place=site.place) for index in range(arguments))
-        return Call(function, tuple(numbers), result)
-
-    return rule
+def _double(function: str, result: Type = DOUBLE) -> Rule:
+    return _plain(function, Site.double, result=result)
 
 
 def _rounded(function: str) -> Rule:
     """FLOOR, CEIL, ROUND and TRUNC, whose result type follows the argument's."""
 
+    @_takes(1, 2 if function == "round" else 1)
     def rule(site: Site) -> Expression:
-        site.count(1, 2 if function == "round" else 1)
-        argument = site.of(0, NUMBERS)
-        if len(site.arguments) > 1:
-            digits = site.literal_position(1, INTEGER)
-            return Call(function, (argument, digits), _rounded_to(site, argument.type, digits=int(str(digits.value))))
-        return Call(function, (argument,), _rounded_type(function, argument.type))
+        argument = site.number(0)
+        digits = [site.literal_position(1, INTEGER)] if len(site.arguments) > 1 else []
+        type_ = argument.type
+        if type_.family is Family.DECIMAL:
+            (width, scale), kept = type_.precision, int(str(digits[0].value)) if digits else 0
+            if kept < 0:
+                raise site.refuse("a DECIMAL is rounded to 0 or more digits.", "Cast it to DOUBLE.")
+            type_ = decimal(width, min(kept, scale))
+        elif type_.family is Family.INTEGER and function in {"floor", "ceil"}:
+            type_ = DOUBLE
+        elif type_.name.startswith("U") and function == "round":
+            type_ = BIGINT
+        return Call(function, (argument, *digits), type_)
 
     return rule
 
 
-def _rounded_type(function: str, type_: Type) -> Type:
-    if type_.family is Family.DECIMAL:
-        return decimal(type_.precision[0], 0)
-    if type_.family is Family.INTEGER and function in {"floor", "ceil"}:
-        return DOUBLE
-    unsigned = type_.name.startswith("U")
-    return BIGINT if unsigned and function == "round" else type_
-
-
-def _rounded_to(site: Site, type_: Type, *, digits: int) -> Type:
-    if type_.family is not Family.DECIMAL:
-        return _rounded_type(site.name, type_)
-    if digits < 0:
-        raise site.refuse("a DECIMAL is rounded to 0 or more digits.", "Cast it to DOUBLE.")
-    width, scale = type_.precision
-    return decimal(width, min(digits, scale))
-
-
-def _same_number(function: str) -> Rule:
+def _unified(function: str) -> Rule:
+    @_takes(2, 16)
     def rule(site: Site) -> Expression:
-        site.count(1, 1)
-        argument = site.of(0, NUMBERS)
-        return Call(function, (argument,), argument.type)
-
-    return rule
-
-
-def _unified(function: str, least: int, *, most: int) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(least, most)
         arguments = unify_types(site.arguments, site.place)
         if arguments[0].type == NULL:
             raise site.refuse("at least one argument must have a type.", "Such as CAST(NULL AS VARCHAR).")
-        lengths = [argument.longest for argument in arguments]
-        longest = None if None in lengths else max(length for length in lengths if length is not None)
-        return Call(function, arguments, arguments[0].type, longest)
+        return Call(function, arguments, arguments[0].type, _find_longest(arguments))
 
     return rule
+
+
+def _find_longest(texts: tuple[Expression, ...]) -> int | None:
+    """Return the length of the longest of some texts, None where one is as long as what is stored."""
+    lengths = [text.longest for text in texts if text.longest is not None]
+    return max(lengths) if len(lengths) == len(texts) else None
 
 
 def _finite(function: str) -> Rule:
     """ISFINITE and ISINF, which dates and time stamps can be as well."""
     of_number = _double(function, BOOLEAN)
 
+    @_takes(1)
     def rule(site: Site) -> Expression:
-        site.count(1, 1)
         argument = site.arguments[0]
         return Call(function, (argument,), BOOLEAN) if argument.type.family in TIMES else of_number(site)
 
@@ -385,49 +377,34 @@ def _finite(function: str) -> Rule:
 
 
 def _logarithm(site: Site) -> Expression:
-    return _double("log10" if len(site.arguments) == 1 else "log", arguments=min(2, len(site.arguments) or 1))(site)
+    rule = _plain("log", Site.double, Site.double, result=DOUBLE) if len(site.arguments) > 1 else _double("log10")
+    return rule(site)
 
 
-def _common_integer(function: str) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(2, 2)
-        whole = frozenset({Family.INTEGER})
-        numbers = (convert(site.of(index, whole), BIGINT, place=site.place) for index in range(2))
-        return Call(function, tuple(numbers), BIGINT)
-
-    return rule
-
-
+@_takes(2)
 def _xor(site: Site) -> Expression:
-    site.count(2, 2)
     whole = frozenset({Family.INTEGER})
     return combine_integers(site.of(0, whole), "xor", right=site.of(1, whole), where=site.place)
 
 
+@_takes(2)
 def _modulo(site: Site) -> Expression:
-    site.count(2, 2)
-    return arithmetic(site.of(0, NUMBERS), "%", right=site.of(1, NUMBERS), where=site.place)
+    return arithmetic(site.number(0), "%", right=site.number(1), where=site.place)
 
 
-def _pi(site: Site) -> Expression:
-    site.count(0, 0)
-    return Call("pi", (), DOUBLE)
-
-
+@_takes(3)
 def _if(site: Site) -> Expression:
-    site.count(3, 3)
     condition = site.of(0, frozenset({Family.BOOLEAN, Family.NULL}))
-    then, otherwise = unify_types(site.arguments[1:], site.place)
+    then, otherwise = results = unify_types(site.arguments[1:], site.place)
     if then.type == NULL:
         raise site.refuse("at least one result must have a type.", "Such as CAST(NULL AS VARCHAR).")
-    lengths = then.longest, otherwise.longest
-    longest = None if lengths[0] is None or lengths[1] is None else max(lengths[0], lengths[1])
-    return Case(((convert(condition, BOOLEAN, place=site.place), then),), otherwise, then.type, longest)
+    branch = convert(condition, BOOLEAN, place=site.place), then
+    return Case((branch,), otherwise, then.type, _find_longest(results))
 
 
+@_takes(1)
 def _tried(site: Site) -> Expression:
     """TRY: what fails gives NULL here in any case, and so does all that is computed from it if nothing absorbs NULL."""
-    site.count(1, 1)
     for part in walk(site.arguments[0]):
         absorbs = isinstance(part, Call) and part.function in _ABSORB_NULL
         if absorbs or isinstance(part, Case | In | InQuery):
@@ -436,12 +413,12 @@ def _tried(site: Site) -> Expression:
     return site.arguments[0]
 
 
+@_takes(4)
 def _width_bucket(site: Site) -> Expression:
     """WIDTH_BUCKET of SQL:2003, in DOUBLE: 0 below the first end, n + 1 from the last on, else the bucket of 1 to n.
 
     DuckDB has no such function, so it is put together of others.
     """
-    site.count(4, 4)
     value = convert(site.of(0, NUMBERS), DOUBLE, place=site.place)
     if len(walk(value)) > _MOST_REPEATED:
         raise site.refuse("argument 1 is too long.", "Compute it in a subquery in FROM, and name its column here.")
@@ -474,71 +451,38 @@ def _bucket_end(site: Site, index: int) -> float:
     raise site.refuse(f"argument {index + 1} must be a number.", "Write one, such as 100.")
 
 
+@_takes(2)
 def _nullif(site: Site) -> Expression:
-    site.count(2, 2)
     first = site.arguments[0]
     equal = Call("=", unify_for_comparison(site.arguments, site.place), BOOLEAN)
     return Case(((equal, Literal(None, first.type)),), first, first.type, first.longest)
 
 
+_GCD, _LCM = "greatest_common_divisor", "least_common_multiple"
 NUMBER_FUNCTIONS: dict[str, Rule] = {
     **{name: _double(name) for name in ("sqrt", "cbrt", "ln", "log2", "log10", "exp")},
     "log": _logarithm,
     **{name: _double(name) for name in "sin cos tan cot asin acos atan sinh cosh tanh radians degrees even".split()},
-    "atan2": _double("atan2", arguments=2),
-    "pi": _pi,
+    "atan2": _plain("atan2", Site.double, Site.double, result=DOUBLE),
+    "pi": _plain("pi", result=DOUBLE),
     "mod": _modulo,
     "xor": _xor,
-    **dict.fromkeys(["gcd", "greatest_common_divisor"], _common_integer("greatest_common_divisor")),
-    **dict.fromkeys(["lcm", "least_common_multiple"], _common_integer("least_common_multiple")),
+    **dict.fromkeys(["gcd", _GCD], _plain(_GCD, Site.integer, Site.integer, result=BIGINT)),
+    **dict.fromkeys(["lcm", _LCM], _plain(_LCM, Site.integer, Site.integer, result=BIGINT)),
     "if": _if,
     "try": _tried,
-    **dict.fromkeys(["pow", "power"], _double("pow", arguments=2)),
+    **dict.fromkeys(["pow", "power"], _plain("pow", Site.double, Site.double, result=DOUBLE)),
     "sign": _double("sign", Type(Family.INTEGER, "TINYINT")),
     "isnan": _double("isnan", BOOLEAN),
     **{name: _finite(name) for name in ("isinf", "isfinite")},
-    "abs": _same_number("abs"),
+    "abs": _plain("abs", Site.number),
     **dict.fromkeys(["ceil", "ceiling"], _rounded("ceil")),
     **{name: _rounded(name) for name in ("floor", "round", "trunc")},
-    **{name: _unified(name, 2, most=16) for name in ("greatest", "least")},
-    **dict.fromkeys(["coalesce", "ifnull"], _unified("coalesce", 2, most=16)),
+    **{name: _unified(name) for name in ("greatest", "least")},
+    **dict.fromkeys(["coalesce", "ifnull"], _unified("coalesce")),
     "nullif": _nullif,
     "width_bucket": _width_bucket,
 }
-
-
-_PARTS_OF_BOTH = frozenset(
-    [
-        "year",
-        "month",
-        "day",
-        "dow",
-        "isodow",
-        "doy",
-        "quarter",
-        "week",
-        "isoyear",
-        "yearweek",
-        "decade",
-        "century",
-        "millennium",
-        "era",
-    ]
-)
-_PARTS_OF_TIME = frozenset(["hour", "minute", "second", "millisecond", "microsecond", "epoch"])
-_UNITS = frozenset(
-    ["microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year"]
-)
-_UNIT_SYNONYMS = {"dayofweek": "dow", "weekday": "dow", "dayofyear": "doy", "weekofyear": "week"}
-_FORMAT = re.compile(r"(?:[^%]|%-?[dmHIMSj]|%[aAbBpyYUWuwVG%fg])*")
-
-
-def _part(name: str) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(1, 1)
-        return date_part(name, site.of(0, TIMES), place=site.place)
-
-    return rule
 
 
 def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
@@ -556,134 +500,101 @@ def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
     return Cast(Call("date_part", (Literal(part, TEXT, len(part)), argument), BIGINT), BIGINT)
 
 
+def _part(name: str) -> Rule:
+    @_takes(1)
+    def rule(site: Site) -> Expression:
+        return date_part(name, site.time(0), place=site.place)
+
+    return rule
+
+
+@_takes(2)
 def _named_part(site: Site) -> Expression:
-    site.count(2, 2)
-    return date_part(str(site.literal_text(0, such_as="day").value).lower(), site.of(1, TIMES), place=site.place)
+    return date_part(str(site.literal_text(0, such_as="day").value).lower(), site.time(1), place=site.place)
 
 
-def _unit(site: Site) -> Literal:
-    unit = str(site.literal_text(0, such_as="day").value).lower()
-    if unit not in _UNITS:
-        raise site.refuse("argument 1 must name a unit of time.", f"Write one of {', '.join(sorted(_UNITS))}.")
-    return Literal(unit, TEXT, len(unit))
-
-
+@_takes(2)
 def _date_trunc(site: Site) -> Expression:
-    site.count(2, 2)
-    unit, argument = _unit(site), site.of(1, TIMES)
+    unit, argument = site.unit(0), site.time(1)
     if isinstance(argument, Literal):
         with suppress(ValueError, OverflowError):
             return truncate(argument, str(unit.value))
     return Call("date_trunc", (unit, argument), TIMESTAMP)
 
 
+@_takes(0)
 def _clock(site: Site) -> Expression:
-    site.count(0, 0)
     return read_clock(site.now(), site.name)
 
 
-def _date_diff(site: Site) -> Expression:
-    site.count(3, 3)
-    unit = _unit(site)
-    first, last = unify_for_comparison((site.of(1, TIMES), site.of(2, TIMES)), site.place)
-    return Call("date_diff", (unit, first, last), BIGINT)
+def _apart(function: str) -> Rule:
+    """DATE_DIFF, which counts the boundaries between two times, and DATE_SUB, which counts whole units."""
+
+    @_takes(3)
+    def rule(site: Site) -> Expression:
+        unit = site.unit(0)
+        first, last = unify_for_comparison((site.time(1), site.time(2)), site.place)
+        return Call(function, (unit, first, last), BIGINT)
+
+    return rule
 
 
-def _date_sub(site: Site) -> Expression:
-    site.count(3, 3)
-    unit = _unit(site)
-    first, last = unify_for_comparison((site.of(1, TIMES), site.of(2, TIMES)), site.place)
-    return Call("date_sub", (unit, first, last), BIGINT)
-
-
+@_takes(2)
 def _date_add(site: Site) -> Expression:
-    site.count(2, 2)
-    return shift_date(site.of(0, TIMES), "+", interval=_interval(site, 1), where=site.place)
+    return shift_date(site.time(0), "+", interval=site.interval(1), where=site.place)
 
 
-def _interval(site: Site, index: int) -> Literal:
-    argument = site.arguments[index]
-    if isinstance(argument, Literal) and argument.type == INTERVAL:
-        return argument
-    raise site.refuse(f"argument {index + 1} must be an INTERVAL.", "Such as INTERVAL 15 MINUTE.")
-
-
+@_takes(2)
 def _time_bucket(site: Site) -> Expression:
-    site.count(2, 2)
-    width, argument = _interval(site, 0), site.of(1, TIMES)
+    width, argument = site.interval(0), site.time(1)
     if int(str(width.value).split()[0]) <= 0:
         raise site.refuse("the INTERVAL must be longer than nothing.", "Such as INTERVAL 15 MINUTE.")
     return Call("time_bucket", (width, argument), argument.type)
 
 
+@_takes(1)
 def _date(site: Site) -> Expression:
-    site.count(1, 1)
-    argument = site.of(0, TIMES)
+    argument = site.time(0)
     if isinstance(argument, Literal) and argument.type == TIMESTAMP and argument.value is not None:
         return truncate_to_date(argument)
     return Cast(argument, DATE)
 
 
-def _epoch(function: str) -> Rule:
-    """Count the time since 1970; epoch_ms of a number is the time stamp so many milliseconds after."""
-
-    def rule(site: Site) -> Expression:
-        site.count(1, 1)
-        if function == "epoch_ms" and site.arguments[0].type.family is Family.INTEGER:
-            return Call(function, (convert(site.arguments[0], BIGINT, place=site.place),), TIMESTAMP)
-        return Call(function, (site.of(0, TIMES),), BIGINT)
-
-    return rule
+@_takes(1)
+def _epoch_ms(site: Site) -> Expression:
+    if site.arguments[0].type.family is Family.INTEGER:  # the time stamp so many milliseconds after 1970
+        return Call("epoch_ms", (site.integer(0),), TIMESTAMP)
+    return Call("epoch_ms", (site.time(0),), BIGINT)
 
 
-def _calendar(function: str, result: Type) -> Rule:
-    def rule(site: Site) -> Expression:
-        site.count(1, 1)
-        return Call(function, (site.of(0, TIMES),), result, 16 if result == TEXT else None)
-
-    return rule
-
-
-def _format(site: Site, index: int) -> Literal:
-    literal = site.literal_text(index, such_as="%Y")
-    if not 0 < len(str(literal.value)) <= MAX_PATTERN_LENGTH or not _FORMAT.fullmatch(str(literal.value)):
-        raise site.refuse("the format has a specifier that is not known.", "For example '%Y-%m-%d'.")
-    return literal
-
-
+@_takes(2)
 def _strftime(site: Site) -> Expression:
-    site.count(2, 2)
-    layout = _format(site, 1)
-    return Call("strftime", (site.of(0, TIMES), layout), TEXT, 16 * max(1, len(str(layout.value))))
-
-
-def _strptime(site: Site) -> Expression:
-    site.count(2, 2)
-    return Call("try_strptime", (site.text(0), _format(site, 1)), TIMESTAMP)
+    layout = site.format(1)
+    return Call("strftime", (site.time(0), layout), TEXT, 16 * max(1, len(str(layout.value))))
 
 
 TIME_FUNCTIONS: dict[str, Rule] = {
     **{name: _part(name) for name in sorted(_PARTS_OF_BOTH - {"dow", "doy"} | _PARTS_OF_TIME | set(_UNIT_SYNONYMS))},
     **dict.fromkeys(["date_part", "datepart"], _named_part),
     **dict.fromkeys(["date_trunc", "datetrunc"], _date_trunc),
-    **dict.fromkeys(["date_diff", "datediff"], _date_diff),
-    **dict.fromkeys(["date_sub", "datesub"], _date_sub),
+    **dict.fromkeys(["date_diff", "datediff"], _apart("date_diff")),
+    **dict.fromkeys(["date_sub", "datesub"], _apart("date_sub")),
     "date_add": _date_add,
     "time_bucket": _time_bucket,
     "date": _date,
-    **{name: _epoch(name) for name in ("epoch_ms", "epoch_us", "epoch_ns")},
-    "dayname": _calendar("dayname", TEXT),
-    "monthname": _calendar("monthname", TEXT),
-    "last_day": _calendar("last_day", DATE),
+    "epoch_ms": _epoch_ms,
+    **{name: _plain(name, Site.time, result=BIGINT) for name in ("epoch_us", "epoch_ns")},
+    "dayname": _plain("dayname", Site.time, result=TEXT, longest=16),
+    "monthname": _plain("monthname", Site.time, result=TEXT, longest=16),
+    "last_day": _plain("last_day", Site.time, result=DATE),
     **dict.fromkeys(sorted(DAYS | MOMENTS), _clock),
     "strftime": _strftime,
-    **dict.fromkeys(["strptime", "try_strptime"], _strptime),
+    **dict.fromkeys(["strptime", "try_strptime"], _plain("try_strptime", Site.text, Site.format, result=TIMESTAMP)),
 }
 
 
 FUNCTIONS: dict[str, Rule] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCTIONS}
 TAKES_INTERVAL = frozenset(["time_bucket", "date_add"])
-
 AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over public tables alone
 WINDOWS = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value".split())
 INTERVAL_ENDS = frozenset(["value_low", "value_high"])  # of measures that a private query releases

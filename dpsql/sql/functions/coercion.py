@@ -1,9 +1,8 @@
-"""Types meet: literals take the type of what they meet, integers the wider, and nothing else is cast in silence.
+"""Types that meet in one operation: literals take the type of what they meet, integers the wider.
 
 DuckDB casts implicitly and may raise on a row while it does. A literal is therefore converted here, once, before any
-row is read; other mixtures are written with a cast that gives NULL where it fails, or refused.
-
-Arithmetic: operators typed as DuckDB types them, on numbers and on dates with days and intervals.
+row is read; other mixtures are written with a cast that gives NULL where it fails, or refused. Arithmetic is typed as
+DuckDB types it, on numbers and on dates with days and intervals.
 """
 
 from __future__ import annotations
@@ -53,34 +52,29 @@ def number(text: str, place: Place) -> Literal:
     """Return the literal that DuckDB reads in a number: INTEGER, BIGINT, DECIMAL or DOUBLE."""
     found = _NUMBER.fullmatch(text)
     if not found or not (found[1] or found[2]) or len(text) > _MAX_DIGITS:
-        raise Unsupported(
-            "number",
-            "This number is not written in plain decimal digits.",
-            hint="Such as 10, 0.5 or 1e-3.",
-            place=place,
-        )
+        reason = "This number is not written in plain decimal digits."
+        raise Unsupported("number", reason, hint="Such as 10, 0.5 or 1e-3.", place=place)
     if found[3]:
         value = float(text)
         if value == float("inf"):
-            raise Refusal(
-                "number", "This number is too large for a DOUBLE.", hint="Write one below 1e308.", place=place
-            )
+            reason = "This number is too large for a DOUBLE."
+            raise Refusal("number", reason, hint="Write one below 1e308.", place=place)
         return Literal(value, DOUBLE)
     if found[2] is None:
-        type_ = find_integer_type(int(found[1]))
-        if type_ is None:
-            raise Unsupported(
-                "number",
-                "Integers wider than BIGINT are not computed with.",
-                hint="Write it with an exponent to make it a DOUBLE.",
-                place=place,
-            )
-        return Literal(int(found[1]), type_)
+        return Literal(int(found[1]), _find_integer_type(int(found[1]), place))
     width, scale = len(found[1]) + len(found[2]), len(found[2])  # leading zeros count in DuckDB
     if width > WIDEST_DECIMAL:
         hint = "Write it with an exponent to make it a DOUBLE."
         raise Unsupported("number", f"Decimals have at most {WIDEST_DECIMAL} digits.", hint=hint, place=place)
     return Literal(Decimal(text), decimal(width, scale))
+
+
+def _find_integer_type(value: int, place: Place) -> Type:
+    type_ = find_integer_type(value)
+    if type_ is None:
+        reason = "Integers wider than BIGINT are not computed with."
+        raise Unsupported("number", reason, hint="Write it with an exponent to make it a DOUBLE.", place=place)
+    return type_
 
 
 def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
@@ -98,16 +92,12 @@ def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
             return Literal(float(value), DOUBLE)
         if wanted.family is Family.INTEGER and isfinite(value) and value == int(value) and wanted.holds(int(value)):
             return Literal(int(value), wanted)
-        if wanted.family is Family.DECIMAL and not isinstance(value, float) and _fits(Decimal(value), wanted):
-            return Literal(Decimal(value), wanted)
+        if wanted.family is Family.DECIMAL and not isinstance(value, float):
+            width, scale = wanted.precision
+            scaled = Fraction(value) * 10**scale
+            if scaled.denominator == 1 and abs(scaled) < 10**width:
+                return Literal(Decimal(value), wanted)
     raise _mismatch(literal.type, wanted, place=place)
-
-
-def _fits(value: Decimal, wanted: Type) -> bool:
-    width, scale = wanted.precision
-    shift, most = int(10**scale), int(10**width)
-    exact = Fraction(value) * shift
-    return exact.denominator == 1 and abs(exact) < most
 
 
 def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
@@ -136,15 +126,7 @@ def negate(literal: Literal, place: Place) -> Literal:
     if isinstance(value, float) and isnan(value):
         return literal  # there is one NaN here, without a sign
     if literal.type.family is Family.INTEGER and isinstance(value, int):
-        type_ = literal.type if literal.type.holds(-value) else find_integer_type(-value)
-        if type_ is None:
-            raise Unsupported(
-                "number",
-                "Integers wider than BIGINT are not computed with.",
-                hint="Write it with an exponent to make it a DOUBLE.",
-                place=place,
-            )
-        return Literal(-value, type_)
+        return Literal(-value, literal.type if literal.type.holds(-value) else _find_integer_type(-value, place))
     return Literal(-value if isinstance(value, float | Decimal) else value, literal.type)
 
 
@@ -169,7 +151,8 @@ def unify_types(expressions: Sequence[Expression], place: Place) -> tuple[Expres
     """Return the expressions brought to one type, that of a CASE or COALESCE; refuse one too wide to compute with."""
     if all(expression.type == NULL for expression in expressions):
         expressions = [fill_unbound(expression, TEXT) for expression in expressions]
-    wanted = _common(expressions, place, digits=_literal_digits)
+    # in a DECIMAL, DuckDB allows an integer literal the digits of its type
+    wanted = _common(expressions, place, digits=lambda value: (find_integer_type(value) or BIGINT).precision[0])
     if wanted.family is Family.DECIMAL and wanted.precision[0] > WIDEST_DECIMAL:
         hint = "Cast one of them: CAST(x AS DOUBLE)."
         raise Unsupported("type", f"The result {wanted} is wider than dpsql reads.", hint=hint, place=place)
@@ -178,19 +161,12 @@ def unify_types(expressions: Sequence[Expression], place: Place) -> tuple[Expres
 
 def unify_for_comparison(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
     """Return the expressions brought to one type for a comparison: exactly, however wide a DECIMAL that takes."""
-    expressions = _as_stored(expressions, place)
-    wanted = _common(expressions, place, digits=lambda value: len(str(abs(value))))
-    return tuple(convert(expression, wanted, place=place) for expression in expressions)
-
-
-def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expression]:
-    """Return literals that meet a FLOAT or UUID column as that column would hold them, since it is read as another."""
     stored = {inner.type.name for inner in map(_read_column, expressions) if inner is not None}
-    if not stored & {"FLOAT", "UUID"}:
-        return expressions
-    return [
+    expressions = [
         _match_stored_type(each, stored, place=place) if isinstance(each, Literal) else each for each in expressions
     ]
+    wanted = _common(expressions, place, digits=lambda value: len(str(abs(value))))
+    return tuple(convert(expression, wanted, place=place) for expression in expressions)
 
 
 def _read_column(expression: Expression) -> ColumnRef | None:
@@ -200,6 +176,7 @@ def _read_column(expression: Expression) -> ColumnRef | None:
 
 
 def _match_stored_type(literal: Literal, stored: set[str], *, place: Place) -> Literal:
+    """Return a literal that meets a FLOAT or UUID column as that column would hold it, since it is read as another."""
     if "UUID" in stored and isinstance(literal, Open):
         literal.hole.fill(TEXT, such_as=_SOME_UUID)
     value = literal.value
@@ -207,20 +184,10 @@ def _match_stored_type(literal: Literal, stored: set[str], *, place: Place) -> L
         return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)
     if "UUID" in stored and isinstance(value, str):
         if not _UUID.fullmatch(value):
-            raise Refusal(
-                "literal",
-                "This text does not read as UUID.",
-                hint="Write it as 8-4-4-4-12 hexadecimal digits.",
-                place=place,
-            )
+            hint = "Write it as 8-4-4-4-12 hexadecimal digits."
+            raise Refusal("literal", "This text does not read as UUID.", hint=hint, place=place)
         return Literal(value.lower(), literal.type, literal.longest)
     return literal
-
-
-def _literal_digits(value: int) -> int:
-    """Return the digits DuckDB allows an integer literal in a DECIMAL: those of its type."""
-    type_ = find_integer_type(value)
-    return (type_ or BIGINT).precision[0]
 
 
 def _common(expressions: Sequence[Expression], place: Place, *, digits: Callable[[int], int]) -> Type:
@@ -232,8 +199,16 @@ def _common(expressions: Sequence[Expression], place: Place, *, digits: Callable
     wanted = fixed[0] if fixed else loose[0].type if loose else NULL
     for type_ in fixed:
         wanted = _meet(wanted, type_, place=place)
-    for literal in loose:
-        wanted = _meet_literal(wanted, literal, place=place, digits=digits)
+    for literal in loose:  # which gives way if it can, as DuckDB's literals do
+        value = literal.value
+        if literal.type.family is Family.TEXT and wanted.family is not Family.TEXT:
+            continue
+        if wanted.family is Family.INTEGER and type(value) is int and wanted.holds(value):
+            continue
+        type_ = literal.type
+        if wanted.family is Family.DECIMAL and type(value) is int:
+            type_ = decimal(digits(value), 0)
+        wanted = _meet(wanted, type_, place=place)
     return wanted
 
 
@@ -255,18 +230,6 @@ def _meet(first: Type, second: Type, *, place: Place) -> Type:
     raise _mismatch(first, second, place=place)
 
 
-def _meet_literal(wanted: Type, literal: Literal, *, place: Place, digits: Callable[[int], int]) -> Type:
-    """Return the type once a literal has joined: it gives way if it can, as DuckDB's literals do."""
-    if literal.type.family is Family.TEXT and wanted.family is not Family.TEXT:
-        return wanted
-    value = literal.value
-    if wanted.family is Family.INTEGER and type(value) is int and wanted.holds(value):
-        return wanted
-    if wanted.family is Family.DECIMAL and type(value) is int:
-        return _meet(wanted, decimal(digits(value), 0), place=place)
-    return _meet(wanted, literal.type, place=place)
-
-
 def _mismatch(first: Type, second: Type, *, place: Place) -> Refusal:
     hint = "Cast one of them with CAST(x AS type)."
     return Refusal("type", f"{first} and {second} do not go together here.", hint=hint, place=place)
@@ -281,14 +244,15 @@ def arithmetic(left: Expression, operator: str, *, right: Expression, where: Pla
     left, right = _filled(left, right.type if exact else DOUBLE), _filled(right, left.type if exact else DOUBLE)
     families = {left.type.family, right.type.family}
     if left.type == DATE:
-        return _date_arithmetic(left, operator, right=right, where=where)
+        if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
+            return Call(operator, (left, convert(right, INTEGER, place=where)), DATE)
+        if operator == "-" and right.type == DATE:
+            return Call("-", (left, right), BIGINT)
+        hint = "Or an INTERVAL, such as INTERVAL '7 days'."
+        raise Refusal("type", "A date takes + or - a whole number of days.", hint=hint, place=where)
     if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
-        raise Refusal(
-            "type",
-            "Arithmetic takes numbers.",
-            hint="Cast text with CAST(x AS DOUBLE), and take times apart with epoch(x).",
-            place=where,
-        )
+        hint = "Cast text with CAST(x AS DOUBLE), and take times apart with epoch(x)."
+        raise Refusal("type", "Arithmetic takes numbers.", hint=hint, place=where)
     if operator == "/" or Family.DOUBLE in families:
         return Call(operator, (convert(left, DOUBLE, place=where), convert(right, DOUBLE, place=where)), DOUBLE)
     if Family.DECIMAL in families:
@@ -332,38 +296,18 @@ def combine_integers(left: Expression, operator: str, *, right: Expression, wher
     wanted = alike_left.type
     literals = isinstance(left, Literal) or isinstance(right, Literal)
     if wanted not in {left.type, right.type} and not literals:
-        alike_left, alike_right, wanted = (
-            convert(left, BIGINT, place=where),
-            convert(right, BIGINT, place=where),
-            BIGINT,
-        )
+        alike_left, alike_right = convert(left, BIGINT, place=where), convert(right, BIGINT, place=where)
+        wanted = BIGINT
     return Call(operator, (alike_left, alike_right), wanted)
-
-
-def _date_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
-    if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
-        return Call(operator, (left, convert(right, INTEGER, place=where)), DATE)
-    if operator == "-" and right.type == DATE:
-        return Call("-", (left, right), BIGINT)
-    raise Refusal(
-        "type",
-        "A date takes + or - a whole number of days.",
-        hint="Or an INTERVAL, such as INTERVAL '7 days'.",
-        place=where,
-    )
 
 
 def shift_date(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
     """Return a date or time stamp plus or minus an INTERVAL."""
     left = fill_unbound(left, TIMESTAMP)
     if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
-        raise Refusal(
-            "type",
-            "An INTERVAL is added to or taken from a date or time stamp.",
-            hint="Write ts + INTERVAL '7 days'.",
-            place=where,
-        )
-    if isinstance(left, Literal):
+        reason = "An INTERVAL is added to or taken from a date or time stamp."
+        raise Refusal("type", reason, hint="Write ts + INTERVAL '7 days'.", place=where)
+    if isinstance(left, Literal):  # such as now(): computed here, so that the statement has a constant
         amount, unit = str(interval.value).split()
         with suppress(ValueError, OverflowError):
             return add_interval(left, int(amount) if operator == "+" else -int(amount), unit=unit)

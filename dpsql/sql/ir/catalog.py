@@ -12,19 +12,6 @@ from dpsql.sql.ir.measures import ContributionRange
 from dpsql.sql.ir.types import Type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = [
-    "DATABASE",
-    "HOME",
-    "Catalog",
-    "Link",
-    "MaterializedSet",
-    "RowKey",
-    "StoredMeasures",
-    "Table",
-    "is_database",
-    "is_schema",
-]
-
 DATABASE = "dpsql"  # what statements may write before a schema, and what the server says that it is called
 HOME = "main"  # the schema of the tables that the policy names without one
 _PUBLIC = "public"  # another name of that schema, which tools of PostgreSQL write unasked
@@ -131,7 +118,7 @@ class Catalog:
         The schema main may be left out, or written as main or public; a table that the policy itself has in a schema
         public comes first. The database dpsql may be written before any schema.
         """
-        names = [".".join(part for part in (database, schema, name) if part)]
+        names = [".".join(filter(None, (database, schema, name)))]
         if database and is_database(database):
             names.append(f"{schema}.{name}")
         if is_database(database) and ascii_lower(schema) == _PUBLIC:
@@ -153,14 +140,18 @@ class Catalog:
     @property
     def private_tables(self) -> tuple[tuple[tuple[str, ...], str], ...]:
         """Private tables, each by its path and its name."""
-        known = (each for each in self.tables if each.privacy_unit is not None or each.link is not None)
-        return tuple((each.path, each.name) for each in known)
+        return tuple(
+            (table.path, table.name)
+            for table in self.tables
+            if table.privacy_unit is not None or table.link is not None
+        )
 
     @property
     def row_keys(self) -> frozenset[RowKey]:
         """Keys that links of the policy lead to."""
-        links = [table.link for table in self.tables if table.link is not None]
-        return frozenset((link.path, ascii_lower(link.key)) for link in links)
+        return frozenset(
+            (table.link.path, ascii_lower(table.link.key)) for table in self.tables if table.link is not None
+        )
 
     @property
     def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:

@@ -18,17 +18,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import (
-    BIGINT,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    NULL,
-    TEXT,
-    TIMESTAMP,
-    Family,
-    Type,
-)
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, TEXT, TIMESTAMP, Family, Type
 
 _WIDE = 1 << 40  # needs BIGINT, so that results get their widest type
 _VALUES = {

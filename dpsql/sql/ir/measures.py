@@ -12,18 +12,6 @@ from dpsql.errors import Place
 from dpsql.sql.ir.tree import Call, Cast, Expression
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, Type, sum_type
 
-__all__ = [
-    "DISTINCT_UNITS",
-    "MOST_STEPS",
-    "Aggregate",
-    "ContributionRange",
-    "Measure",
-    "StatedBounds",
-    "Weight",
-    "is_presence",
-    "is_present",
-]
-
 MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 
 
@@ -69,10 +57,6 @@ class ContributionRange:
     def refine(self, shift: int) -> Self:
         """Return the same range in steps that are finer by 2**shift."""
         return replace(self, low=self.low << shift, high=self.high << shift, step=self.step / 2**shift)
-
-    def coarsen(self, shift: int) -> Self:
-        """Return the range from which `refine` made this one."""
-        return replace(self, low=self.low >> shift, high=self.high >> shift, step=self.step * 2**shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +112,8 @@ class Measure:
     @property
     def row_bounds(self) -> ContributionRange:
         """Return the bounds of one unit in the steps of its rows."""
-        bounds = self.bounds or ContributionRange(0, 1)
-        return bounds if self.weight is None else bounds.coarsen(self.weight.shift)
+        bounds, shift = self.bounds or ContributionRange(0, 1), 0 if self.weight is None else self.weight.shift
+        return ContributionRange(bounds.low >> shift, bounds.high >> shift, bounds.step * 2**shift)
 
     @property
     def sensitivity(self) -> int:
@@ -147,20 +131,13 @@ DISTINCT_UNITS = Measure(Aggregate.UNITS)
 
 def is_present(argument: Expression) -> tuple[Expression, ...]:
     """Return the conditions of a row that has a value: neither NULL nor, of DOUBLE, NaN."""
-    found = _negate(Call("is_null", (argument,), BOOLEAN))
-    if argument.type.family is not Family.DOUBLE:
-        return (found,)
-    number = argument if argument.type == DOUBLE else Cast(argument, DOUBLE)
-    return (found, _negate(Call("isnan", (number,), BOOLEAN)))
+    absent = [Call("is_null", (argument,), BOOLEAN)]
+    if argument.type.family is Family.DOUBLE:
+        absent.append(Call("isnan", (argument if argument.type == DOUBLE else Cast(argument, DOUBLE),), BOOLEAN))
+    return tuple(Call("not", (each,), BOOLEAN) for each in absent)
 
 
 def is_presence(condition: Expression) -> bool:
     """Say whether a condition is one of those that a row with some value meets."""
-    match condition:
-        case Call(function="not", arguments=(Call(function="is_null" | "isnan"),)):
-            return True
-    return False
-
-
-def _negate(condition: Expression) -> Expression:
-    return Call("not", (condition,), BOOLEAN)
+    inner = condition.arguments[0] if isinstance(condition, Call) and condition.function == "not" else None
+    return isinstance(inner, Call) and inner.function in {"is_null", "isnan"}

@@ -98,13 +98,20 @@ class Scope:
     @property
     def private(self) -> ScopeTable | None:
         """Return the first private table in scope."""
-        return next((table for table in self.tables if table.table is not None), None)
+        for table in self.tables:
+            if table.table is not None:
+                return table
+        return None
 
     @property
     def units(self) -> tuple[ScopeColumn, ...]:
         """Return every column that is the privacy unit, by its own name and as USING merged it."""
-        columns = [column for table in self.tables for column in table.columns if column.is_unit]
-        return tuple(dict.fromkeys(each for column in columns for each in (column.bare, column)))
+        units = dict[ScopeColumn, None]()
+        for table in self.tables:
+            for column in table.columns:
+                if column.is_unit:
+                    units |= {column.bare: None, column: None}
+        return tuple(units)
 
     @property
     def outer_units(self) -> tuple[ScopeColumn, ...]:
@@ -303,11 +310,13 @@ def _is_comparable(one: ScopeColumn, other: ScopeColumn) -> bool:
 
 def is_connected(scope: Scope, ties: Iterable[Pair] = ()) -> bool:
     """Return whether the ties connect all private tables of the scope, which gives its rows the invariant."""
-    private = [table for table in scope.tables if table.table is not None]
+    pairs, private = (*scope.ties, *ties), [table for table in scope.tables if table.table is not None]
+    if not pairs and len(private) < 2:  # noqa: PLR2004 - nothing to connect
+        return True
     groups = [{each.column for each in Scope((table,)).units} for table in private]
     if len(groups) > 1 and not all(groups):
         return False
-    for first, second in (*scope.ties, *ties):
+    for first, second in pairs:
         touched = [group for group in groups if first in group or second in group]
         groups = [group for group in groups if group not in touched] + [set().union({first, second}, *touched)]
     units = scope.units

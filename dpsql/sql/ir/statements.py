@@ -342,9 +342,13 @@ class PrivateQuery:
     @property
     def holders(self) -> str:
         """Return the names of the tables that hold the unit, in words; any whose unit has another name says so."""
-        own = [table for table, unit in self.protected if unit == self.unit_name]
-        others = [f"{unit} of {table}" for table, unit in self.protected if unit != self.unit_name]
-        *most, last = [*own, *others]
+        own, others = list[str](), list[str]()
+        for table, unit in self.protected:
+            if unit == self.unit_name:
+                own.append(table)
+            else:
+                others.append(f"{unit} of {table}")
+        *most, last = own + others
         return f"{', '.join(most)} and {last}" if most else last
 
     @property
@@ -360,12 +364,12 @@ class PrivateQuery:
     @property
     def output_types(self) -> tuple[Type, ...]:
         """Types of the columns of the answer, by the text of the query alone."""
-        return tuple(map(self._output_type, self.outputs))
-
-    def _output_type(self, output: Output) -> Type:
-        if output.key is not None:
-            return self.keys[output.key].type
-        return self.measures[output.measure].type if output.divisor is None else DOUBLE
+        return tuple(
+            self.keys[output.key].type
+            if output.key is not None
+            else (self.measures[output.measure].type if output.divisor is None else DOUBLE)
+            for output in self.outputs
+        )
 
 
 @dataclass(frozen=True, slots=True)

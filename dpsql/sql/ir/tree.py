@@ -13,41 +13,6 @@ from decimal import Decimal
 from dpsql.dialects import ENUM
 from dpsql.sql.ir.types import BOOLEAN, TEXT, Family, Type, set_collations
 
-__all__ = [
-    "Call",
-    "Case",
-    "Cast",
-    "Collate",
-    "ColumnRef",
-    "Combined",
-    "Cut",
-    "Derived",
-    "Exists",
-    "Expression",
-    "FromWhere",
-    "In",
-    "InQuery",
-    "Joined",
-    "Literal",
-    "Numbered",
-    "Relation",
-    "Scalar",
-    "Scan",
-    "Sorted",
-    "Try",
-    "Window",
-    "children",
-    "find_collations",
-    "has_scan",
-    "is_aggregate",
-    "is_column",
-    "output_column",
-    "stored_column",
-    "strip_casts",
-    "walk",
-]
-
-
 _AGGREGATES = frozenset("count_star count count_distinct sum avg min max sum_sorted avg_sorted".split())
 
 

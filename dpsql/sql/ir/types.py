@@ -8,21 +8,6 @@ from enum import Enum
 
 from dpsql.dialects import ENUM, strip_type_details
 
-__all__ = [
-    "BIGINT",
-    "BOOLEAN",
-    "DATE",
-    "DOUBLE",
-    "INTERVAL",
-    "NULL",
-    "TEXT",
-    "TIMESTAMP",
-    "Family",
-    "Type",
-    "decimal",
-    "sum_type",
-]
-
 WIDEST_DECIMAL = 18  # digits of those that are computed with
 MOST_DIGITS = 38  # of a DECIMAL
 _INTEGER_BITS = {

@@ -1,25 +1,22 @@
-"""The one traversal that passes share: a node with its operands replaced.
+"""Functions that change a tree: the one traversal that passes share, canonical keys, and stages.
 
-Stages: two levels of a query block that groups or has windows.
+Equal values in a group must print alike, so that no label shows the spelling of one unit: text is compared by its bytes
+under every collation, -0.0 becomes 0.0, and every NaN becomes the same NaN.
 
-The inner level computes keys and aggregates, or windows and the columns beside them. The outer level computes
-expressions over the columns of the inner one. An expression over any key then refers to a column, and TRY never
-encloses an aggregate or a window.
-
-Canonical keys: equal values in a group print alike, so that no label shows the spelling of one unit.
-
-Text is compared by its bytes under every collation. -0.0 becomes 0.0, and every NaN becomes the same NaN.
+Stages are two levels of a query block that groups or has windows. The inner level computes keys and aggregates, or
+windows and the columns beside them. The outer level computes expressions over the columns of the inner one. An
+expression over any key then refers to a column, and TRY never encloses an aggregate or a window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from dpsql.sql.ir.tree import (
     Call,
     Case,
-    Cast,
     Collate,
     ColumnRef,
     Combined,
@@ -37,76 +34,35 @@ from dpsql.sql.ir.tree import (
     Scalar,
     Scan,
     Sorted,
-    Try,
-    Window,
     is_aggregate,
     output_column,
 )
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
 
 Change = Callable[[Expression], Expression]
+Node = TypeVar("Node", bound=Expression | Relation | FromWhere | Sorted)
 
 
-def rebuild(expression: Expression, change: Change) -> Expression:
-    """Return the node with `change` applied to each operand."""
-    match expression:
-        case ColumnRef() | Literal():
-            return expression
-        case Call():
-            return replace(expression, arguments=tuple(map(change, expression.arguments)))
-        case In():
-            choices = tuple(map(change, expression.choices))
-            return replace(expression, argument=change(expression.argument), choices=choices)
-        case Case():
-            branches = tuple((change(condition), change(result)) for condition, result in expression.branches)
-            default = None if expression.default is None else change(expression.default)
-            return replace(expression, branches=branches, default=default)
-        case InQuery():
-            source = _derived(expression.source, change)
-            return replace(expression, argument=change(expression.argument), source=source)
-        case Exists() | Scalar():
-            return replace(expression, source=_derived(expression.source, change))
-        case Window():
-            return replace(
-                expression,
-                arguments=tuple(map(change, expression.arguments)),
-                partition=tuple(map(change, expression.partition)),
-                order=_order(expression.order, change),
-            )
-        case Cast() | Try() | Collate():
-            return replace(expression, argument=change(expression.argument))
+def rebuild(node: Node, change: Change) -> Node:
+    """Return the node with `change` applied to each expression in it, those of its subqueries included."""
+    if isinstance(node, ColumnRef | Literal):
+        return node
+    parts, changed = fields(node), dict[str, Any]()
+    if isinstance(node, In):
+        parts = parts[
+            ::-1
+        ]  # choices come first: the order decides the names of a stage's columns, as stored answers do
+    for part in parts:
+        changed[part.name] = _change(getattr(node, part.name), change)
+    return replace(node, **changed)
 
 
-def rebuild_body(body: FromWhere, change: Change) -> FromWhere:
-    """Return the query block with `change` applied to every expression in it, subqueries included."""
-    where = None if body.where is None else change(body.where)
-    return FromWhere(_relation(body.source, change), where)
-
-
-def _relation(relation: Relation, change: Change) -> Relation:
-    match relation:
-        case Scan() | Numbered():
-            return relation
-        case Derived():
-            return _derived(relation, change)
-        case Combined():
-            return replace(relation, branches=tuple(_derived(branch, change) for branch in relation.branches))
-        case Cut():
-            return replace(relation, source=_derived(relation.source, change), order=_order(relation.order, change))
-        case Joined():
-            on = None if relation.on is None else change(relation.on)
-            return replace(
-                relation, left=_relation(relation.left, change), right=_relation(relation.right, change), on=on
-            )
-
-
-def _derived(relation: Derived, change: Change) -> Derived:
-    outputs = tuple(map(change, relation.outputs))
-    return replace(relation, outputs=outputs, body=rebuild_body(relation.body, change))
-
-
-def _order(order: tuple[Sorted, ...], change: Change) -> tuple[Sorted, ...]:
-    return tuple(replace(term, expression=change(term.expression)) for term in order)
+def _change(part: object, change: Change) -> object:
+    if isinstance(part, tuple):
+        return tuple(_change(each, change) for each in part)
+    if isinstance(part, Derived | FromWhere | Sorted | Scan | Numbered | Joined | Combined | Cut):
+        return rebuild(part, change)
+    return change(part) if isinstance(part, Expression) else part
 
 
 @dataclass(slots=True)
@@ -138,11 +94,6 @@ class Stage:
         return rebuild(expression, self.outside)
 
 
-def list_positions(count: int) -> str:
-    """Return the GROUP BY list of the first `count` outputs."""
-    return ", ".join(str(at) for at in range(1, count + 1))
-
-
 def group_in_subquery(
     outputs: tuple[Expression, ...],
     keys: tuple[Expression, ...],
@@ -157,8 +108,9 @@ def group_in_subquery(
     stage = Stage(number, is_aggregate, list(unique), form, len(unique))
     outside = tuple(map(stage.outside, outputs))
     columns = [key if form is None else form(key) for key in unique] + stage.columns[len(unique) :]
+    grouping = "ALL" if by_all else ", ".join(map(str, range(1, len(unique) + 1)))
     inner = tuple(columns) or (Call("count_star", (), BIGINT),)
-    return outside, Derived(number, inner, body, grouping="ALL" if by_all else list_positions(len(unique)))
+    return outside, Derived(number, inner, body, grouping=grouping)
 
 
 def canonicalize(key: Expression) -> Expression:

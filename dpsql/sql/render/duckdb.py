@@ -27,6 +27,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import ClassVar
 
 from dpsql.dialects import quote_name, quote_path, release
 from dpsql.sql.ir.tree import (
@@ -113,30 +114,13 @@ def format_direction(term: Sorted) -> str:
     return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
 
 
-def _unify_collations(operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
-    """Return the operands of one operation, those of text by their bytes if they may be of several collations.
-
-    Otherwise DuckDB always refuses to compare them.
-    """
-    collations = list(map(find_collations, operands))
-    if len(frozenset[str]().union(*collations)) < 2:  # noqa: PLR2004 - one goes with itself, and with text that has none
-        return operands
-    return tuple(
-        Collate(operand, operand.type, operand.longest) if names - {"C"} else operand
-        for operand, names in zip(operands, collations, strict=True)
-    )
-
-
 @dataclass(slots=True)
 class Writer:
     """Writer of one statement, which collects its parameters in the order of their numbers."""
 
+    native: ClassVar[bool] = True  # whether the statement is for DuckDB, with its fastest forms
+    semi: ClassVar[str] = "SEMI"  # join with a relation of distinct rows and no column of its own
     parameters: list[object] = field(default_factory=list)
-
-    @property
-    def native(self) -> bool:
-        """Whether the statement is for DuckDB, with its fastest forms."""
-        return True
 
     @property
     def lists(self) -> bool:
@@ -146,11 +130,6 @@ class Writer:
     def list_form(self, form: str, *operands: str) -> str:
         """Return one of the engine's forms that make a list of rows and read it."""
         raise NotImplementedError(form, operands)
-
-    @property
-    def semi(self) -> str:
-        """Kind of join with a relation of distinct rows and no column of its own."""
-        return "SEMI"
 
     def finished(self, sql: str) -> str:
         """Return the whole statement as the engine reads it."""
@@ -207,10 +186,8 @@ class Writer:
         match expression:
             case ColumnRef():
                 return f"t{expression.relation}.{quote_name(expression.name)}"
-            case Literal(type=type_) if type_ == NULL:
-                return "NULL"
-            case Literal():
-                return f"CAST({self.bind(expression.value)} AS {expression.type})"
+            case Literal(value=value, type=type_):
+                return "NULL" if type_ == NULL else f"CAST({self.bind(value)} AS {type_})"
             case Call():
                 return self._call(expression)
             case Cast():
@@ -219,10 +196,17 @@ class Writer:
                 return f"TRY({self.expression(expression.argument)})"
             case Collate():
                 return f"({self.expression(expression.argument)} COLLATE C)"
-            case Scalar():
-                return f"({self._select(expression.source)})"
+            case Scalar() | Exists():
+                selected = f"({self._select(expression.source)})"
+                return selected if isinstance(expression, Scalar) else f"(EXISTS {selected})"
+            case Case(branches=branches, default=default):
+                parts = [f"WHEN {self.expression(when)} THEN {self.expression(then)}" for when, then in branches]
+                parts += [] if default is None else [f"ELSE {self.expression(default)}"]
+                return f"(CASE {' '.join(parts)} END)"
+            case Window():
+                return self._window(expression)
             case _:
-                return self._longer(expression)
+                return self._among(expression)
 
     def check_order(self, type_: Type) -> None:
         """Raise `Unsupported` if the engine sorts values of a type in another order; it is DuckDB's."""
@@ -230,15 +214,6 @@ class Writer:
     def ordered(self, expression: Expression) -> str:
         """Return what ORDER BY sorts by."""
         return self.expression(expression)
-
-    def _longer(self, expression: In | InQuery | Exists | Case | Window) -> str:
-        match expression:
-            case Case():
-                return self._case(expression)
-            case Window():
-                return self._window(expression)
-            case _:
-                return self._among(expression)
 
     def _window(self, window: Window) -> str:
         call = Call(window.function, window.arguments, window.type)
@@ -251,26 +226,25 @@ class Writer:
     def _order(self, order: tuple[Sorted, ...]) -> str:
         return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {format_direction(term)}' for term in order)}"
 
-    def _among(self, test: In | InQuery | Exists) -> str:
-        if isinstance(test, Exists):
-            return f"(EXISTS ({self._select(test.source)}))"
+    def _among(self, test: In | InQuery) -> str:
         if isinstance(test, InQuery):
             sought, found = self.meeting((test.argument, *test.source.outputs))
             return f"({self.expression(sought)} IN ({self._select(replace(test.source, outputs=(found,)))}))"
         argument, *choices = map(self.expression, self.meeting((test.argument, *test.choices)))
         return f"({argument} IN ({', '.join(choices)}))"
 
-    def _case(self, case: Case) -> str:
-        parts = [
-            f"WHEN {self.expression(condition)} THEN {self.expression(result)}" for condition, result in case.branches
-        ]
-        if case.default is not None:
-            parts.append(f"ELSE {self.expression(case.default)}")
-        return f"(CASE {' '.join(parts)} END)"
-
     def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Return the operands of one operation as they go together in the engine."""
-        return _unify_collations(operands)
+        """Return the operands of one operation as they go together in the engine.
+
+        Text that may be of several collations is compared by its bytes; DuckDB refuses to compare it otherwise.
+        """
+        collations = list(map(find_collations, operands))
+        if len(frozenset[str]().union(*collations)) < 2:  # noqa: PLR2004 - one goes with itself, and with text of none
+            return operands
+        return tuple(
+            Collate(operand, operand.type, operand.longest) if names - {"C"} else operand
+            for operand, names in zip(operands, collations, strict=True)
+        )
 
     def _copies_subquery(self, call: Call) -> bool:
         """Say whether DuckDB would copy a subquery to find the least or greatest text under a collation, and fail."""
@@ -336,6 +310,7 @@ class Writer:
 
     def select(self, columns: Sequence[str], body: FromWhere, *, where: str = "", distinct: bool = False) -> str:
         """Return SELECT of columns that are SQL already; `where` is one more condition on the rows of the body."""
+        body = self.adapt_joins(body)
         more = "" if not where else f" {'WHERE' if body.where is None else 'AND'} {where}"
         return f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(columns)} {self.body(body)}{more}"
 
@@ -345,6 +320,7 @@ class Writer:
 
     def body(self, body: FromWhere) -> str:
         """Return FROM and WHERE as text."""
+        body = self.adapt_joins(body)
         source = self.relation(body.source)
         where = "" if body.where is None else f" WHERE {self.expression(body.where)}"
         return f"FROM {source}{where}"

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from functools import cache, reduce
-from math import isinf, isnan
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
@@ -50,7 +49,6 @@ from dpsql.sql.render.duckdb import Writer
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["MARK", "PortableWriter", "translate", "translate_type", "writer_for"]
 
 MARK = "dpsql_form_"
 _MAX_EXPRESSION_LENGTH = 100_000  # characters of one expression in the engine's SQL
@@ -59,17 +57,27 @@ _OPERANDS = re.compile(r"\{(\d*)(\*?)\}")
 
 def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     """Return a statement of the portable writer in the SQL of `dialect`, its `forms` put for their marks."""
+    from sqlglot import expressions as exp
     from sqlglot import parse_one
     from sqlglot.errors import ErrorLevel, UnsupportedError
 
     tree = parse_one(sql, read="duckdb")
-    if "condition as value" in dialect.lacks and _has_condition_as_value(cast("Node", tree)):
-        reason = f"{dialect.name} takes EXISTS and IN (SELECT ...) in WHERE alone."
-        raise Unsupported("engine-lacks", reason, hint="Join the other table instead.")
+    if "condition as value" in dialect.lacks:
+        for test in tree.find_all(exp.Exists, exp.In, exp.Anonymous):
+            queries = isinstance(test, exp.Exists) or test.args.get("query") is not None
+            if isinstance(test, exp.Anonymous):  # the mark of a form, with a subquery as an operand
+                queries = queries or any(isinstance(each, exp.Subquery) for each in test.expressions)
+            if queries and not isinstance(test.find_ancestor(exp.Select, exp.Where), exp.Where):
+                reason = f"{dialect.name} takes EXISTS and IN (SELECT ...) in WHERE alone."
+                raise Unsupported("engine-lacks", reason, hint="Join the other table instead.")
     for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
         _adapt(cast("Node", node), forms, dialect=dialect, at=at)
-    if "HAVING" in dialect.lacks:
-        _qualify_having(cast("Node", tree))
+    for having in tree.find_all(exp.Having) if "HAVING" in dialect.lacks else ():
+        # SELECT g AS n, count(*) ... HAVING n > 1 is written with the table of FROM, of which there is one
+        source = having.parent.args.get("from_") if having.parent is not None else None
+        for column in having.find_all(exp.Column):
+            if source is not None and not column.table:
+                column.set("table", exp.to_identifier(source.this.alias_or_name))
     try:
         return str(tree.sql(dialect=dialect.sqlglot, identify=True, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError:
@@ -120,30 +128,6 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
             pass
 
 
-def _has_condition_as_value(tree: Node) -> bool:
-    """Say whether EXISTS or IN (SELECT ...) is part of something other than a WHERE."""
-    from sqlglot import expressions as exp
-
-    return any(
-        not isinstance(node.find_ancestor(exp.Select, exp.Where), exp.Where)
-        for node in tree.find_all(exp.Exists, exp.In, exp.Anonymous)
-        if isinstance(node, exp.Exists)
-        or node.args.get("query") is not None
-        or (isinstance(node, exp.Anonymous) and any(isinstance(each, exp.Subquery) for each in node.expressions))
-    )
-
-
-def _qualify_having(tree: Node) -> None:
-    """Write the columns in each HAVING with the table of FROM, of which there is one."""
-    from sqlglot import expressions as exp
-
-    for having in tree.find_all(exp.Having):
-        source = having.parent.args.get("from_") if having.parent is not None else None
-        for column in having.find_all(exp.Column):
-            if source is not None and not column.table:
-                column.set("table", exp.to_identifier(source.this.alias_or_name))
-
-
 def _filled(form: str, operands: Sequence[str]) -> str:
     """Return a form with its operands in it: {0}, or {1*} for all from number 1 on."""
 
@@ -160,6 +144,7 @@ def _filled(form: str, operands: Sequence[str]) -> str:
     return filled
 
 
+_NOT_FINITE = {"nan": "NaN", "inf": "infinity", "-inf": "infinity"}  # by which dialects lack a DOUBLE
 _PRINTED = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # an engine's own CAST may fail, or print otherwise
 _MAX_WEIGHTS = 1_024
 _DIVIDE_WIDE = "(({0} - {0} % {1}) / {1})"  # exact in DECIMAL: what is divided is a multiple
@@ -184,21 +169,13 @@ class PortableWriter(Writer):
     `types` are those of keys and unit, by the names of their columns.
     """
 
+    native: ClassVar[bool] = False
+    semi: ClassVar[str] = "INNER"  # which all engines have
     dialect: Dialect = DUCKDB
     types: Mapping[str, Type] = field(default_factory=dict)
     forms: list[str] = field(default_factory=list)
     read: set[int] = field(default_factory=set)  # relations that the SELECT being written reads columns of
     made: set[int] = field(default_factory=set)  # and those that are its own
-
-    @property
-    def native(self) -> bool:
-        """Whether the statement is for DuckDB: it is not."""
-        return False
-
-    @property
-    def semi(self) -> str:
-        """The word for a join with what has no row twice and no column of its own: an inner join, which all have."""
-        return "INNER"
 
     def finished(self, sql: str) -> str:
         """Return the statement for the engine. Raises `Unsupported` for a statement that it cannot run."""
@@ -215,17 +192,20 @@ class PortableWriter(Writer):
                 return self._collate(expression)
             case ColumnRef():
                 return self._column(expression)
-            case Literal(value=float() as value) if (word := _not_finite(value)) in self.dialect.lacks:
-                raise self._lacking(word)
+            case Literal(value=float() as value) if (word := _NOT_FINITE.get(f"{value}")) in self.dialect.lacks:
+                raise self._lacking(f"{word}")
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
             case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
                 ends = Call(">=", operands[:2], BOOLEAN), Call("<=", (operands[0], operands[2]), BOOLEAN)
                 return self.expression(Call("and", ends, BOOLEAN))
-            case Call(function="is_distinct" | "is_not_distinct", arguments=sides):
-                return self._told_apart(expression.function, sides)
-            case Call(function="and" | "or", arguments=arguments):
-                return f"({f' {expression.function.upper()} '.join(map(self.expression, arguments))})"
+            case Call(function="is_distinct" | "is_not_distinct" as name, arguments=sides):
+                if self.dialect.form(name, _words(sides)) is not None:
+                    return self._form(name, sides, type_=BOOLEAN)
+                # what is equal differs, so that it is written by the engine's equality
+                equal, (left, right) = self.expression(Call("=", sides, BOOLEAN)), map(self.expression, sides)
+                same = f"COALESCE({equal}, {left} IS NULL AND {right} IS NULL)"
+                return same if name == "is_not_distinct" else f"(NOT {same})"
             case _:
                 return Writer.expression(self, expression)
 
@@ -244,10 +224,18 @@ class PortableWriter(Writer):
         """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
         if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
             raise self._lacking(relation.kind)
-        if isinstance(relation, Joined):
-            return self._joined(relation)
-        self.made.add(relation.number)
-        return Writer.relation(self, relation)
+        if not isinstance(relation, Joined):
+            self.made.add(relation.number)
+            return Writer.relation(self, relation)
+        if f"{relation.kind} unequal" in self.dialect.lacks and _has_no_equality(relation):
+            raise self._lacking(f"{relation.kind} JOIN without an equality of its two sides")
+        left, right = self.relation(relation.left), self.relation(relation.right)
+        if isinstance(relation.right, Joined):  # those on the left stand without parentheses, which few engines need
+            if "nested" in self.dialect.lacks:
+                raise self._lacking("join in parentheses")
+            right = f"({right})"
+        on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
+        return f"{left} {relation.kind} JOIN {right}{on}"
 
     def adapt_joins(self, body: FromWhere) -> FromWhere:
         """Return FROM and WHERE with SEMI and ANTI JOIN as conditions, if the engine lacks these joins."""
@@ -259,27 +247,18 @@ class PortableWriter(Writer):
         where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
         return FromWhere(source, where)
 
-    def body(self, body: FromWhere) -> str:
-        """Return FROM and WHERE as text."""
-        return Writer.body(self, self.adapt_joins(body))
-
-    def _joined(self, joined: Joined) -> str:
-        """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
-        if f"{joined.kind} unequal" in self.dialect.lacks and _has_no_equality(joined):
-            raise self._lacking(f"{joined.kind} JOIN without an equality of its two sides")
-        left, right = self.relation(joined.left), self.relation(joined.right)
-        if isinstance(joined.right, Joined):
-            if "nested" in self.dialect.lacks:
-                raise self._lacking("join in parentheses")
-            right = f"({right})"
-        on = "" if joined.on is None else f" ON {self.expression(joined.on)}"
-        return f"{left} {joined.kind} JOIN {right}{on}"
-
     def _select(self, derived: Derived) -> str:
         outer = self.read, self.made
         self.read, self.made = set(), set()
-        if derived.grouping == "ALL":  # which few engines have
-            derived = replace(derived, grouping=_list_keys(derived.outputs))
+        if derived.grouping == "ALL":  # which few engines have: all outputs without an aggregate, but no constants
+            parts = [walk(output) for output in derived.outputs]
+            keys = [
+                str(at)
+                for at, nodes in enumerate(parts, start=1)
+                if not any(map(is_aggregate, nodes))
+                and not all(isinstance(node, Literal) for node in nodes if not children(node))
+            ]
+            derived = replace(derived, grouping=", ".join(keys))
         text = Writer._select(self, derived)  # noqa: SLF001 - the class above; super() does not work with slots
         beyond = self.read - self.made
         if beyond and "correlated" in self.dialect.lacks:
@@ -311,8 +290,8 @@ class PortableWriter(Writer):
         is_stored = _COMPUTED.fullmatch(column.name) is None
         return "collated TEXT" in self.dialect.forms and is_stored and not column.type.collations
 
-    def _among(self, test: In | InQuery | Exists) -> str:
-        """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
+    def _among(self, test: In | InQuery) -> str:
+        """Return IN; where the engine's IN takes NULL for a value, as equalities or by its form."""
         if isinstance(test, In) and self.dialect.form("in", _words([test.argument])) is not None:
             return self._form("in", (test.argument, *test.choices), type_=BOOLEAN, families=_words([test.argument]))
         if isinstance(test, In) and "IN" in self.dialect.lacks:
@@ -341,10 +320,12 @@ class PortableWriter(Writer):
         """Return the hash by which a unit's groups are taken in order."""
         if "mix" not in self.dialect.forms:
             return self._digest(names, unit, salts=salts)
-        of_keys, of_unit = (f"CAST({self.bind(_signed(salt))} AS BIGINT)" for salt in salts)
+        signed = [salt - (1 << 64) if salt >> 63 else salt for salt in salts]  # the numbers of the same 64 bits
+        of_keys, of_unit = (f"CAST({self.bind(salt)} AS BIGINT)" for salt in signed)
         of_null = self._marked(self._found("keyed_hash", (_word(TEXT),)), ("''", of_unit))
         hashes = [f"COALESCE({self._keyed_hash(name, of_keys)}, {of_null})" for name in names]
-        return reduce(self._mix, [*hashes, self._keyed_hash(unit, of_unit)])
+        mix = self.dialect.forms["mix"]
+        return reduce(lambda *both: self._marked(mix, both), [*hashes, self._keyed_hash(unit, of_unit)])
 
     def wide(self, number: str) -> str:
         """Return a whole number in a type in which products of sums fit."""
@@ -383,9 +364,6 @@ class PortableWriter(Writer):
             return self._marked(form, (name, salt))
         return self._marked(self._found("keyed_hash", (_word(TEXT),)), (f"CAST({name} AS VARCHAR)", salt))
 
-    def _mix(self, left: str, right: str) -> str:
-        return self._marked(self.dialect.forms["mix"], (left, right))
-
     def _digest(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
         """Return the digest of unit and keys as one text, each between a comma and the next; NULL is a semicolon.
 
@@ -394,7 +372,7 @@ class PortableWriter(Writer):
         words = {name: _word(type_) for name, type_ in self.types.items()}
         salt = self.bind("".join(f"{each:016x}" for each in salts))
         parts = [
-            self._digested(f"CAST({salt} AS VARCHAR)"),
+            self._in_form("digested", f"CAST({salt} AS VARCHAR)", type_=TEXT),
             self._text(unit, hashed=words.get(unit) not in _WITHOUT_COMMA),
         ]
         for at, name in enumerate(names, 1):
@@ -406,25 +384,16 @@ class PortableWriter(Writer):
         family = _word(self.types[name]) if name in self.types else ""
         form = self.dialect.form("cast", (family, "TEXT")) if family in _PRINTED else None
         text = f"CAST({name} AS VARCHAR)" if form is None else self._marked(self._typed(form, TEXT), (name,))
-        text = self._digested(text)
+        text = self._in_form("digested", text, type_=TEXT)
         return self._hash(text) if hashed else text
 
     def _hash(self, text: str) -> str:
         return self._marked(self.dialect.forms.get("draw TEXT") or self._found("md5", (_word(TEXT),)), (text,))
 
-    def _digested(self, text: str) -> str:
-        return self._in_form("digested", text, type_=TEXT)
-
-    def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:
-        """Return IS [NOT] DISTINCT FROM: by the engine's own form or, since what is equal differs, by its equality."""
-        if self.dialect.form(function, _words(sides)) is not None:
-            return self._form(function, sides, type_=BOOLEAN)
-        equal, (left, right) = self.expression(Call("=", sides, BOOLEAN)), map(self.expression, sides)
-        same = f"COALESCE({equal}, {left} IS NULL AND {right} IS NULL)"
-        return same if function == "is_not_distinct" else f"(NOT {same})"
-
     def _call(self, call: Call) -> str:
         name, arguments = call.function, call.arguments
+        if name in {"and", "or"}:
+            return f"({f' {name.upper()} '.join(map(self.expression, arguments))})"
         if name in _OF_LITERAL and isinstance(arguments[0], Literal):
             name, arguments = f"{name}.{arguments[0].value}", arguments[1:]
         if name in _BY_LITERAL and isinstance(arguments[-1], Literal):
@@ -443,12 +412,7 @@ class PortableWriter(Writer):
         return Writer._window(self, window)  # noqa: SLF001 - as above
 
     def _form(
-        self,
-        name: str,
-        arguments: tuple[Expression, ...],
-        *,
-        type_: Type,
-        families: tuple[str, ...] | None = None,
+        self, name: str, arguments: tuple[Expression, ...], *, type_: Type, families: tuple[str, ...] | None = None
     ) -> str:
         if type_.name in self.dialect.lacks:
             raise self._lacking(f"{name} to {type_}")
@@ -485,25 +449,6 @@ class PortableWriter(Writer):
         return Unsupported("engine-lacks", reason, hint=hint)
 
 
-def _signed(number: int) -> int:
-    """Return the signed number of the same 64 bits."""
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _list_keys(outputs: tuple[Expression, ...]) -> str:
-    """Return the positions of the outputs that GROUP BY ALL groups by: those without an aggregate, but no constants."""
-    keys = (
-        at
-        for at, output in enumerate(outputs, start=1)
-        if not any(map(is_aggregate, walk(output))) and not all(isinstance(part, Literal) for part in _leaves(output))
-    )
-    return ", ".join(map(str, keys))
-
-
-def _leaves(expression: Expression) -> list[Expression]:
-    return [part for part in walk(expression) if not children(part)]
-
-
 def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:
     """Return the pattern of a LIKE with backslash as its escape, for %, _ and itself only."""
     text, sign = (str(each.value) if isinstance(each, Literal) else "" for each in (pattern, escape))
@@ -530,11 +475,6 @@ def _ends(type_: Type) -> dict[str, Decimal]:
         "{below}": _CONTEXT.subtract(least, step),
         "{above}": _CONTEXT.add(greatest, step),
     }
-
-
-def _not_finite(value: float) -> str:
-    """Return the word by which dialects lack a DOUBLE that is not finite; nothing for others."""
-    return "NaN" if isnan(value) else "infinity" if isinf(value) else ""
 
 
 def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:

@@ -1,4 +1,19 @@
-"""What each unit adds to each group, in whole steps between public bounds; then groups and their sums.
+"""Contributions: which groups of each unit count, with which weight, and what the unit adds to each of them.
+
+    keys and unit of each row ──▶ distinct pairs of group and unit, ranked by a draw ──▶ the first pairs of each unit
+
+A unit's draws depend on its own rows and on two salts alone, so no other unit changes which of its groups count.
+
+The number of units in any group is read beside each group. Every unit that adds to a group must raise it by exactly 1,
+and no unit by more, in the very rows that the groups are counted from: a number from rows of another moment, or of some
+groups alone, would be wrong. It is taken in one of two ways, and neither reads the rows of a table twice, since they
+could change in between:
+
+* The pairs of group and unit have a rank within their unit. Each unit has one pair of rank 1, and the groups' numbers
+  of these pairs are added up over all groups.
+* In DuckDB, which computes a CTE once, the units of such a CTE are counted beside the groups that are counted from it.
+
+What a unit adds to a group is a number of whole steps between public bounds.
 
     rows: keys, unit, steps of each row ──▶ keys, unit: added and clamped ──▶ bounded per unit ──▶ keys: added
 
@@ -26,49 +41,310 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.statements import Partitions, PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
 from dpsql.sql.ir.visitor import canonicalize
-from dpsql.sql.render.duckdb import Writer, compose
-from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK, UNIT, Bound, rank_pairs
+from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
 
-__all__ = [
-    "UnitWeights",
-    "bound_pairs",
-    "build_contributions",
-    "build_row_steps",
-    "build_stored_sums",
-    "clamp",
-    "name_parts",
-    "name_sums",
-    "sum_contributions",
-    "weigh_pairs",
-]
+UNIT = "dpsql_unit"
+WEIGHT = "dpsql_weight"
+RANK = "dpsql_rank"
+DRAW = "dpsql_draw"
+GROUPS = "dpsql_groups"
+TOTAL = "dpsql_total"
+FIRST = "dpsql_first"
+# In the logs measured, 90 % of the units have fewer groups: from this bound on, sorting only the others is faster.
+MIN_GROUPS_SORTED_APART = 16
+_ABOVE = "dpsql_pairs SEMI JOIN (SELECT dpsql_unit FROM dpsql_units WHERE dpsql_above) USING (dpsql_unit)"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Bound of `groups` groups per unit, chosen by a hash under two 64-bit salts that are private to the session.
+
+    With `counts_units` the bounded rows tell the number of units, as `BoundedRows` says.
+    """
+
+    groups: int
+    salts: tuple[int, int]
+    counts_units: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRows:
+    """SELECT of the canonical keys `names` and of UNIT, which is never NULL.
+
+    With `ranked`, the rows are distinct and have two more columns: RANK, the rank of the row within its unit, and
+    GROUPS, the number of rows of the unit.
+    """
+
+    sql: str
+    names: Sequence[str]
+    ranked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRows:
+    """SQL of the bounded rows: `source` selects keys and unit, one row per selected group of a unit, over `ctes`.
+
+    Where the units are counted, `units` is a CTE with one row for each of them; without one, the rows of `source` have
+    their RANK within their unit, from 1.
+    """
+
+    ctes: tuple[str, ...]
+    source: str
+    units: str = ""
+
+
+def select_pairs(writer: Writer, rows: UnitRows) -> str:
+    """Return the SQL for the distinct pairs of group and unit."""
+    gathered = writer.gather(rows.sql, rows.names, unit=UNIT)
+    return compose("SELECT DISTINCT {columns} FROM ({rows})", columns=[*rows.names, UNIT], rows=gathered)
+
+
+def rank_pairs(
+    writer: Writer,
+    pairs: str,
+    *,
+    names: Sequence[str],
+    salts: tuple[int, int] | None,
+    parts: Sequence[str] | None = None,
+) -> str:
+    """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit, from 1.
+
+    Pairs are ranked by their draw under the salts, or without salts by their keys. `parts` are further columns of the
+    pairs, which may have others too. From lists they have GROUPS as well.
+    """
+    by = [] if salts is None else [writer.draw(names, UNIT, salts=salts)]
+    if writer.lists:
+        # from a list for each unit that is sorted by the draw:
+        # SELECT dpsql_pair[1] AS dpsql_key_1, dpsql_unit, dpsql_rank, dpsql_groups
+        # FROM (SELECT dpsql_unit, unnest(dpsql_list) AS dpsql_pair, position AS dpsql_rank, length AS dpsql_groups
+        #       FROM (SELECT dpsql_unit, list of (draw, dpsql_key_1) AS dpsql_list FROM pairs GROUP BY dpsql_unit))
+        form, columns = writer.list_form, [*names, *(parts or ())]
+        return compose(
+            """
+            SELECT {fields}, dpsql_unit, dpsql_rank, dpsql_groups
+            FROM (
+                SELECT dpsql_unit, {rows} AS dpsql_pair, {positions} AS dpsql_rank, {length} AS dpsql_groups
+                FROM (SELECT dpsql_unit, {list} AS dpsql_list FROM {pairs} GROUP BY dpsql_unit)
+            )
+            """,
+            rows=form("list_rows", "dpsql_list"),
+            positions=form("list_positions", "dpsql_list"),
+            length=form("list_length", "dpsql_list"),
+            list=form("list", *by, *columns),
+            fields=[
+                f"{form('list_field', 'dpsql_pair', str(at))} AS {name}" for at, name in enumerate(columns, len(by))
+            ],
+            pairs=pairs,
+        )
+    columns = [*names, UNIT] if parts is None else ["*"]
+    if by and not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
+        pairs = compose("(SELECT {columns}, {draw} AS dpsql_draw FROM {pairs})", columns=columns, draw=by, pairs=pairs)
+        by = [DRAW]
+    return compose(
+        """
+        SELECT {columns}, system.main.row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) AS dpsql_rank
+        FROM {pairs}
+        """,
+        columns=columns,
+        order=[*by, sort_nulls_last(names)],
+        pairs=pairs,
+    )
+
+
+def count_groups_of_units(writer: Writer, ranked: str) -> str:
+    """Return the SQL for ranked pairs with GROUPS, the number of pairs of their unit, which lists have already."""
+    if writer.lists:
+        return ranked
+    return compose(
+        "SELECT *, system.main.count() OVER (PARTITION BY dpsql_unit) AS dpsql_groups FROM ({ranked})", ranked=ranked
+    )
+
+
+def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> BoundedRows:
+    """Return the first groups of each unit by their draws."""
+    columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
+    if bound.groups == 1 and writer.native and not ranks and not rows.ranked:
+        # the fields of the minimum struct of (draw, keys) of each unit
+        least = compose(
+            """
+            SELECT {keys}, dpsql_unit
+            FROM (
+                SELECT dpsql_unit, system.main.min(system.main.row({draw}, {names})) AS dpsql_least
+                FROM ({rows})
+                GROUP BY dpsql_unit
+            )
+            """,
+            keys=(f"system.main.struct_extract_at(dpsql_least, {at}) AS {key}" for at, key in enumerate(rows.names, 2)),
+            draw=writer.draw(rows.names, UNIT, salts=bound.salts),
+            names=rows.names,
+            rows=rows.sql,
+        )
+        return BoundedRows((), least)
+    if rows.ranked or bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
+        ranked = rows.sql
+        if not rows.ranked:
+            ranked = rank_pairs(writer, f"({select_pairs(writer, rows)})", names=rows.names, salts=bound.salts)
+        return BoundedRows((), _select_first(ranked, [*columns, *ranks], bound=bound))
+    if bound.counts_units:
+        units = _list_units(bound)
+        above, of_all = _ABOVE, "dpsql_units"
+        within = "(SELECT dpsql_unit FROM dpsql_units WHERE dpsql_above)"
+    else:
+        units = compose(
+            """
+            dpsql_above AS MATERIALIZED (
+                SELECT dpsql_unit FROM dpsql_pairs GROUP BY dpsql_unit HAVING system.main.count() > {groups}
+            )
+            """,
+            groups=bound.groups,
+        )
+        above, within, of_all = "dpsql_pairs SEMI JOIN dpsql_above USING (dpsql_unit)", "dpsql_above", ""
+    first = compose(
+        """
+        SELECT {columns} FROM dpsql_pairs ANTI JOIN {above} USING (dpsql_unit)
+        UNION ALL
+        {first}
+        """,
+        columns=columns,
+        above=within,
+        first=_select_first(rank_pairs(writer, above, names=rows.names, salts=bound.salts), columns, bound=bound),
+    )
+    return BoundedRows((f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", units), first, of_all)
+
+
+def _list_units(bound: Bound, weight: str = "") -> str:
+    """Return the CTE of the units, which says of each whether it is above the bound, after its weight if there is one.
+
+    dpsql_units: dpsql_unit, dpsql_weight, dpsql_above
+    """
+    return compose(
+        """
+        dpsql_units AS MATERIALIZED (
+            SELECT {columns}, system.main.count() > {groups} AS dpsql_above FROM dpsql_pairs GROUP BY dpsql_unit
+        )
+        """,
+        columns=[UNIT, *([f"{weight} AS dpsql_weight"] if weight else [])],
+        groups=bound.groups,
+    )
+
+
+def _select_first(ranked: str, columns: Sequence[str], *, bound: Bound) -> str:
+    """Return the SQL for the pairs of the first ranks."""
+    template = "SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {groups}"
+    return compose(template, columns=columns, ranked=ranked, groups=bound.groups)
+
+
+def weigh_contributions(
+    writer: Writer, rows: UnitRows, *, bound: Bound, weights: Sequence[int], of_all: bool = False
+) -> BoundedRows:
+    """Bound the groups of each unit as `bound_contributions` does, and return WEIGHT in place of the unit.
+
+    A unit with t selected groups has the weight weights[t - 1], an integer below 2**31, in each of them; `weights` has
+    one item for every t up to the bound. `of_all` selects every pair, with the weight 0 if the bound drops it. A weight
+    depends on the number of groups of a unit. In DuckDB the distinct pairs are therefore materialized and read twice
+    under every bound, and only the units above it are drawn and sorted.
+
+    Other engines rank all pairs, from which the weights follow, in one pass over the table. They may evaluate a CTE
+    twice, and the table may change in between. A unit could then get the large weight of few groups and add it to many.
+    """
+    first = f"dpsql_rank <= {bound.groups:d}"
+    if rows.ranked or not writer.native:
+        weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
+        ranked = rows.sql
+        if not rows.ranked:
+            pairs = f"({select_pairs(writer, rows)})"
+            ranked = count_groups_of_units(writer, rank_pairs(writer, pairs, names=rows.names, salts=bound.salts))
+        weight = f"CASE WHEN {first} THEN {weight} ELSE 0 END" if of_all else weight
+        weighed = compose(
+            "SELECT {columns} FROM ({ranked})\nWHERE {first}",
+            columns=[*rows.names, f"{weight} AS dpsql_weight", *[RANK] * bound.counts_units],
+            ranked=ranked,
+            first="" if of_all else first,
+        )
+        return BoundedRows((), weighed)
+    listed = writer.listed(weights)
+    own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.groups:d})")
+    ctes = f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", _list_units(bound, own)
+    cut = rank_pairs(writer, _ABOVE, names=rows.names, salts=bound.salts)
+    least = writer.looked_up(listed, f"{bound.groups:d}")
+    weighed = compose(
+        """
+        SELECT {keys}, dpsql_weight FROM dpsql_pairs JOIN dpsql_units USING (dpsql_unit) WHERE NOT dpsql_above
+        UNION ALL
+        SELECT {keys}, {weight} AS dpsql_weight FROM ({cut})
+        """,
+        keys=rows.names,
+        weight=f"CASE WHEN {first} THEN {least} ELSE 0 END" if of_all else least,
+        cut=cut if of_all else _select_first(cut, [*rows.names, UNIT], bound=bound),
+    )
+    return BoundedRows(ctes, weighed, "dpsql_units")
+
+
+def filter_partitions(
+    writer: Writer, base: str, *, names: Sequence[str], partitions: Partitions, parts: Sequence[str] = ()
+) -> tuple[list[str], str]:
+    """Drop the rows of `base` outside the listed partitions and, with salts, bound each unit to one partition.
+
+    `base` selects the canonical keys `names`, UNIT and `parts`, of which each pair of group and unit then has one row.
+    Return the CTEs, and the SELECT over them. The partition of a unit depends only on its own rows, the list and the
+    salts of the session: it is the value with the minimum draw, ties broken by the value, as under a contribution bound
+    of one group. A unit therefore adds to counts of one partition only, for all data, and the choice for another unit
+    does not depend on it.
+    """
+    key, columns = names[partitions.key], [*names, UNIT, *parts]
+    values = map(writer.expression, map(canonicalize, partitions.values))
+    listed = compose(
+        """
+        dpsql_partitions AS MATERIALIZED (
+            SELECT * FROM (VALUES {rows}) AS dpsql_listed({key}, dpsql_position)
+        )
+        """,
+        rows=(f"({value}, CAST({position} AS BIGINT))" for position, value in enumerate(values)),
+        key=key,
+    )
+    inside = compose(
+        "SELECT {columns} FROM ({base}) WHERE {key} IN (SELECT {key} FROM dpsql_partitions)",
+        columns=columns,
+        base=base,
+        key=key,
+    )
+    if partitions.salts is None:
+        return [listed], inside
+    distinct = compose(
+        "dpsql_rows AS MATERIALIZED (SELECT DISTINCT {columns} FROM ({inside}))", columns=columns, inside=inside
+    )
+    rows = UnitRows(compose("SELECT {key}, dpsql_unit FROM dpsql_rows", key=key), [key])
+    own = bound_contributions(writer, rows, bound=Bound(1, partitions.salts))
+    return [listed, distinct, *own.ctes], compose(
+        "SELECT {columns} FROM dpsql_rows {semi} JOIN ({own}) AS dpsql_own USING ({key}, dpsql_unit)",
+        columns=columns,
+        semi=writer.semi,
+        own=own.source,
+        key=key,
+    )
+
 
 _ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
 
 
 def build_row_steps(measure: Measure) -> Expression | None:
-    """Return the steps of one row, a whole number that never fails; None where each row adds 1."""
-    if measure.argument is None:
+    """Return the steps of one row, a whole number that never fails; None where each row adds 1.
+
+    A value is rounded down to whole steps; beyond a bound it counts as the bound, and NULL and NaN as 0.
+    """
+    argument, bounds = measure.argument, measure.row_bounds
+    if argument is None:
         condition = widen_presence(measure.condition)
         return None if condition is None else Case(((condition, _ONE),), _ZERO, BIGINT)
-    steps = _count_steps(measure.argument, measure)
-    return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
-
-
-def _count_steps(argument: Expression, measure: Measure) -> Expression:
-    """Return a value in whole steps between bounds, rounded down; beyond a bound the bound, and 0 for NULL and NaN.
-
-    With a centre it is the distance from that, rounded to the nearest step.
-    """
-    bounds, ends = measure.row_bounds, _find_ends(measure)
     value = widen(argument)
     number, centre = value, None if measure.weight is None else measure.weight.centre
-    if centre is not None:
+    if centre is not None:  # the distance from it, rounded to the nearest step
         number = Call("-", (value, Literal(float(centre), DOUBLE)), DOUBLE)
     scaled = Call("*", (number, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
     is_exact = argument.type.family is not Family.DOUBLE and bounds.step == Fraction(
@@ -77,15 +353,22 @@ def _count_steps(argument: Expression, measure: Measure) -> Expression:
     if is_exact or centre is not None:
         scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product
     steps: Expression = Cast(Call("floor", (scaled,), DOUBLE), BIGINT)
-    (low, least), (high, most) = ends
-    within = Call("and", (_compare(value, ">", bound=low), _compare(value, "<", bound=high)), BOOLEAN)
-    branches = [
-        (within, steps),  # most rows, so that an engine looks no further; NaN is below no bound, or above each
-        (Call("isnan", (value,), BOOLEAN), _ZERO),
-        (_compare(value, ">=", bound=high), Literal(most, BIGINT)),
-        (_compare(value, "<=", bound=low), Literal(least, BIGINT)),
-    ]
-    return Case(tuple[tuple[Expression, Expression], ...](branches), _ZERO, BIGINT)
+    (low, least), (high, most) = _find_ends(measure)
+
+    def compare(operator: str, bound: Fraction) -> Expression:
+        return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
+
+    steps = Case(
+        (  # most rows are within, so that an engine looks no further; NaN is below no bound, or above each
+            (Call("and", (compare(">", low), compare("<", high)), BOOLEAN), steps),
+            (Call("isnan", (value,), BOOLEAN), _ZERO),
+            (compare(">=", high), Literal(most, BIGINT)),
+            (compare("<=", low), Literal(least, BIGINT)),
+        ),
+        _ZERO,
+        BIGINT,
+    )
+    return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
 
 
 def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, int]]:
@@ -99,10 +382,6 @@ def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, 
         return (least, bounds.low // weight.rows), (most, bounds.high // weight.rows)
     least, most = (min(max(each, low), high) for each in measure.row_range)
     return (least, math.floor(least / bounds.step)), (most, math.floor(most / bounds.step))
-
-
-def _compare(value: Expression, operator: str, *, bound: Fraction) -> Expression:
-    return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
 
 
 def build_contributions(
@@ -135,16 +414,20 @@ def build_contributions(
         if each is not None
     ]
     ranks = [RANK, GROUPS] if form is Form.RANKS else []
-    body, present = writer.adapt_joins(query.body), f"({unit} IS NOT NULL)"
-    base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], body, where=present)
+    present = f"({unit} IS NOT NULL)"
+    base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], query.body, where=present)
     is_alone, parts = form is not Form.ROWS, name_parts(query)
     added = [
         f"{_add_rows(measure, row, alone=is_alone)} AS {part}"
         for measure, row, part in zip(query.measures, rows, parts, strict=True)
         if measure.weight is None
     ]
-    weights = _open_weights(writer, query)
-    for at, name in [*weights.sums.items(), *((_find_number(query, at), name) for at, name in weights.numbers.items())]:
+    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
+    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
+    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
+    # an average around the middle of a range is divided by the measure that counts its rows
+    divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
+    for at, name in [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]:
         added.append(f"{writer.wide(_sum_rows(rows[at], alone=is_alone))} AS {name}")
     pairs = compose(
         """
@@ -156,8 +439,9 @@ def build_contributions(
         base=base,
         pair=[] if is_alone else [*names, UNIT],
     )
-    if not weights.sums:
+    if not sums:
         return pairs
+    weights = UnitWeights(writer, query.measures, sums, numbers)
     weighed = [
         name if measure.weight is None else f"{weights.build_part(at)} AS {name}"
         for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
@@ -209,48 +493,6 @@ def clamp(number: str, bounds: ContributionRange) -> str:
     return f"system.main.least(system.main.greatest({number}, {bounds.low:d}), {bounds.high:d})"
 
 
-def bound_pairs(
-    writer: Writer, pairs: str, *, query: PrivateQuery, names: Sequence[str], bound: Bound, is_ranked: bool
-) -> str:
-    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`.
-
-    Where `is_ranked`, they have their RANK.
-    """
-    if not is_ranked:
-        pairs = rank_pairs(writer, f"({pairs})", names=names, salts=bound.salts, parts=name_parts(query))
-    return compose("SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups}", pairs=pairs, groups=bound.groups)
-
-
-def weigh_pairs(writer: Writer, ranked: str, *, bound: Bound, weights: Sequence[int], most: int) -> str:
-    """Return the SQL for ranked pairs with the WEIGHT of each, 0 beyond the bound.
-
-    A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
-    measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
-    engines which divide in doubles find the same whole number.
-    """
-    weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
-    share = f"(CAST({weight} AS BIGINT) * dpsql_part_1) // {most:d}"
-    return compose(
-        "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({ranked})",
-        groups=bound.groups,
-        share=share,
-        ranked=ranked,
-    )
-
-
-def _open_weights(writer: Writer, query: PrivateQuery) -> UnitWeights:
-    """Return the names of the sums from which the coupled measures of a query are worked out."""
-    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
-    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
-    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
-    return UnitWeights(writer, query.measures, sums, numbers)
-
-
-def _find_number(query: PrivateQuery, at: int) -> int:
-    """Return the place of the measure that counts the rows of an average around the middle of a range."""
-    return next(output.divisor for output in query.outputs if output.measure == at and output.divisor is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class UnitWeights:
     """Columns of what is worked out from: the `sums` of coupled measures, by the places of these in the query.
@@ -265,31 +507,24 @@ class UnitWeights:
 
     def build_part(self, at: int) -> str:
         """Return what a unit adds to coupled measure number `at`."""
-        weight, column = self.measures[at].weight, self.sums[at]
+        weight, column, divide = self.measures[at].weight, self.sums[at], self.writer.divide_wide
         if at in self.numbers and weight is not None:
             number, bounds = self.numbers[at], self.measures[at].row_bounds
-            share = self._share(self._size(at), weight.rows, of=f"system.main.greatest({number}, 1)")
-            share = self._sign(at, share)
+            share = self._sign(at, divide(f"({self._size(at)} * {weight.rows})", f"system.main.greatest({number}, 1)"))
             weighed = f"CASE WHEN {number} <= {weight.rows:d} THEN {column} ELSE {share} END"
             return f"CAST({clamp(weighed, bounds)} AS BIGINT)"  # of rows that a DOUBLE rounded
         scale = 1 if weight is None else 1 << weight.shift
-        others = [each for each in self.sums if each not in self.numbers and self._is_coupled(at, each)]
+        coupled = {each: self.measures[each].weight for each in self.sums if each not in self.numbers}
+        coupled_by = 0 if weight is None else weight.number
+        others = [each for each, other in coupled.items() if other is not None and other.number == coupled_by]
         ranges = ((self.sums[each], self.measures[each].row_bounds) for each in others)
         is_within = " AND ".join(f"{each} >= {bounds.low:d} AND {each} <= {bounds.high:d}" for each, bounds in ranges)
         size = self._size(at) if scale == 1 else f"({self._size(at)} * {scale:d})"
-        shares = [self._share(size, self._bound(each), of=self._size(each, least=1)) for each in others if each != at]
+        shares = [divide(f"({size} * {self._bound(each)})", self._size(each, least=1)) for each in others if each != at]
         most = self._bound(at, scale=scale)
         whole = column if scale == 1 else f"({column} * {scale:d})"
         part = self._sign(at, f"system.main.least({', '.join([most, *shares])})" if shares else most)
         return f"CAST(CASE WHEN {is_within} THEN {whole} ELSE {part} END AS BIGINT)"
-
-    def _is_coupled(self, one: int, other: int) -> bool:
-        first, second = self.measures[one].weight, self.measures[other].weight
-        return first is not None and second is not None and first.number == second.number
-
-    def _share(self, size: str, bound: str | int, *, of: str) -> str:
-        """Return the part of a size that a bound is of a number, rounded down."""
-        return self.writer.divide_wide(f"({size} * {bound})", of)
 
     def _size(self, at: int, *, least: int = 0) -> str:
         """Return the distance of a sum from 0, or `least` if that is greater."""

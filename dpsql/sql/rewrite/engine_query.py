@@ -2,7 +2,8 @@
 
     query ── total ──▶ canonical keys ──▶ counted, bounded per unit if required ──▶ sorted ──▶ text and parameters
 
-The keys break ties at the cut, NULLS LAST, text by its bytes. No row affects this order. The simplest query
+The keys break ties at the cut, NULLS LAST, text by its bytes. No row affects this order. Groups of a known domain are
+its candidates, each with its group if there are rows of it. The simplest query
 
     SELECT city FROM visits WHERE year = 2026 GROUP BY city TOP 5 PRIVATE
 
@@ -17,26 +18,17 @@ becomes, without the names of schemas and modules,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
-from dpsql.sql.ir.statements import (
-    Domain,
-    KeyDomain,
-    LiteralDomain,
-    PrivateQuery,
-    ProductDomain,
-    ReleasedDomain,
-    TableDomain,
-    list_factors,
-)
-from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.statements import Domain, GroupCut, KeyDomain, LiteralDomain, PrivateQuery, TableDomain, list_factors
+from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
-from dpsql.sql.ir.visitor import canonicalize, rebuild_body
+from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contribution_bounding import (
+from dpsql.sql.rewrite.contributions import (
     FIRST,
     GROUPS,
     RANK,
@@ -46,30 +38,21 @@ from dpsql.sql.rewrite.contribution_bounding import (
     Bound,
     UnitRows,
     bound_contributions,
-    count_groups_of_units,
-    count_units,
-    filter_partitions,
-    rank_pairs,
-    select_pairs,
-    spread_first,
-    sum_first,
-    weigh_contributions,
-)
-from dpsql.sql.rewrite.contributions import (
-    bound_pairs,
     build_contributions,
     build_stored_sums,
+    count_groups_of_units,
+    filter_partitions,
     name_parts,
     name_sums,
+    rank_pairs,
+    select_pairs,
     sum_contributions,
-    weigh_pairs,
+    weigh_contributions,
 )
-from dpsql.sql.rewrite.group_order import cut_groups, select_leading_groups, sort_groups
-from dpsql.sql.rewrite.passes import make_total
+from dpsql.sql.rewrite.passes import apply_passes
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
 
 __all__ = [
-    "PASSES",
     "Bound",
     "CountingQuery",
     "rewrite",
@@ -82,8 +65,8 @@ __all__ = [
 ]
 
 COUNT = "dpsql_count"
-_ROWS_OF = "(SELECT system.main.count() FROM {units})"  # nothing where no CTE has the units
 _EQUALS_NULL = "IS NOT DISTINCT FROM"  # of a key whose NULL is a group
+_ROWS_OF = "(SELECT system.main.count() FROM {units})"  # nothing where no CTE has the units
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,45 +97,6 @@ class CountingQuery:
         return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
 
 
-def make_query_total(query: PrivateQuery) -> PrivateQuery:
-    """Apply `make_total` to every expression of the query."""
-    domain = None if query.domain is None else _change_domain(query.domain, make_total)
-    return replace(
-        query, keys=tuple(map(make_total, query.keys)), body=rebuild_body(query.body, make_total), domain=domain
-    )
-
-
-def _change_domain(domain: Domain, change: Callable[[Expression], Expression]) -> Domain:
-    """Return a domain with `change` applied to its values."""
-    if isinstance(domain, ProductDomain):
-        return ProductDomain(tuple(_change_values(each, change) for each in domain.factors))
-    if isinstance(domain, ReleasedDomain):
-        return domain
-    return _change_values(domain, change)
-
-
-def _change_values(domain: KeyDomain, change: Callable[[Expression], Expression]) -> KeyDomain:
-    if isinstance(domain, TableDomain):
-        return replace(domain, value=change(domain.value))
-    return LiteralDomain(tuple(map(change, domain.values)))
-
-
-def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
-    """Apply `canonicalize` to every key and candidate."""
-    domain = None if query.domain is None else _change_domain(query.domain, canonicalize)
-    return replace(query, keys=tuple(map(canonicalize, query.keys)), domain=domain)
-
-
-PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (make_query_total, canonicalize_query)
-
-
-def _apply_passes(query: PrivateQuery) -> PrivateQuery:
-    """Apply all passes in order."""
-    for step in PASSES:
-        query = step(query)
-    return query
-
-
 @dataclass(frozen=True, slots=True)
 class _Request:
     """What one counting query returns, beside its query.
@@ -169,7 +113,7 @@ class _Request:
     leading: bool = False
     unordered: bool = False
     every: bool = False
-    weights: Sequence[int] = ()
+    weights: Sequence[int] | None = None
     of_all: bool = False
     by_weight: bool = True
 
@@ -205,14 +149,14 @@ def rewrite_weighted(
     measure, to which it adds c of at most R, c / R of that weight, rounded down. Groups of the weight 0 are left out
     unless `every` is set.
     """
-    return _rewrite_weighted(_Request(query, bound, weights=weights, every=every))
+    return _rewrite(_Request(query, bound, weights=weights, every=every))
 
 
 def rewrite_weighted_of_all(
     query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], every: bool = False
 ) -> CountingQuery:
     """Return the SQL for the same groups and weights, with the count of all units of a group."""
-    return _rewrite_weighted(_Request(query, bound, weights=weights, every=every, of_all=True))
+    return _rewrite(_Request(query, bound, weights=weights, every=every, of_all=True))
 
 
 def rewrite_counts_and_weights(
@@ -222,14 +166,7 @@ def rewrite_counts_and_weights(
 
     The count is of all units of a group, or only of those for which the bound selects it if `of_all` is False.
     """
-    return _rewrite_weighted(_Request(query, bound, weights=weights, of_all=of_all, by_weight=False))
-
-
-def _rewrite_weighted(request: _Request) -> CountingQuery:
-    if request.bound is None or len(request.weights) != request.bound.groups:
-        reason = "There must be one weight for every number of groups up to the bound."
-        raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
-    return _rewrite(request)
+    return _rewrite(_Request(query, bound, weights=weights, of_all=of_all, by_weight=False))
 
 
 def rewrite_total(query: PrivateQuery) -> CountingQuery:
@@ -239,13 +176,13 @@ def rewrite_total(query: PrivateQuery) -> CountingQuery:
     SELECT count(DISTINCT dpsql_unit) AS dpsql_count FROM (SELECT t1.user_id AS dpsql_unit FROM visits AS t1 ...)
     """
     source = use_materialized(query, bounded=False)
-    query = _apply_passes(source.query)
+    query = apply_passes(source.query)
     writer = writer_for(query.dialect)
     if source.form is Form.COUNTS:  # of one group, or of none
         rows = build_stored_sums(writer, query, names=[], stored=source.steps)
         columns = [f"COALESCE(CAST(system.main.sum({name}) AS BIGINT), 0) AS {name}" for name in name_sums(query)]
     elif query.counts_units_alone:
-        rows = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
+        rows = _read_units(writer, query, names=[], form=Form.ROWS)
         columns = ["system.main.count(DISTINCT dpsql_unit) AS dpsql_count"]
     else:
         rows = build_contributions(writer, query, names=[], form=source.form, stored=source.steps)
@@ -256,24 +193,24 @@ def rewrite_total(query: PrivateQuery) -> CountingQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """Counting query that is being written: its query over the chosen source, the names of its keys, and its CTEs."""
+    """Counting query that is being written: its query over the chosen source, the names of its keys, and its CTEs.
+
+    The `domain` is that of the groups, if it is known; weights are only read over an unknown one.
+    """
 
     request: _Request
     source: QuerySource
     query: PrivateQuery
+    domain: Domain | None
     writer: Writer
     names: list[str]
     ctes: list[str] = field(default_factory=list)
 
-    @property
-    def domain(self) -> Domain | None:
-        """Known domain of the groups; weights are only read over an unknown one."""
-        return None if self.request.weights else self.query.domain
-
     def group(self, rows: str, columns: Sequence[str], *, positive: str = "", units: str = "", where: str = "") -> str:
         """Return the SELECT of the groups of some rows; those whose sum `positive` is above 0, if it is given.
 
-        Where the number of units is read and `units` does not count them, the rows have RANK, and groups FIRST.
+        Where the number of units is read and `units` does not count them, the rows have RANK, and groups FIRST: the
+        number of units whose pair of rank 1 is in the group.
         """
         template = """
         SELECT {columns}
@@ -282,22 +219,46 @@ class _Draft:
         GROUP BY {keys}
         HAVING {positive} > 0
         """
-        has_first = self.query.reads_total and not units
-        columns = [*self.names, *columns, *([sum_first()] if has_first else [])]
-        positive = "" if has_first else positive
+        columns = [*self.names, *columns]
+        if self.query.reads_total and not units:
+            columns.append("system.main.sum(CASE WHEN dpsql_rank <= 1 THEN 1 ELSE 0 END) AS dpsql_first")
+            positive = ""  # a group that is left out later still has its part of the total
         return compose(template, keys=self.names, columns=columns, rows=rows, where=where, positive=positive)
 
     def complete(self, groups: str, measures: Sequence[str], *, positive: str = "", units: str = "") -> str:
         """Return the SELECT of the groups with TOTAL if it is read, or of the candidates of a known domain.
 
         Of groups with FIRST those are selected of which the column `positive` is above 0, if it is given.
+
+        SELECT dpsql_domain.dpsql_key_1 AS dpsql_key_1, COALESCE(dpsql_count, 0) AS dpsql_count
+        FROM dpsql_domain LEFT JOIN (groups) AS dpsql_counted ON dpsql_domain.dpsql_key_1 = dpsql_counted.dpsql_key_1
         """
         has_first = self.query.reads_total and not units
         if self.domain is not None:
-            groups = _join_candidates(self.domain, groups, names=self.names, measures=measures, has_first=has_first)
-        if has_first:
-            where = f"{positive} > 0" if positive and self.domain is None else ""
-            return spread_first(groups, [*self.names, *measures], where=where)
+            factors = zip(list_factors(self.domain), self.names, strict=True)
+            same = {name: _EQUALS_NULL if _has_null(factor) else "=" for factor, name in factors}
+            groups = compose(
+                "SELECT {columns} FROM dpsql_domain LEFT JOIN ({groups}) AS dpsql_counted ON {same}",
+                columns=[
+                    *(f"dpsql_domain.{name} AS {name}" for name in self.names),
+                    *(f"COALESCE({name}, 0) AS {name}" for name in measures),
+                    *([FIRST] if has_first else []),
+                ],
+                groups=groups,
+                same=" AND ".join(f"dpsql_domain.{name} {sign} dpsql_counted.{name}" for name, sign in same.items()),
+            )
+        if has_first:  # which candidates have none of where no row is in their group
+            spread = compose(
+                """
+                SELECT {columns}, CAST(COALESCE(system.main.sum(dpsql_first) OVER (), 0) AS BIGINT) AS dpsql_total
+                FROM ({groups})
+                """,
+                columns=[*self.names, *measures],
+                groups=groups,
+            )
+            if not positive or self.domain is not None:
+                return spread
+            return compose("SELECT * FROM ({spread}) WHERE {positive} > 0", spread=spread, positive=positive)
         if not self.query.reads_total:
             return groups
         columns = ["*"] if self.request.weights else [*self.names, *measures]
@@ -307,30 +268,27 @@ class _Draft:
 
 def _rewrite(request: _Request) -> CountingQuery:
     """Return the SQL for the groups and their measures, in the order of the request."""
-    source = use_materialized(request.query, bounded=request.bound is not None)
-    query = _apply_passes(source.query)
+    bound, weights = request.bound, request.weights
+    if weights is not None and (bound is None or len(weights) != bound.groups):
+        reason = "There must be one weight for every number of groups up to the bound."
+        raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
+    source = use_materialized(request.query, bounded=bound is not None)
+    query = apply_passes(source.query)
     names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
     types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
-    draft = _Draft(request, source, query, writer_for(query.dialect, types), names)
-    if request.weights:
-        write = _weigh_units if query.counts_units_alone else _weigh_measures
+    domain = None if weights else query.domain
+    draft = _Draft(request, source, query, domain, writer_for(query.dialect, types), names)
+    if weights:
+        groups, measures = _weigh_units(draft) if query.counts_units_alone else _weigh_measures(draft)
     else:
-        write = _count_units if query.counts_units_alone else _add_measures
-    groups, measures = write(draft)
-    key, cut_at = "" if query.partitions is None else names[query.partitions.key], None
-    order = f"{measures[0]} DESC, {sort_nulls_last(names)}" if request.leading else sort_nulls_last(names)
-    if request.rows is not None:
-        columns = [*names, *measures]
-        sql = select_leading_groups(draft.writer, groups, order=order, rows=request.rows, key=key, columns=columns)
-    else:
-        if query.group_cut is not None:
-            ranked = WEIGHT if request.weights else measures[0]
-            columns = [*measures, *[TOTAL] * query.reads_total]
-            groups, cut_at = cut_groups(
-                draft.writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked
-            )
-        sql = sort_groups(groups, order, key=key)
-    sql = compose("WITH {ctes}\n{sql}", ctes=draft.ctes, sql=sql)
+        groups, measures = _count_units(draft) if query.counts_units_alone else _add_measures(draft)
+    cut_at = None
+    if request.rows is None and query.group_cut is not None:
+        ranked, columns = WEIGHT if weights else measures[0], [*measures, *[TOTAL] * query.reads_total]
+        groups, cut_at = _cut_groups(
+            draft.writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked
+        )
+    sql = compose("WITH {ctes}\n{sql}", ctes=draft.ctes, sql=_sort_groups(draft, groups, measures=measures))
     if request.unordered:
         sql = compose("SELECT * FROM ({sql})\nORDER BY {keys}", sql=sql, keys=sort_nulls_last(names))
     measured = len(measures)
@@ -351,7 +309,7 @@ def _count_units(draft: _Draft) -> tuple[str, list[str]]:
     """
     writer, query, names, form = draft.writer, draft.query, draft.names, draft.source.form
     bound, units, counted = draft.request.bound, "", ["system.main.count() AS dpsql_count"]
-    rows = _list_unit_rows(draft)
+    rows = _list_units(draft)
     if form is Form.COUNTS:
         return draft.complete(rows, [COUNT], units=_count_stored_units(draft)), [COUNT]
     if bound is not None:
@@ -391,9 +349,10 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
         where = _list_candidates(draft)
         pairs = compose("SELECT * FROM ({pairs}) WHERE {where}", pairs=pairs, where=where)
     if bound is not None:
-        is_ranked = draft.source.form is Form.RANKS
-        source = bound_pairs(draft.writer, pairs, query=query, names=names, bound=bound, is_ranked=is_ranked)
-        source = f"({source})"
+        if draft.source.form is not Form.RANKS:
+            parts = name_parts(query)
+            pairs = rank_pairs(draft.writer, f"({pairs})", names=names, salts=bound.salts, parts=parts)
+        source = compose("(SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups})", pairs=pairs, groups=bound.groups)
     elif query.reads_total:
         source, units = _number_pairs(draft, pairs, parts=name_parts(query))
     else:
@@ -415,9 +374,9 @@ def _weigh_units(draft: _Draft) -> tuple[str, list[str]]:
     GROUP BY dpsql_key_1 HAVING sum(dpsql_weight) > 0
     """
     request, reads_total = draft.request, draft.query.reads_total
-    rows = UnitRows(_list_unit_rows(draft), draft.names, draft.source.form is Form.RANKS)
+    rows = UnitRows(_list_units(draft), draft.names, draft.source.form is Form.RANKS)
     bound = replace(request.bound or Bound(0, (0, 0)), counts_units=reads_total)
-    weighed = weigh_contributions(draft.writer, rows, bound=bound, weights=request.weights, of_all=request.of_all)
+    weighed = weigh_contributions(draft.writer, rows, bound=bound, weights=request.weights or (), of_all=request.of_all)
     draft.ctes.extend(weighed.ctes)
     units = compose(_ROWS_OF, units=weighed.units)
     columns = ["system.main.count() AS dpsql_count", "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight"]
@@ -429,7 +388,11 @@ def _weigh_units(draft: _Draft) -> tuple[str, list[str]]:
 
 
 def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
-    """Return the SELECT of the groups: first measure, weight, other measures; and the names of these."""
+    """Return the SELECT of the groups: first measure, weight, other measures; and the names of these.
+
+    A unit with t groups left adds weights[t - 1] * c / width to each, rounded down, c being what it adds to the first
+    measure; 0 to those beyond the bound.
+    """
     request, query, (first, *others) = draft.request, draft.query, name_sums(draft.query)
     bound = request.bound or Bound(0, (0, 0))
     pairs = _list_contributions(draft)
@@ -437,7 +400,16 @@ def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
         parts = name_parts(query)
         pairs = rank_pairs(draft.writer, f"({pairs})", names=draft.names, salts=bound.salts, parts=parts)
         pairs = count_groups_of_units(draft.writer, pairs)
-    weighed = weigh_pairs(draft.writer, pairs, bound=bound, weights=request.weights, most=query.measures[0].width)
+    # The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that engines which divide in
+    # doubles find the same whole number.
+    listed = draft.writer.listed(request.weights or ())
+    weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.groups:d})")
+    weighed = compose(
+        "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({pairs})",
+        groups=bound.groups,
+        share=f"(CAST({weight} AS BIGINT) * dpsql_part_1) // {query.measures[0].width:d}",
+        pairs=pairs,
+    )
     sums = sum_contributions(query)
     columns = [sums[0], "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight", *sums[1:]]
     added, column = (WEIGHT, WEIGHT) if request.by_weight else (name_parts(query)[0], first)
@@ -448,10 +420,10 @@ def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
     return draft.complete(groups, measures, positive="" if request.every else column), measures
 
 
-def _list_unit_rows(draft: _Draft) -> str:
+def _list_units(draft: _Draft) -> str:
     """Return the SQL for the rows to count, in the listed partitions and of the candidates of a known domain."""
     names, form, partitions = draft.names, draft.source.form, draft.query.partitions
-    rows = _build_unit_rows(draft.writer, draft.query, names=names, form=form)
+    rows = _read_units(draft.writer, draft.query, names=names, form=form)
     if partitions is not None:
         ctes, rows = filter_partitions(draft.writer, rows, names=names, partitions=partitions)
         draft.ctes.extend(ctes)
@@ -461,6 +433,16 @@ def _list_unit_rows(draft: _Draft) -> str:
     columns = [COUNT] if form is Form.COUNTS else [UNIT, *([RANK, GROUPS] if form is Form.RANKS else [])]
     template = "SELECT {columns} FROM ({rows}) WHERE {where}"
     return compose(template, columns=[*names, *columns], rows=rows, where=where)
+
+
+def _read_units(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
+    """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
+    keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
+    if form is Form.COUNTS:
+        return writer.select([*keys, "dpsql_units AS dpsql_count"], query.body)
+    unit = writer.expression(canonicalize(query.unit))
+    columns = [*keys, f"{unit} AS dpsql_unit", *([RANK, GROUPS] if form is Form.RANKS else [])]
+    return writer.select(columns, query.body, where=f"({unit} IS NOT NULL)")
 
 
 def _list_contributions(draft: _Draft) -> str:
@@ -479,7 +461,7 @@ def _number_pairs(draft: _Draft, pairs: str, *, parts: Sequence[str]) -> tuple[s
     """Return pairs as a relation whose units are counted: by a scalar subquery over a CTE, or by their RANK."""
     if draft.writer.native:
         draft.ctes.append(f"dpsql_pairs AS MATERIALIZED ({pairs})")
-        return "dpsql_pairs", count_units("dpsql_pairs")
+        return "dpsql_pairs", _count_distinct_units("dpsql_pairs")
     return f"({rank_pairs(draft.writer, f'({pairs})', names=draft.names, salts=None, parts=parts)})", ""
 
 
@@ -490,24 +472,20 @@ def _count_stored_units(draft: _Draft) -> str:
     """
     if not draft.query.reads_total or draft.source.of_units is None:
         return ""
-    pairs = _apply_passes(draft.source.of_units)
+    pairs = apply_passes(draft.source.of_units)
     if pairs.body.where is None and pairs.domain is None:  # the first pair of each unit
         return f"({draft.writer.select(['system.main.count()'], pairs.body, where='dpsql_rank <= 1')})"
-    rows = _build_unit_rows(draft.writer, pairs, names=draft.names, form=Form.PAIRS)
+    rows = _read_units(draft.writer, pairs, names=draft.names, form=Form.PAIRS)
     if pairs.domain is not None:
         where = _is_candidate(pairs.domain, draft.names)
         rows = compose("SELECT dpsql_unit FROM ({rows}) WHERE {where}", rows=rows, where=where)
-    return count_units(f"({rows})")
+    return _count_distinct_units(f"({rows})")
 
 
-def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
-    """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
-    keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
-    if form is Form.COUNTS:
-        return writer.select([*keys, "dpsql_units AS dpsql_count"], query.body)
-    unit = writer.expression(canonicalize(query.unit))
-    columns = [*keys, f"{unit} AS dpsql_unit", *([RANK, GROUPS] if form is Form.RANKS else [])]
-    return writer.select(columns, writer.adapt_joins(query.body), where=f"({unit} IS NOT NULL)")
+def _count_distinct_units(pairs: str) -> str:
+    """Return the scalar subquery that counts the units of a relation of pairs, which is computed once."""
+    template = "(SELECT system.main.count() FROM (SELECT dpsql_unit FROM {pairs} GROUP BY dpsql_unit))"
+    return compose(template, pairs=pairs)
 
 
 def _list_candidates(draft: _Draft) -> str:
@@ -521,16 +499,13 @@ def _list_candidates(draft: _Draft) -> str:
     """
     if draft.query.domain is None:
         return ""
-    factors = list_factors(draft.query.domain)
-    listed = [
-        f"{_name_factor(at, factors)} AS MATERIALIZED ({_build_values(draft.writer, each, name=name)})"
-        for at, (each, name) in enumerate(zip(factors, draft.names, strict=True))
-    ]
-    draft.ctes.extend(listed)
-    if len(listed) > 1:
-        tables = " CROSS JOIN ".join(_name_factor(at, factors) for at in range(len(factors)))
+    factors, tables = list_factors(draft.query.domain), list[str]()
+    for at, (factor, name) in enumerate(zip(factors, draft.names, strict=True)):
+        tables.append(_name_factor(at, factors))
+        draft.ctes.append(f"{tables[-1]} AS MATERIALIZED ({_build_values(draft.writer, factor, name=name)})")
+    if len(tables) > 1:
         product = "dpsql_domain AS MATERIALIZED (SELECT {keys} FROM {tables})"
-        draft.ctes.append(compose(product, keys=draft.names, tables=tables))
+        draft.ctes.append(compose(product, keys=draft.names, tables=" CROSS JOIN ".join(tables)))
     return _is_candidate(draft.query.domain, draft.names)
 
 
@@ -543,15 +518,9 @@ def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
     else:
         rows = (f"({writer.expression(value)})" for value in domain.values)
         values = compose("SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})", name=name, rows=rows)
-    return compose(
-        """
-        SELECT DISTINCT {name} FROM ({values})
-        WHERE {present}
-        """,
-        name=name,
-        values=values,
-        present="" if _has_null(domain) else f"{name} IS NOT NULL",
-    )
+    present = "" if _has_null(domain) else f"{name} IS NOT NULL"
+    template = "SELECT DISTINCT {name} FROM ({values})\nWHERE {present}"
+    return compose(template, name=name, values=values, present=present)
 
 
 def _name_factor(at: int, factors: Sequence[object]) -> str:
@@ -573,27 +542,119 @@ def _is_candidate(domain: Domain, names: list[str]) -> str:
     return " AND ".join(parts)
 
 
-def _join_candidates(
-    domain: Domain, counted: str, *, names: list[str], measures: Sequence[str], has_first: bool
-) -> str:
-    """Return the candidates, each with its group if there are rows of it; NULL and NULL are the same group.
+def _sort_groups(draft: _Draft, groups: str, *, measures: Sequence[str]) -> str:
+    """Return the SELECT of the groups in the order of the request: all, or the first `rows` of them.
 
-    SELECT dpsql_domain.dpsql_key_1 AS dpsql_key_1, COALESCE(dpsql_count, 0) AS dpsql_count
-    FROM dpsql_domain LEFT JOIN (groups) AS dpsql_counted ON dpsql_domain.dpsql_key_1 = dpsql_counted.dpsql_key_1
+    With partitions these are the first ones of each, partition by partition, with its position as the last column.
     """
-    return compose(
-        "SELECT {columns} FROM dpsql_domain LEFT JOIN ({counted}) AS dpsql_counted ON {same}",
-        columns=[
-            *(f"dpsql_domain.{name} AS {name}" for name in names),
-            *(f"COALESCE({name}, 0) AS {name}" for name in measures),
-            *([FIRST] if has_first else []),
-        ],
-        counted=counted,
-        same=" AND ".join(
-            f"dpsql_domain.{name} {_EQUALS_NULL if _has_null(factor) else '='} dpsql_counted.{name}"
-            for factor, name in zip(list_factors(domain), names, strict=True)
-        ),
+    request, names, partitions = draft.request, draft.names, draft.query.partitions
+    order = f"{measures[0]} DESC, {sort_nulls_last(names)}" if request.leading else sort_nulls_last(names)
+    if partitions is None:
+        limit = "" if request.rows is None else f"{request.rows:d}"
+        return compose("{groups}\nORDER BY {order}\nLIMIT {limit}", groups=groups, order=order, limit=limit)
+    groups = compose(
+        "SELECT dpsql_counted.*, dpsql_position FROM ({groups}) AS dpsql_counted JOIN dpsql_partitions USING ({key})",
+        groups=groups,
+        key=names[partitions.key],
     )
+    if request.rows is None:
+        return compose("SELECT * FROM ({groups}) ORDER BY {order}", groups=groups, order=order)
+    template = """
+        SELECT * FROM ({groups})
+        QUALIFY system.main.row_number() OVER (PARTITION BY dpsql_position ORDER BY {order}) <= {rows}
+        ORDER BY dpsql_position, {order}
+        """
+    if not draft.writer.native:  # few engines have QUALIFY
+        template = """
+        SELECT {columns}, dpsql_position
+        FROM (
+            SELECT {columns}, dpsql_position,
+            system.main.row_number() OVER (PARTITION BY dpsql_position ORDER BY {order}) AS dpsql_rank
+            FROM ({groups})
+        )
+        WHERE dpsql_rank <= {rows}
+        ORDER BY dpsql_position, {order}
+        """
+    return compose(template, columns=[*names, *measures], groups=groups, order=order, rows=request.rows)
+
+
+def _cut_groups(
+    writer: Writer, groups: str, *, cut: GroupCut, names: Sequence[str], measures: Sequence[str], ranked: str
+) -> tuple[str, int | None]:
+    """Return the SELECT of the groups that are left of `groups`, and the index of the first parameter of the places.
+
+    A cut leaves the groups of a value or more, and few others, by their places. A place is the number of a group in the
+    order of the keys, from 1, among all groups of the statement; groups that the statement names have 0 in its place.
+    Which places are returned is bound to parameters: so many places, in ascending order, and then the last place after
+    which all are. Without places drawn these are zeros, and every group is returned. The first place is always
+    returned: a number that stands beside every group, as that of all units does, must be read whatever the groups are.
+
+    The columns of `groups` are names and measures, to which dpsql_place is added, 0 for groups that the cut names. The
+    cut is of the column `ranked`; the first of the measures is the count. Of groups that are all named there are no
+    places. A cut at 12 with two places, of the three groups with the highest counts, is
+
+    SELECT dpsql_key_1, dpsql_count, dpsql_number AS dpsql_place
+    FROM (SELECT *, row_number() OVER (ORDER BY dpsql_key_1) AS dpsql_number,
+                 row_number() OVER (ORDER BY dpsql_count DESC, dpsql_key_1) AS dpsql_leader FROM groups)
+    WHERE dpsql_count >= 12 OR dpsql_number IN ($1, $2) OR dpsql_number > $3 OR dpsql_number <= 1 OR dpsql_leader <= 3
+    """
+    keys, last = sort_nulls_last(names), cut.places
+    named = _is_named(writer, cut.names, names=names)
+    numbers = [f"system.main.row_number() OVER (ORDER BY {keys}) AS dpsql_number"]
+    if cut.value is None:
+        cut_sql = compose(
+            "SELECT {columns} FROM (SELECT *, {number} FROM ({groups})) WHERE ({named} OR dpsql_number <= 1)",
+            columns=[*names, *measures],
+            number=numbers,
+            groups=groups,
+            named=named,
+        )
+        return cut_sql, None
+    start = len(writer.parameters)
+    bound = [f"CAST({writer.bind(0)} AS BIGINT)" for _ in range(last + 1)]
+    conditions = [
+        f"{ranked} >= {cut.value:d}",
+        f"dpsql_number IN ({', '.join(bound[:last])})",
+        f"dpsql_number > {bound[last]}",
+        "dpsql_number <= 1",
+    ]
+    for most, name, column in ((cut.leaders, "dpsql_leader", measures[0]), (cut.heaviest, "dpsql_heaviest", ranked)):
+        if most:
+            numbers.append(f"system.main.row_number() OVER (ORDER BY {column} DESC, {keys}) AS {name}")
+            conditions.append(f"{name} <= {most:d}")
+    rows, place = compose("SELECT *, {numbers} FROM ({groups})", numbers=numbers, groups=groups), "dpsql_number"
+    if named:
+        rows = compose(
+            "SELECT *, CASE WHEN {named} THEN 1 ELSE 0 END AS dpsql_named FROM ({rows})", named=named, rows=rows
+        )
+        conditions.append("dpsql_named >= 1")
+        place = "CASE WHEN dpsql_named <= 0 THEN dpsql_number ELSE 0 END"
+    cut_sql = compose(
+        "SELECT {columns}, {place} AS dpsql_place FROM ({rows}) WHERE ({conditions})",
+        columns=[*names, *measures],
+        place=place,
+        rows=rows,
+        conditions=" OR ".join(conditions),
+    )
+    return cut_sql, start
+
+
+def _is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: Sequence[str]) -> str:
+    """Return the condition that the keys of a group are those of one of the listed names; "" for none."""
+    if not listed:
+        return ""
+
+    def has_key(name: str, key: Expression) -> str:
+        is_null = isinstance(key, Literal) and key.value is None
+        return f"{name} IS NULL" if is_null else f"{name} = {writer.expression(canonicalize(key))}"
+
+    if len(names) > 1:
+        matches = [" AND ".join(map(has_key, names, keys)) for keys in listed]
+        return f"({' OR '.join(matches)})"
+    present = [key for (key,) in listed if not (isinstance(key, Literal) and key.value is None)]
+    values = ", ".join([writer.expression(canonicalize(key)) for key in present])
+    matches = [f"{names[0]} IN ({values})"] if present else []
+    return f"({' OR '.join([*matches, *[f'{names[0]} IS NULL'] * (len(present) < len(listed))])})"
 
 
 def _finish(

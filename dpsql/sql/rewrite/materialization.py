@@ -1,7 +1,7 @@
 """Statements that materialize a private table, in DuckDB and in other engines.
 
 Each set of columns has two tables. `pairs` has one row for each unit and each combination of values in its rows, with
-two more columns: RANK, the rank of the row within its unit in the order of `contribution_bounding.py`, and GROUPS, the
+two more columns: RANK, the rank of the row within its unit in the order of `contributions.py`, and GROUPS, the
 number of rows of the unit. `counts` has one row for each combination of values with UNITS, the number of its units.
 Both have the measures that the policy bounds, as `use_materialized.py` says. Rows without a unit are dropped. The salts
 of the ranks are drawn when the tables are first built and are stored with them. A unit whose rows did not change
@@ -44,8 +44,6 @@ from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import build_row_steps, clamp
 from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
-
-__all__ = ["AppendCheck", "MaterializationStatements", "RemoteSet", "SQLStatement"]
 
 SQLStatement = tuple[str, list[object]]  # text and the values of its parameters
 
@@ -106,15 +104,17 @@ class SetStatements:
         rows = f"{quote_path(self.source)} AS t1"
         if self.measures is None:
             return compose("SELECT DISTINCT {own} FROM {rows} WHERE {where}", own=own, rows=rows, where=where)
-        summed = enumerate(zip(self.measures.sums, self.types, strict=True))
+        summed = list(enumerate(zip(self.measures.sums, self.types, strict=True)))
         values = [
             f"system.main.count({self.read_values(writer, name, type_=type_)}) AS {name_values(at)}"
             for at, ((name, _), type_) in summed
         ]
-        sums = [
-            f"CAST(system.main.sum({writer.expression(steps)}) AS BIGINT) AS {name_sum(at)}"
-            for at, steps in enumerate(self._list_steps(self.measures))
-        ]
+        sums = []
+        for at, ((name, bounds), type_) in summed:
+            steps = build_row_steps(Measure(Aggregate.SUM, read_number(ColumnRef(1, name, type_)), bounds=bounds))
+            if steps is not None:
+                added = writer.expression(make_total(steps))
+                sums.append(f"CAST(system.main.sum({added}) AS BIGINT) AS {name_sum(at)}")
         return compose(
             """
             SELECT {columns}
@@ -126,13 +126,6 @@ class SetStatements:
             where=where,
             places=map(str, range(1, len(own) + 1)),
         )
-
-    def _list_steps(self, measures: StoredMeasures) -> Iterator[Expression]:
-        """Yield the steps of one row in each sum."""
-        for (name, bounds), type_ in zip(measures.sums, self.types, strict=True):
-            steps = build_row_steps(Measure(Aggregate.SUM, read_number(ColumnRef(1, name, type_)), bounds=bounds))
-            if steps is not None:
-                yield make_total(steps)
 
     def list_pairs(self, relation: str, where: str = "") -> str:
         """Return the SELECT of the pairs of a table, a join of tables, or those that a condition holds for."""

@@ -4,23 +4,30 @@
 * `widen` computes the numbers of a measure in DOUBLE, in which no row overflows its type. amount * 1000 of an INTEGER
   that does not fit is NULL elsewhere, and would add nothing to a sum. The values of a measure become whole steps
   between bounds, at most 2**20 of them, so that DOUBLE is as exact as the type itself.
+* `canonicalize` of `ir/visitor.py` makes equal keys print alike.
 * `confine_to_values` drops the rows of units that have none of the values to which a query is charged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
 from dpsql.dialects import release
 from dpsql.errors import Unsupported
 from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.statements import (
+    LiteralDomain,
+    PrivateQuery,
+    ProductDomain,
+    ReleasedDomain,
+    TableDomain,
+    list_factors,
+)
 from dpsql.sql.ir.tree import Call, Case, Cast, Exists, Expression, InQuery, Literal, Scalar, Try, walk
 from dpsql.sql.ir.types import DATE, DOUBLE, Family, Type
-from dpsql.sql.ir.visitor import rebuild
-
-__all__ = ["confine_to_values", "make_total", "widen", "widen_presence"]
+from dpsql.sql.ir.visitor import canonicalize, rebuild
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _ALWAYS_RAISES = frozenset(
@@ -47,7 +54,7 @@ def make_total(expression: Expression) -> Expression:
         raise Unsupported(
             "subquery", "(SELECT ...) and EXISTS are not supported inside an operation that can fail.", hint=hint
         )
-    if rebuilt.function in _TRIED_ON_STATISTICS:
+    if rebuilt.function in _TRIED_ON_STATISTICS:  # epoch_ms(ts) becomes TRY(epoch_ms(TRY(ts)))
         hidden = (  # DuckDB has no statistics for the result of TRY
             part if isinstance(part, Literal | Try) else Try(part, part.type, part.longest)
             for part in rebuilt.arguments
@@ -77,7 +84,10 @@ def _can_raise(node: Call) -> bool:
 
 
 def widen(expression: Expression) -> Expression:
-    """Return a number as DOUBLE, with the arithmetic that it is worked out by in DOUBLE too."""
+    """Return a number as DOUBLE, with the arithmetic that it is worked out by in DOUBLE too.
+
+    amount * 1000      becomes      TRY_CAST(amount AS DOUBLE) * CAST(1000.0 AS DOUBLE)
+    """
     match expression:
         case Literal(value=value) if isinstance(value, int | float | Decimal):
             return Literal(float(value), DOUBLE)
@@ -107,18 +117,54 @@ def _keeps_value(argument: Expression, type_: Type) -> bool:
 
 
 def widen_presence(condition: Expression | None) -> Expression | None:
-    """Return a condition in which a number that arithmetic works out is NULL only where an operand is."""
-    return join_conjuncts([_widen_presence(each) for each in split_conjuncts(condition)])
+    """Return a condition in which a number that arithmetic works out is NULL only where an operand is.
+
+    (amount * 1000) IS NOT NULL      becomes      (TRY_CAST(amount AS DOUBLE) * CAST(1000.0 AS DOUBLE)) IS NOT NULL
+    """
+    parts = split_conjuncts(condition)
+    for at, part in enumerate(parts):
+        match part:
+            case Call(
+                function="not",
+                arguments=(Call(function="is_null" | "isnan" as function, arguments=(argument,)) as is_absent,),
+            ) if argument.type.is_number and (function == "isnan" or isinstance(argument, Call | Case)):
+                parts[at] = replace(part, arguments=(replace(is_absent, arguments=(widen(argument),)),))
+    return join_conjuncts(parts)
 
 
-def _widen_presence(condition: Expression) -> Expression:
-    match condition:
-        case Call(
-            function="not",
-            arguments=(Call(function="is_null" | "isnan" as function, arguments=(argument,)) as is_absent,),
-        ) if argument.type.is_number and (function == "isnan" or isinstance(argument, Call | Case)):
-            return replace(condition, arguments=(replace(is_absent, arguments=(widen(argument),)),))
-    return condition
+def make_query_total(query: PrivateQuery) -> PrivateQuery:
+    """Apply `make_total` to every expression of the query."""
+    query = _change_keys(query, make_total)
+    return replace(query, body=rebuild(query.body, make_total))
+
+
+def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
+    """Apply `canonicalize` to every key and candidate."""
+    return _change_keys(query, canonicalize)
+
+
+def _change_keys(query: PrivateQuery, change: Callable[[Expression], Expression]) -> PrivateQuery:
+    """Return a query with `change` applied to its keys and the values of its domain."""
+    domain, keys = query.domain, tuple(map(change, query.keys))
+    if domain is None or isinstance(domain, ReleasedDomain):
+        return replace(query, keys=keys)
+    factors = tuple(
+        replace(each, value=change(each.value))
+        if isinstance(each, TableDomain)
+        else LiteralDomain(tuple(map(change, each.values)))
+        for each in list_factors(domain)
+    )
+    return replace(query, keys=keys, domain=ProductDomain(factors) if isinstance(domain, ProductDomain) else factors[0])
+
+
+PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (make_query_total, canonicalize_query)
+
+
+def apply_passes(query: PrivateQuery) -> PrivateQuery:
+    """Return a query whose expressions never fail, and whose keys are equal if they print alike."""
+    for step in PASSES:
+        query = step(query)
+    return query
 
 
 def confine_to_values(query: PrivateQuery) -> PrivateQuery:

@@ -7,15 +7,13 @@ from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.statements import PublicQuery
-from dpsql.sql.ir.tree import Call, Expression, FromWhere, Sorted
+from dpsql.sql.ir.tree import Call, Expression, FromWhere
 from dpsql.sql.ir.types import find_answer_type
-from dpsql.sql.ir.visitor import canonicalize, group_in_subquery, rebuild, rebuild_body
-from dpsql.sql.render.duckdb import Writer, compose, format_direction
+from dpsql.sql.ir.visitor import canonicalize, group_in_subquery, rebuild
+from dpsql.sql.render.duckdb import compose, format_direction
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import CountingQuery
 from dpsql.sql.rewrite.passes import make_total
-
-__all__ = ["rewrite_public"]
 
 Form = Callable[[Expression], Expression]
 _GROUPED = 0  # tables of the query itself are numbered from 1
@@ -27,8 +25,16 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
     query = _apply_to_counted(query, form)
     if query.keys is not None:
         query = _group_in_subquery(query, query.keys, form=form)
-    writer, printed = writer_for(dialect), form if query.distinct else _keep
-    cells = [f"{writer.expression(make_total(printed(each)))} AS c{at}" for at, each in enumerate(query.outputs, 1)]
+    writer, outputs, printed = writer_for(dialect), query.outputs, form if query.distinct else _keep
+    cells = [f"{writer.expression(make_total(printed(each)))} AS c{at}" for at, each in enumerate(outputs, 1)]
+    rows_sql = writer.select(cells, rebuild(query.body, make_total), distinct=query.distinct)
+    order = list[str]()
+    for term in query.order:
+        if term.expression in outputs:  # by its position
+            writer.check_order(term.expression.type)
+            order.append(f"{outputs.index(term.expression) + 1} {format_direction(term)}")
+        else:
+            order.append(f"{writer.ordered(make_total(term.expression))} {format_direction(term)}")
     sql = compose(
         """
         {rows}
@@ -36,30 +42,19 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
         LIMIT {limit}
         OFFSET {offset}
         """,
-        rows=writer.select(cells, rebuild_body(query.body, make_total), distinct=query.distinct),
-        terms=[_write_term(writer, term, outputs=query.outputs) for term in query.order],
+        rows=rows_sql,
+        terms=order,
         limit=rows if query.limit is None else min(query.limit, rows),
         offset=query.offset,
     )
-    types = tuple(find_answer_type(output.type).name for output in query.outputs)
-    return CountingQuery(writer.finished(_print_inexact_types(sql, query.outputs)), tuple(writer.parameters), types)
-
-
-def _print_inexact_types(sql: str, outputs: tuple[Expression, ...]) -> str:
-    """Cast to text the columns whose values Arrow or Python cannot represent exactly."""
-    is_exact = [find_answer_type(output.type) == output.type for output in outputs]
-    if all(is_exact):
-        return sql
-    cells = (f"c{at}" if exact else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, exact in enumerate(is_exact, 1))
-    return compose("SELECT {cells} FROM ({sql})", cells=cells, sql=sql)
-
-
-def _write_term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
-    """Return the SQL of an ORDER BY term, by position where the term is an output."""
-    if term.expression in outputs:
-        writer.check_order(term.expression.type)
-        return f"{outputs.index(term.expression) + 1} {format_direction(term)}"
-    return f"{writer.ordered(make_total(term.expression))} {format_direction(term)}"
+    types = [find_answer_type(output.type) for output in outputs]
+    if types != [output.type for output in outputs]:  # Arrow or Python cannot represent some values exactly
+        pairs = enumerate(zip(outputs, types, strict=True), 1)
+        texts = [
+            f"c{at}" if each.type == type_ else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, (each, type_) in pairs
+        ]
+        sql = compose("SELECT {texts} FROM ({sql})", texts=texts, sql=sql)
+    return CountingQuery(writer.finished(sql), tuple(writer.parameters), tuple(type_.name for type_ in types))
 
 
 def _keep(expression: Expression) -> Expression:

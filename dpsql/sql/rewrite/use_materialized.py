@@ -5,9 +5,12 @@ be read once. The materialized pairs replace the rows of a table everywhere exce
 and set operations, which count rows. Three short forms are faster still. They need a query of one table whose keys,
 with the columns that WHERE fixes to one value, identify one stored row of a unit:
 
-* COUNTS: the groups of a unit are unbounded and the query does not name the unit. The counts are stored.
-* PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group.
-* RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks.
+* COUNTS: the groups of a unit are unbounded and the query does not name the unit. The counts are stored:
+  SELECT city, count(DISTINCT user_id) FROM visits GROUP BY city      becomes      SELECT city, dpsql_units FROM counts
+* PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group:
+  SELECT city, count() FROM pairs WHERE user_id <> 7 GROUP BY city
+* RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks:
+  SELECT city, count() FROM pairs WHERE dpsql_rank <= 2 GROUP BY city
 
 Rows and sums can be read in a query of one table whose sets have them. Both tables of a set have the same columns of
 measures. In the pairs they are of one unit: the number of its rows (ROWS), and for each summed column, by its position,
@@ -21,7 +24,7 @@ The text of the query and the order of the policy decide the choice, never the d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -50,19 +53,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BIGINT, find_read_type
-from dpsql.sql.ir.visitor import rebuild, rebuild_body
-
-__all__ = [
-    "ROWS",
-    "UNITS",
-    "Form",
-    "QuerySource",
-    "find_stored_steps",
-    "name_sum",
-    "name_values",
-    "read_number",
-    "use_materialized",
-]
+from dpsql.sql.ir.visitor import rebuild
 
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"
@@ -101,26 +92,19 @@ def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
     """
     if not query.materialized:
         return QuerySource(query)
-    found = _find_source(query, bounded=bounded)
-    return QuerySource(query) if query.dialect is not DUCKDB and _reads_rows(found.query) else found
-
-
-def _reads_rows(query: PrivateQuery) -> bool:
-    """Say whether a query reads rows of a private table."""
-    read = query.unit, query.keys, query.body, query.measures
-    return any(scan.path in query.private_paths for scan in list_scans(read))
-
-
-def _find_source(query: PrivateQuery, *, bounded: bool) -> QuerySource:
-    short = _use_short_form(query, bounded=bounded)
-    if short is not None:
-        return short
-    if not query.counts_units_alone:
-        return _use_pairs_with_measures(query)
-    named, used = _collect_columns((*query.keys, query.unit), query.body), list[MaterializedSet]()
-    source = _replace_tables(query.body.source, named, query=query, used=used)
-    description = "; ".join(dict.fromkeys(_describe("pairs", each) for each in used))
-    return QuerySource(replace(query, body=replace(query.body, source=source)), description=description)
+    found = _use_short_form(query, bounded=bounded)
+    if found is None and not query.counts_units_alone:
+        found = _use_pairs_with_measures(query)
+    elif found is None:
+        named, used = _collect_columns((*query.keys, query.unit), query.body), list[MaterializedSet]()
+        source = _replace_tables(query.body.source, named, query=query, used=used)
+        description = "; ".join(dict.fromkeys(_describe("pairs", each) for each in used))
+        found = QuerySource(replace(query, body=replace(query.body, source=source)), description=description)
+    if query.dialect is not DUCKDB:
+        read = found.query.unit, found.query.keys, found.query.body, found.query.measures
+        if any(scan.path in query.private_paths for scan in list_scans(read)):
+            return QuerySource(query)
+    return found
 
 
 def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None:
@@ -135,12 +119,8 @@ def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None
     keys, filters = _collect_columns(query.keys)[scan.number], _collect_columns(conditions)[scan.number]
     for path, each in query.materialized:
         columns = set(each.columns)
-        if (
-            path != scan.path
-            or not columns <= identified
-            or not keys <= columns
-            or not filters <= {*columns, each.unit}
-        ):
+        fits = path == scan.path and keys <= columns <= identified and filters <= {*columns, each.unit}
+        if not fits:
             continue
         form = Form.RANKS if bounded else Form.PAIRS if each.unit in filters else Form.COUNTS
         steps = _find_steps(query, each, counted=form is Form.COUNTS)
@@ -214,16 +194,12 @@ def _replace_tables(relation: Relation, named: Named, *, query: PrivateQuery, us
         case Joined(left=left, right=right):
             left = _replace_tables(left, named, query=query, used=used)
             return replace(relation, left=left, right=_replace_tables(right, named, query=query, used=used))
-        case Derived(outputs=outputs, body=body) if not any(map(_reads_many_rows, outputs)):
-            return replace(
-                relation, body=replace(body, source=_replace_tables(body.source, named, query=query, used=used))
-            )
+        case Derived(outputs=outputs, body=body):
+            parts = [part for output in outputs for part in walk(output)]
+            if not any(isinstance(part, Window) or is_aggregate(part) for part in parts):  # which count rows
+                source = _replace_tables(body.source, named, query=query, used=used)
+                return replace(relation, body=replace(body, source=source))
     return relation
-
-
-def _reads_many_rows(expression: Expression) -> bool:
-    """Return whether an expression reads more than one row: an aggregate or a window."""
-    return any(isinstance(node, Window) or is_aggregate(node) for node in walk(expression))
 
 
 def _find_fixed_column(condition: Expression) -> str:
@@ -254,7 +230,7 @@ def _collect_columns(expressions: Iterable[Expression], body: FromWhere | None =
     for expression in expressions:
         note(expression)
     if body is not None:
-        rebuild_body(body, note)
+        rebuild(body, note)
     return found
 
 
@@ -283,46 +259,34 @@ def find_stored_steps(
     A condition of FILTER remains, but for IS NOT NULL of a summed column: its columns must be those of the set. What a
     unit adds to coupled measures is found from all of its rows, before the bounds of any measure.
     """
-    if not _is_stored(measure, counted=counted):
-        return None
-    sums = () if stored is None else stored.sums
-    conditions = split_conjuncts(measure.condition)
-    name = ""
+    weight, sums = measure.weight, () if stored is None else stored.sums
+    if measure.row_range is not None or (weight is not None and (counted or weight.centre is not None)):
+        return None  # rows are not stored with the values that they have in this measure
+    conditions, name = split_conjuncts(measure.condition), ""
     if measure.aggregate is Aggregate.UNITS:
         name = UNITS
     elif stored is not None and measure.aggregate is Aggregate.ROWS:
         name = ROWS
         for at, (column, _) in enumerate(sums):
-            present = [each for each in conditions if _is_present(each, column, relation=relation)]
-            if present:
-                name, conditions = name_values(at), [each for each in conditions if each not in present]
+            rest = [each for each in conditions if not _is_present(each, column, relation=relation)]
+            if len(rest) < len(conditions):
+                name, conditions = name_values(at), rest
                 break
         if counted and measure.bounds != ContributionRange(0, stored.rows or 0):
             return None
     elif measure.aggregate is Aggregate.SUM:
-        name = _find_sum(measure, sums, relation=relation)
+        found = [
+            name_sum(at)
+            for at, (column, bounds) in enumerate(sums)
+            if _is_stored_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds
+        ]
+        name = next(iter(found), "")
     if not name or (counted and conditions):
         return None
     one_unit = name == UNITS and not counted
     steps: Expression = Literal(1, BIGINT) if one_unit else ColumnRef(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
-
-
-def _find_sum(measure: Measure, sums: Sequence[tuple[str, ContributionRange]], *, relation: int) -> str:
-    """Return the column of a sum, "" if it is not stored."""
-    found = [
-        name_sum(at)
-        for at, (column, bounds) in enumerate(sums)
-        if _is_stored_column(measure.argument, column, relation=relation) and measure.row_bounds == bounds
-    ]
-    return next(iter(found), "")
-
-
-def _is_stored(measure: Measure, *, counted: bool) -> bool:
-    """Say whether rows are stored with the values that they have in a measure, added up as far as it adds them up."""
-    weight = measure.weight
-    return measure.row_range is None and (weight is None or not (counted or weight.centre is not None))
 
 
 def _is_present(condition: Expression, column: str, *, relation: int) -> bool:

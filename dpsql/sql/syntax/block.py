@@ -16,6 +16,7 @@ that is never closed reaches to the end.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,36 +28,6 @@ from dpsql.sql.lexer import Statement, ascii_lower
 
 if TYPE_CHECKING:
     from sqlglot import Token
-
-__all__ = [
-    "AGGREGATES",
-    "SET_OPERATIONS",
-    "Block",
-    "Call",
-    "Cte",
-    "Node",
-    "Nodes",
-    "Select",
-    "Spelling",
-    "call_at",
-    "find_calls",
-    "find_open_block",
-    "find_selects",
-    "first_token",
-    "flatten",
-    "kind_of",
-    "kinds_of",
-    "last_token",
-    "list_blocks",
-    "make_token",
-    "name_of",
-    "nest",
-    "rewrite",
-    "spell",
-    "split",
-    "walk",
-    "word_of",
-]
 
 Node: TypeAlias = "Token | Block"
 Nodes = tuple[Node, ...]
@@ -91,31 +62,19 @@ class Block:
         return self.kind == "L_PAREN" and kind_of(self.nodes, 0) in {"SELECT", "WITH", "FROM"}
 
     @cached_property
-    def ctes(self) -> tuple[Cte, ...]:
-        """The CTEs of a query, in their order."""
+    def ctes(self) -> tuple[Nodes, ...]:
+        """The CTEs of a query: each name, columns in parentheses if it has them, AS and its query in parentheses."""
         if kind_of(self.nodes, 0) != "WITH":
             return ()
         start = 1 + self.is_recursive
         ends = (at for at, node in enumerate(self.nodes) if at >= start and kind_of((node,), 0) == "SELECT")
         parts = split(self.nodes[start : next(ends, len(self.nodes))])
-        return tuple(Cte(part) for part in parts if part and isinstance(part[-1], Block))
+        return tuple(part for part in parts if part and isinstance(part[-1], Block))
 
     @property
     def is_recursive(self) -> bool:
         """Whether WITH RECURSIVE begins the query."""
         return kinds_of(self.nodes[:2]) == ["WITH", "RECURSIVE"]
-
-
-@dataclass(frozen=True, slots=True)
-class Cte:
-    """A CTE: its name, its columns if it has them in parentheses, AS and its query in parentheses."""
-
-    nodes: Nodes
-
-    @property
-    def name(self) -> str:
-        """Its name in lower case."""
-        return name_of(self.nodes, 0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,19 +94,20 @@ class Select:
     @cached_property
     def clauses(self) -> tuple[tuple[str, Nodes], ...]:
         """The clauses in their order: the type of the first word, and all nodes, that word the first of them."""
-        starts = [0]
-        for at in range(1, len(self.nodes)):
-            kind = kind_of(self.nodes, at)
-            if kind in _CLAUSES and not (kind == "FROM" and kind_of(self.nodes, at - 1) == "DISTINCT"):
-                starts.append(at)  # IS DISTINCT FROM is an operator
-        ends = [*starts[1:], len(self.nodes)]
-        return tuple(
-            (kind_of(self.nodes, start), self.nodes[start:end]) for start, end in zip(starts, ends, strict=True)
-        )
+        clauses, start, kinds = list[tuple[str, Nodes]](), 0, [*kinds_of(self.nodes), ""]
+        for at in range(1, len(kinds)):
+            is_operator = kinds[at - 1 : at + 1] == ["DISTINCT", "FROM"]  # IS DISTINCT FROM
+            if at == len(self.nodes) or (kinds[at] in _CLAUSES and not is_operator):
+                clauses.append((kinds[start], self.nodes[start:at]))
+                start = at
+        return tuple(clauses)
 
     def section(self, kind: str) -> Nodes:
         """Return the first such clause with its first word; nothing where there is none."""
-        return next((nodes for each, nodes in self.clauses if each == kind), ())
+        for each, nodes in self.clauses:
+            if each == kind:
+                return nodes
+        return ()
 
     def clause(self, kind: str) -> Nodes:
         """Return the first such clause without its first word; nothing where there is none."""
@@ -165,7 +125,8 @@ class Select:
     @cached_property
     def items(self) -> list[Nodes]:
         """The items of its select list."""
-        return split(self.clause("SELECT")[self.is_distinct :])
+        nodes = self.clause("SELECT")
+        return split(nodes[kind_of(nodes, 0) == "DISTINCT" :])
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -266,7 +227,10 @@ def kind_of(nodes: Sequence[Node], at: int) -> str:
 
 def kinds_of(nodes: Sequence[Node]) -> list[str]:
     """Return the types of some nodes."""
-    return [node.kind if isinstance(node, Block) else node.token_type.name for node in nodes]
+    kinds = list[str]()
+    for node in nodes:
+        kinds.append(node.kind if isinstance(node, Block) else node.token_type.name)
+    return kinds
 
 
 def name_of(nodes: Sequence[Node], at: int) -> str:
@@ -283,14 +247,9 @@ def word_of(nodes: Sequence[Node], at: int) -> str:
 def first_token(nodes: Sequence[Node]) -> Token:
     """Return the first token of some nodes, of which there must be one."""
     node = nodes[0]
-    return flatten(node.nodes)[0] if isinstance(node, Block) and node.opening is None else _opening(node)
-
-
-def _opening(node: Node) -> Token:
-    if isinstance(node, Block):
-        assert node.opening is not None  # noqa: S101 - only the statement has none
-        return node.opening
-    return node
+    if not isinstance(node, Block):
+        return node
+    return node.opening or flatten(node.nodes)[0]
 
 
 def last_token(nodes: Sequence[Node]) -> Token:
@@ -300,7 +259,7 @@ def last_token(nodes: Sequence[Node]) -> Token:
         if node.closing is not None:
             return node.closing
         if not node.nodes:
-            return _opening(node)
+            return first_token([node])
         node = node.nodes[-1]
     return node
 
@@ -354,13 +313,9 @@ def rewrite(block: Block, rule: Callable[[Nodes], Nodes]) -> Block:
     for each in reversed(list(list_blocks(block))):
         nodes = tuple(made.get(id(node), node) for node in each.nodes)
         changed = rule(nodes)
-        is_same = len(changed) == len(each.nodes) and all(map(_is_identical, changed, each.nodes))
+        is_same = len(changed) == len(each.nodes) and all(map(operator.is_, changed, each.nodes))
         made[id(each)] = each if is_same else Block(each.opening, changed, each.closing)
     return made[id(block)]
-
-
-def _is_identical(one: Node, other: Node) -> bool:
-    return one is other
 
 
 def call_at(nodes: Nodes, at: int) -> Call | None:
@@ -412,25 +367,19 @@ def find_selects(block: Block) -> list[Select]:
         for at, node in enumerate(nodes):
             if isinstance(node, Block):
                 here = (around[id(node)], node) if id(node) in around else (outer, holder)
-                waiting.append((node, *here, _find_cte_name(nodes, at), nodes[at + 1 : at + 4]))
+                is_cte = kind_of(nodes, at - 1) == "ALIAS" and node.kind == "L_PAREN"
+                name = name_of(nodes, at - 2) or name_of(nodes, at - 3)  # t AS (...), t(a, b) AS (...)
+                waiting.append((node, *here, name if is_cte else "", nodes[at + 1 : at + 4]))
     return sorted(found, key=lambda each: each.start)
-
-
-def _find_cte_name(nodes: Nodes, at: int) -> str:
-    """Return the name of the CTE whose query a block is, "" for another."""
-    if kind_of(nodes, at - 1) != "ALIAS" or kind_of(nodes, at) != "L_PAREN":
-        return ""
-    return name_of(nodes, at - 2) or name_of(nodes, at - 3)  # t AS (...), t(a, b) AS (...)
 
 
 def spell(statement: Statement, nodes: Iterable[Node]) -> tuple[Spelling, ...]:
     """Return nodes as they compare with others, token by token; each ? is another value."""
-    return tuple(_spell_token(statement, token) for token in flatten(nodes))
-
-
-def _spell_token(statement: Statement, token: Token) -> Spelling:
-    value = statement.value(token.text)
-    if value is not None:
-        return Spelling(value.kind, f"?{token.start}" if value.content == "?" else value.content)
-    kind = token.token_type.name
-    return Spelling("name" if kind in _NAMES else kind, ascii_lower(token.text))
+    words = list[Spelling]()
+    for token in flatten(nodes):
+        value, kind = statement.value(token.text), token.token_type.name
+        if value is not None:
+            words.append(Spelling(value.kind, f"?{token.start}" if value.content == "?" else value.content))
+        else:
+            words.append(Spelling("name" if kind in _NAMES else kind, ascii_lower(token.text)))
+    return tuple(words)

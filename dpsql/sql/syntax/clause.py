@@ -172,9 +172,9 @@ def find_clauses(statement: Statement, tokens: list[Token]) -> list[Token]:
             reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
             raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[others[-1]]))
     bare = list(find_bare_clauses(tokens))
-    if tops:  # beside TOP k PRIVATE, PRIVATE behind a subquery is the name of that
+    if tops and bare:  # beside TOP k PRIVATE, PRIVATE behind a subquery is the name of that
         bare = [at for at in bare if word_of(tokens, at) != "private" or kind_of(tokens, at - 1) != "R_PAREN"]
-    return [tokens[at] for at in sorted([*tops, *bare])]
+    return list(map(tokens.__getitem__, sorted([*tops, *bare])))
 
 
 def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
@@ -189,8 +189,8 @@ def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
         ends = not kinds or kinds[0] in _AFTER_CLAUSE or kinds == ["WITH", "L_PAREN"]
         if before in BEFORE_OPERAND or not (ends or word_of(tokens, at + 1) == "per"):
             continue
-        if any(word_of(tokens, each) == "top" for each in range(at - 3, at)):  # of TOP k PRIVATE, TOP :name PRIVATE
-            continue
+        if "top" in (word_of(tokens, at - 3), word_of(tokens, at - 2), word_of(tokens, at - 1)):
+            continue  # of TOP k PRIVATE, TOP :name PRIVATE
         kinds = kinds_of(tokens[max(0, at - 2) : at])
         if kinds in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]):
             yield at - 2
@@ -210,7 +210,7 @@ def split_clause(statement: Statement, nodes: Nodes, *, start: Token, parameter:
 
     LIMIT n PRIVATE means TOP n PRIVATE in a SELECT with groups.
     """
-    at = next(at for at, node in enumerate(nodes) if node is start)
+    at = nodes.index(start)
     word, is_limit = word_of(nodes, at), kind_of(nodes, at) == "LIMIT"
     is_bare = word in {"private", "all"}
     end = at + (3 if not is_bare else 2 if word == "all" else 1)
@@ -320,9 +320,10 @@ def _read_options(
 ) -> tuple[Mapping[str, Option], Nodes]:
     """Return the options and the nodes without them: right after the clause, or at the end when it leads."""
     kinds = kinds_of(after)
-    starts = range(len(kinds) - 2, -1, -1) if leading else range(1)
-    start = next((at for at in starts if kinds[at : at + 2] == ["WITH", "L_PAREN"]), None)
-    if start is None:
+    start = len(kinds) - 1 if leading else 0
+    while leading and start > 0 and kinds[start : start + 2] != ["WITH", "L_PAREN"]:
+        start -= 1
+    if kinds[start : start + 2] != ["WITH", "L_PAREN"]:
         return MappingProxyType({}), after
     hint, first = "Write WITH (epsilon = 0.05), or leave WITH out.", first_token(after[start:])
     options: dict[str, Option] = {}

@@ -60,22 +60,13 @@ from dpsql.sql.syntax.terms import (
     find_direction,
     is_decided,
     is_whole,
+    list_comparisons,
     list_windows,
     unwrap,
 )
 
 if TYPE_CHECKING:
     from sqlglot import Token
-
-__all__ = [
-    "RELEASED",
-    "ComputedSelect",
-    "Ranking",
-    "is_measure_name",
-    "name_measure",
-    "read_ranking",
-    "split_measures",
-]
 
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
@@ -88,8 +79,6 @@ _NOT_A_COLUMN_AFTER = frozenset(
 _NOT_A_COLUMN_BEFORE = frozenset(["L_PAREN", "STRING"])
 _BEFORE_ANY = frozenset(["", "L_PAREN", "COMMA", "ORDER_BY", "PARTITION_BY"])
 _AFTER_ANY = frozenset(["", "R_PAREN", "COMMA", "ASC", "DESC", "ORDER_BY"])
-_GROUPING_SETS = frozenset(["rollup", "cube", "grouping"])
-_INTEGER = re.compile(r"[0-9]{1,4}")
 
 
 def name_measure(number: int) -> str:
@@ -157,22 +146,12 @@ class _Level:
         """Return the type of the token before a node."""
         if at == 0:
             return self.before
-        return _closing_kind(self.nodes, at - 1)
+        kind = kind_of(self.nodes, at - 1)
+        return f"R{kind[1:]}" if isinstance(self.nodes[at - 1], Block) else kind
 
     def after_nodes(self, end: int) -> str:
         """Return the type of the token behind the nodes up to `end`."""
         return self.after if end >= len(self.nodes) else kind_of(self.nodes, end)
-
-    def inside(self, at: int) -> _Level:
-        """Return the nodes in the brackets that a node is."""
-        block = self.nodes[at]
-        assert isinstance(block, Block)  # noqa: S101 - of the caller
-        return _Level(block.nodes, block.kind, _closing_kind(self.nodes, at), name_of(self.nodes, at - 1))
-
-
-def _closing_kind(nodes: Nodes, at: int) -> str:
-    kind = kind_of(nodes, at)
-    return f"R{kind[1:]}" if isinstance(nodes[at], Block) else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +219,6 @@ class Ranking:
     order: Slice | None
 
 
-def read_ranking(statement: Statement, tokens: list[Token]) -> Ranking | None:
-    """Return the columns of a SELECT with measures, None for one that is read otherwise."""
-    found = _read(statement, tokens)
-    return None if found is None else found.rank()
-
-
 def _qualify(column: str) -> str:
     return f" {RELEASED}.{quote_name(column)} "
 
@@ -259,8 +232,14 @@ def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
 
 def split_measures(statement: Statement, tokens: list[Token]) -> ComputedSelect | None:
     """Return the parts of a SELECT that computes with measures, without its clause; None for any other."""
-    found = _read(statement, tokens)
-    return None if found is None else found.split()
+    reader = _read(statement, tokens)
+    return None if reader is None else reader.split()
+
+
+def read_ranking(statement: Statement, tokens: list[Token]) -> Ranking | None:
+    """Return the columns of a SELECT with measures, None for one that is read otherwise."""
+    reader = _read(statement, tokens)
+    return None if reader is None else reader.rank()
 
 
 @dataclass(slots=True)
@@ -293,12 +272,16 @@ class _Reader:
         shown = [item for item in self.items if item.is_key]
         self._note_keys([*(item.nodes for item in shown), *self.hidden])
         orders = [self._find_order(term) for term in terms]
-        self._rank(next((order.measure for order in orders if order.measure is not None), None))
+        ranks = next((order.measure for order in orders if order.measure is not None), None)
+        if ranks is not None:  # the measure that ranks stands before the others
+            self.calls.insert(0, self.calls.pop(ranks))
+            self.measures.insert(0, self.measures.pop(ranks))
         order = orders[0] if orders else _Order(None, None, falls=False)
         items, rest = self._copy_items(shown), self._copy_rest(terms)
         if items is None or rest is None:
             return None
         inner = self._write_inner(shown, order=order)
+        ranked = self._find_ranked()
         return ComputedSelect(
             tokens=inner.found,
             copied=inner.copied,
@@ -310,7 +293,7 @@ class _Reader:
             tests_others=not self._asks_for_large(self.select.clause("HAVING")),
             words=tuple(flatten(self.select.nodes)),
             windows=tuple(self._list_windows()),
-            ranked=self._slice_ranked(),
+            ranked=next((_slice(call.nodes) for call in self.calls if self._spell(call.nodes) == ranked), None),
             inner=tuple(self._write_source(shown)),
             order=self._find_computed_order(terms[0]) if terms else None,
         )
@@ -334,7 +317,7 @@ class _Reader:
         ranked = self._find_ranked() if first is None else self.measures[first].words
         ranks = next((item for item in measured if self._spell(item.nodes) == ranked), None)
         order = self.select.section("ORDER_BY")
-        names = {id(item): ascii_lower(item.alias or self._name(item)) for item in self.items}
+        names = {id(item): ascii_lower(self._name(item)) for item in self.items}
         return Ranking(
             keys=tuple(names[id(item)] for item in shown),
             totals={names[id(item)]: tuple(self._write_total(item.calls[0], shown)) for item in measured},
@@ -353,11 +336,12 @@ class _Reader:
         return " ".join(self.statement.text[first_token(nodes).start : last_token(nodes).end + 1].split())
 
     def _name(self, item: _Item) -> str:
-        """Return the name of an item without an alias: a column, or its text as written."""
+        """Return the alias of an item, or the column that it is, or its text as written."""
+        if item.alias:
+            return item.alias
         last = item.nodes[-1]
         is_column = kinds_of(item.nodes)[1::2] == ["DOT"] * (len(item.nodes) // 2) and len(item.nodes) % 2 == 1
-        if is_column and kind_of(item.nodes, len(item.nodes) - 1) in {"VAR", "IDENTIFIER"}:
-            assert not isinstance(last, Block)  # noqa: S101 - a name
+        if is_column and not isinstance(last, Block) and last.token_type.name in {"VAR", "IDENTIFIER"}:
             return last.text
         return self._text(item.nodes)
 
@@ -365,8 +349,11 @@ class _Reader:
         self.keys = [_Key(self._spell(nodes), len(nodes), at) for at, nodes in enumerate(keys)]
 
     def _list_calls(self) -> list[Call] | None:
-        """Return the measures of all clauses, in their order; None where an aggregate is no measure."""
-        found: list[Call] = []
+        """Return the measures of all clauses, in their order; None where an aggregate is no measure.
+
+        Those of one expression are noted, each with those that it is computed with.
+        """
+        every: list[Call] = []
         for nodes in [
             *(item.nodes for item in self.items),
             *split(self.select.clause("HAVING"), {"AND"}),
@@ -374,23 +361,18 @@ class _Reader:
             *self._terms("ORDER_BY"),
         ]:
             calls = find_calls(nodes)
-            for call in calls:
+            words = [self._spell(call.nodes) for call in calls]
+            together = frozenset(words) if len(set(words)) > 1 else frozenset[tuple[Spelling, ...]]()
+            for call, each in zip(calls, words, strict=True):
                 nested = any(
                     name_of(beside, at) in AGGREGATES and kind_of(beside, at + 1) == "L_PAREN"
                     for beside, at in walk(call.nodes[1:])
                 )
                 if nested or call.is_qualified or word_of(call.nodes, 0) not in _HOISTED:
                     return None
-            found += calls
-            self._note(calls)
-        return found
-
-    def _note(self, calls: Sequence[Call]) -> None:
-        """Note the measures of one expression, each with those that it is computed with."""
-        words = [self._spell(call.nodes) for call in calls]
-        others = frozenset(words) if len(set(words)) > 1 else frozenset[tuple[Spelling, ...]]()
-        starts = [first_token(call.nodes).start for call in calls]
-        self.found |= {start: _Measure(each, others) for start, each in zip(starts, words, strict=True)}
+                self.found[first_token(call.nodes).start] = _Measure(each, together)
+            every += calls
+        return every
 
     def _find_number(self, call: Call) -> int:
         """Return the number, from 0, of the measure that a call is, or of the same one beside it."""
@@ -402,15 +384,21 @@ class _Reader:
 
     def _find_keys(self) -> bool:
         """Mark the items that are group keys, and list the keys that are no item; return whether all can be read."""
-        plain = [item for item in self.items if not (item.calls or _has_window(item.nodes) or _has_end(item.nodes))]
+        plain = list[_Item]()
+        for item in self.items:
+            # of a window, or of the end of an interval of something that another item computes
+            has_end = any(ascii_lower(token.text) in INTERVAL_ENDS for token in flatten(item.nodes))
+            if not item.calls and not has_end and not any(list_windows(item.nodes)):
+                plain.append(item)
         group = self._terms("GROUP_BY")
         if not group or (len(group) == 1 and kind_of(group[0], 0) == "ALL"):
             for item in plain:
-                item.is_key = not _is_literal(item.nodes)
+                *sign, kind = kinds_of(item.nodes)
+                item.is_key = kind not in _LITERALS or sign not in ([], ["DASH"])
             return True
         for nodes in group:
             grouped = self._find_grouped(nodes)
-            if name_of(nodes, 0) in _GROUPING_SETS or (grouped is not None and grouped not in plain):
+            if name_of(nodes, 0) in {"rollup", "cube", "grouping"} or (grouped is not None and grouped not in plain):
                 return False
             if grouped is not None:
                 grouped.is_key = True
@@ -423,16 +411,12 @@ class _Reader:
     def _find_grouped(self, nodes: Nodes) -> _Item | None:
         """Return the item that an element of GROUP BY means: a position, the same words, or an alias."""
         if kinds_of(nodes) == ["NUMBER"]:
-            return self._find_position(name_of(nodes, 0))
+            return self._find_ordered(nodes)
         wanted = self._spell(nodes)
         same = [item for item in self.items if _is_same(self._spell(item.nodes), wanted)]
         if not same and len(nodes) == 1 and name_of(nodes, 0):
             same = [item for item in self.items if item.alias and ascii_lower(item.alias) == wanted[0].text]
         return same[0] if same else None
-
-    def _find_position(self, text: str) -> _Item | None:
-        at = int(text) if _INTEGER.fullmatch(text) else 0
-        return self.items[at - 1] if 0 < at <= len(self.items) else None
 
     def _find_ordered(self, nodes: Nodes) -> _Item | None:
         """Return the item that a term of ORDER BY names, by its position or alias."""
@@ -442,7 +426,8 @@ class _Reader:
         if kind_of(nodes, 0) == "ALL":  # the first of them decides
             return self.items[0]
         if kind_of(nodes, 0) == "NUMBER":
-            return self._find_position(name)
+            position = int(name) if re.fullmatch("[0-9]{1,4}", name) else 0
+            return self.items[position - 1] if 0 < position <= len(self.items) else None
         return next((item for item in self.items if item.alias and ascii_lower(item.alias) == name), None)
 
     def _find_named(self, nodes: Nodes) -> _Item | None:
@@ -463,22 +448,9 @@ class _Reader:
             return _Order(None, None, falls)
         return _Order(None, self._find_number(found[0]), falls == found[1])
 
-    def _rank(self, number: int | None) -> None:
-        """Put the measure that ranks before the others, and number the columns of all."""
-        order = list(range(len(self.measures)))
-        if number is not None:
-            order.remove(number)
-            order.insert(0, number)
-        self.calls = [self.calls[at] for at in order]
-        self.measures = [self.measures[at] for at in order]
-
     def _find_ranked(self) -> tuple[Spelling, ...] | None:
         """Return the measure that ranks: the first that is no average."""
         return next((each.words for each in self.measures if each.words[0].text != "avg"), None)
-
-    def _slice_ranked(self) -> Slice | None:
-        ranked = self._find_ranked()
-        return next((_slice(call.nodes) for call in self.calls if self._spell(call.nodes) == ranked), None)
 
     def _follow(self, nodes: Nodes) -> Direction | None:
         """Return how an expression, or what an alias stands for, follows the measure that ranks."""
@@ -488,12 +460,6 @@ class _Reader:
         if found is None or self._spell(found[0].nodes) != self._find_ranked():
             return None
         return Direction(found[1], is_exact=is_whole(found[0], nodes))
-
-    def _rises(self, nodes: Nodes) -> bool:
-        """Say whether an expression, or what an alias stands for, rises with the measure that ranks."""
-        item = None if _is_number(nodes) else self._find_ordered(nodes)
-        found = find_direction(nodes if item is None else item.nodes)
-        return found is not None and found[1] and self._spell(found[0].nodes) == self.measures[0].words
 
     def _asks_for_large(self, condition: Nodes) -> bool:
         """Say whether a condition is true of all values above one of the measure that ranks."""
@@ -505,17 +471,19 @@ class _Reader:
                 if any(kind_of(beside, at) == "BETWEEN" for beside, at in walk(nodes, hidden=_is_query)):
                     return False
                 waiting += parts
-            elif not self._is_large(nodes):
+                continue
+            is_large = False
+            for value, number in list_comparisons(nodes):
+                # an expression, or what an alias stands for, rises with the measure that ranks
+                item = None if _is_number(value) else self._find_ordered(value)
+                followed = find_direction(value if item is None else item.nodes)
+                rises = (
+                    followed is not None and followed[1] and self._spell(followed[0].nodes) == self.measures[0].words
+                )
+                is_large = is_large or (_is_number(number) and rises)
+            if not is_large:
                 return False
         return True
-
-    def _is_large(self, nodes: Nodes) -> bool:
-        for signs, is_left in (({"GT", "GTE"}, True), ({"LT", "LTE"}, False)):
-            sides = split(nodes, signs)
-            if len(sides) == len(("left", "right")):
-                value, number = sides if is_left else reversed(sides)
-                return _is_number(number) and self._rises(value)
-        return False
 
     def _list_windows(self) -> Iterator[RankedWindow]:
         """Yield the windows, and what the groups that rank first decide of them."""
@@ -524,29 +492,28 @@ class _Reader:
         for nodes, alias in places:
             for window in list_windows(nodes, definitions=self.select.clause("WINDOW")):
                 is_alone = len(window.nodes) == len(nodes) and window.nodes[0] is nodes[0]
+                partition = list[int | None]()  # the number of each key, None for what is no key
+                for term in window.over.partition:
+                    item = self._find_named(term)
+                    wanted = self._spell(term if item is None else item.nodes)
+                    partition.append(next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None))
                 yield RankedWindow(
                     first=first_token(window.nodes),
                     last=last_token(window.nodes),
                     is_ranked=is_decided(window, follow=self._follow),
                     is_rank=window.is_rank,
-                    partition=tuple(map(self._find_partition, window.over.partition)),
+                    partition=tuple(partition),
                     alias=ascii_lower(alias) if is_alone else "",
                     total=tuple(self._write_sum(window)),
                 )
-
-    def _find_partition(self, nodes: Nodes) -> int | None:
-        """Return the key that a term of PARTITION BY is, by its number; None for another one."""
-        item = self._find_named(nodes)
-        wanted = self._spell(nodes if item is None else item.nodes)
-        return next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None)
 
     def _find_computed_order(self, term: Nodes) -> Slice | None:
         """Return the first term of ORDER BY if it is a window, or computed from one, which falls with the measure."""
         nodes, falls = cut_direction(term)
         item = self._find_ordered(nodes)
         has_window = any(list_windows(nodes if item is None else item.nodes))
-        found = self._follow(nodes)
-        return _slice(term) if has_window and falls and found is not None and found.rises else None
+        followed = self._follow(nodes)
+        return _slice(term) if has_window and falls and followed is not None and followed.rises else None
 
     def _write_sum(self, window: Window) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for SUM(measure) OVER (), nothing for another window."""
@@ -567,31 +534,27 @@ class _Reader:
     def _write_total(self, call: Call, shown: list[_Item]) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for the sum of a measure over all groups, nothing where it is none.
 
-        The numbers of units of all groups add up to the number of pairs of a unit and a group.
+        The numbers of units of all groups add up to the number of pairs of a unit and a group. A measure has a place
+        for its bounds, also if it has bounds of its own.
         """
-        if kind_of(call.arguments, 0) != "DISTINCT":
-            if call.name != "avg":
-                yield "SELECT "
-                yield from self._open_bounds(call)
-                yield from (" ", self._source())
-            return
-        if len(call.nodes) == len(("COUNT", "(...)")) and call.arguments[1:]:
-            spans = [*(item.nodes for item in shown), *self.hidden]
-            keys = [part for at, nodes in enumerate(spans, 1) for part in (", ", _slice(nodes), f" AS key_{at}")]
-            yield from ("SELECT COUNT(*", OpenBounds(), ") FROM (SELECT DISTINCT ", _slice(call.arguments[1:]), *keys)
-            yield from (" ", self._source(), ") AS pairs")
-
-    def _open_bounds(self, call: Call) -> Iterator[str | Slice | OpenBounds]:
-        """Yield a measure with a place for its bounds, also if it has bounds of its own."""
         called, kinds = call.nodes[1], kinds_of(call.arguments)
         assert isinstance(called, Block)  # noqa: S101 - the parentheses of a call
-        inside = call.arguments[: kinds.index("FARROW") - 2] if "FARROW" in kinds else call.arguments
-        last = last_token(inside) if inside else called.opening
-        if last is None or called.closing is None:
-            return
-        yield Slice(first_token(call.nodes).start, last.end + 1, ())
-        yield OpenBounds(self._text(call.nodes[:2]))
-        yield Slice(called.closing.start, last_token(call.nodes).end + 1, ())
+        if kinds[:1] == ["DISTINCT"]:
+            if len(call.nodes) == len(("COUNT", "(...)")) and call.arguments[1:]:
+                keys = [*(item.nodes for item in shown), *self.hidden]
+                yield from ("SELECT COUNT(*", OpenBounds(), ") FROM (SELECT DISTINCT ", _slice(call.arguments[1:]))
+                for number, nodes in enumerate(keys, 1):
+                    yield from (", ", _slice(nodes), f" AS key_{number}")
+                yield from (" ", self._source(), ") AS pairs")
+        elif call.name != "avg":
+            yield "SELECT "
+            inside = call.arguments[: kinds.index("FARROW") - 2] if "FARROW" in kinds else call.arguments
+            last = last_token(inside) if inside else called.opening
+            if last is not None and called.closing is not None:
+                yield Slice(first_token(call.nodes).start, last.end + 1, ())
+                yield OpenBounds(self._text(call.nodes[:2]))
+                yield Slice(called.closing.start, last_token(call.nodes).end + 1, ())
+            yield from (" ", self._source())
 
     def _write_source(self, shown: list[_Item]) -> Iterator[str | Slice]:
         """Yield a SELECT of keys and measures, up to its WHERE."""
@@ -614,7 +577,7 @@ class _Reader:
             part = self._copy(item.nodes)
             if part is None:
                 return None
-            name = item.alias or self._name(item)
+            name = self._name(item)
             found.append((int(part.replaced[0][2]) if item.is_measure else (part,), name))
         return tuple(found)
 
@@ -636,7 +599,9 @@ class _Reader:
         for at, term in enumerate(terms):
             nodes, _ = cut_direction(term)
             part = _slice(term) if self._find_ordered(nodes) is not None else self._copy(term)
-            if part is None or (len(nodes) > 1 and self._is_unclear(nodes)):
+            names = {key.spelling[-1].text for key in self.keys if len(key.spelling) == 1} & self._list_aliases()
+            is_unclear = len(nodes) > 1 and any(ascii_lower(token.text) in names for token in flatten(nodes))
+            if part is None or is_unclear:  # a word is an alias of one thing and a key of another one
                 return None
             found += [", " if at else " ORDER BY ", part]
         if self.select.has("LIMIT"):
@@ -644,11 +609,6 @@ class _Reader:
             is_number = token.token_type.name == "NUMBER"
             found += [" LIMIT ", token.text if is_number else Slice(token.start, token.end + 1, ())]
         return tuple(found)
-
-    def _is_unclear(self, nodes: Nodes) -> bool:
-        """Say whether a word is an alias of one thing and a key of another one."""
-        names = {key.spelling[-1].text for key in self.keys if len(key.spelling) == 1}
-        return any(ascii_lower(token.text) in self._list_aliases() & names for token in flatten(nodes))
 
     def _list_aliases(self) -> set[str]:
         """Return the aliases that are not the name of the very column that they stand for."""
@@ -676,7 +636,8 @@ class _Reader:
                 replaced.append((first_token(part).start, last_token(part).end + 1, str(column)))
             waiting.append((level, at + (width or 1)))
             if isinstance(node, Block) and not width and not is_query:
-                waiting.append((level.inside(at), 0))
+                closing = f"R{node.kind[1:]}"
+                waiting.append((_Level(node.nodes, node.kind, closing, name_of(level.nodes, at - 1)), 0))
         return Slice(first_token(nodes).start, last_token(nodes).end + 1, tuple(replaced))
 
     def _match(self, level: _Level, at: int) -> tuple[int, int]:
@@ -770,20 +731,6 @@ def _is_query(block: Block) -> bool:
     return block.is_query
 
 
-def _has_window(nodes: Nodes) -> bool:
-    return any(kind_of(beside, at) == "OVER" for beside, at in walk(nodes, hidden=_is_query))
-
-
-def _has_end(nodes: Nodes) -> bool:
-    """Say whether an item has the end of an interval of something that another item computes."""
-    return any(ascii_lower(token.text) in INTERVAL_ENDS for token in flatten(nodes))
-
-
-def _is_literal(nodes: Nodes) -> bool:
-    *sign, kind = kinds_of(nodes)
-    return kind in _LITERALS and sign in ([], ["DASH"])
-
-
 def _is_number(nodes: Nodes) -> bool:
     return kinds_of(nodes) in (["NUMBER"], ["DASH", "NUMBER"])
 
@@ -827,12 +774,9 @@ def _read(statement: Statement, tokens: Sequence[Token]) -> _Reader | None:
     terms = [*select.items, *(term for each in lists for term in each), *(select.clause(kind) for kind in names)]
     if not all(terms):  # a comma too many
         return None
-    return _Reader(statement, nodes[:start], select, [_read_item(nodes) for nodes in select.items])
-
-
-def _read_item(nodes: Nodes) -> _Item:
-    """Return an item of the select list, with its alias, with AS or without."""
-    alias = find_alias(nodes)
-    expression = cut_alias(nodes)
-    name = flatten(nodes[alias : alias + 1])[0].text if alias is not None else ""
-    return _Item(expression, name, nodes, find_calls(expression))
+    items = list[_Item]()
+    for item in select.items:
+        alias, expression = find_alias(item), cut_alias(item)
+        name = flatten(item[alias : alias + 1])[0].text if alias is not None else ""
+        items.append(_Item(expression, name, item, find_calls(expression)))
+    return _Reader(statement, nodes[:start], select, items)

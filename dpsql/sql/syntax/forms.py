@@ -35,7 +35,8 @@ DuckDB, so no unquoted name can be mistaken for one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -64,37 +65,23 @@ from dpsql.sql.syntax.terms import is_alias_of_interval, unwrap
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = [
-    "ALL_ITEMS",
-    "ALL_OF",
-    "ANY_ITEMS",
-    "ANY_OF",
-    "DATE_FUNCTIONS",
-    "STATED",
-    "find_aggregate_call",
-    "find_array_values",
-    "normalize_calls",
-    "normalize_clauses",
-    "normalize_expressions",
-    "normalize_literals",
-]
-
 ANY_OF, ALL_OF = "any\0", "all\0"  # names that no statement can hold
 ANY_ITEMS, ALL_ITEMS = "any item\0", "all item\0"
 STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"
-_ROWS = frozenset(["row", "rows"])
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 _INTEGERS = frozenset("smallint int2 integer int int4 bigint int8".split())
+_BEFORE_LIST = frozenset([("GROUP_BY", "L_PAREN"), ("COMMA", "L_PAREN")])
 _AFTER_GROUPS = frozenset("HAVING WINDOW QUALIFY ORDER_BY LIMIT OFFSET FETCH UNION INTERSECT EXCEPT SEMICOLON".split())
-_OF_CLAUSE = frozenset(["top", "private", "all"])
 _DAY = "YYYY-MM-DD"
 _FORMATS = {
     "to_timestamp": ("TIMESTAMP", {_DAY, f"{_DAY} HH24:MI:SS", f"{_DAY} HH24:MI:SS.MS", f"{_DAY} HH24:MI:SS.US"}),
     "to_date": ("DATE", {_DAY}),
 }
 DATE_FUNCTIONS = frozenset(_FORMATS)
+_EXPRESSIONS = re.compile(  # the words of the forms of expressions; ~~ is LIKE
+    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>", re.IGNORECASE
+)
 _TYPED = frozenset(["date", "timestamp", "datetime"])
-_ALL_ROWS = (["100", "%"], ["100", "percent"])
 _AFTER_SAMPLE = frozenset(
     "COMMA WHERE GROUP_BY HAVING QUALIFY ORDER_BY LIMIT JOIN INNER LEFT RIGHT FULL SEMI ANTI CROSS ON USING UNION "
     "INTERSECT EXCEPT".split()
@@ -104,72 +91,78 @@ _CALLS = frozenset("substring trim position extract".split())
 _TRIMS = {"both": "trim", "leading": "ltrim", "trailing": "rtrim"}
 _COMPARISONS = {("EQ", "any"): ANY_OF, ("EQ", "some"): ANY_OF, ("NEQ", "all"): ALL_OF}
 _LIKES = frozenset(["LIKE", "ILIKE"])
-_OF_VALUE = {"any": ANY_OF, "some": ANY_OF, "all": ALL_OF}
-_OF_ITEMS = {"any": ANY_ITEMS, "some": ANY_ITEMS, "all": ALL_ITEMS}
+_QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
 _BOUNDS, _OF_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
-_EXAMPLE = f"Write SUM(x, {_BOUNDS} => (0, 500))."
 _BOUNDED = frozenset(["sum", "avg", "count"])
+
+Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
 
 def normalize_clauses(tokens: Sequence[Token], statement: Statement | None = None) -> list[Token]:
     """Return the tokens with row limits and group lists in their plain form; dates too, with their `statement`."""
-    found = list(tokens)
-    kinds = {token.token_type.name for token in found}
-    rules: list[Callable[[Nodes], Nodes]] = []
-    if not kinds.isdisjoint(["LIMIT", "OFFSET", "FETCH"]):
-        rules.append(_normalize_limits)
-    if "GROUP_BY" in kinds and any(
-        one.token_type.name in {"GROUP_BY", "COMMA"} and other.token_type.name == "L_PAREN"
-        for one, other in pairwise(found)
-    ):
-        rules.append(_normalize_groups)
-    if statement is not None and any(token.text[:3].lower() == "to_" for token in found):
-        rules.append(partial(_type_dates, statement))
-    return _apply(found, rules)
+    kinds = kinds_of(tokens)
+    forms: list[Form] = []
+    if not {"LIMIT", "OFFSET", "FETCH"}.isdisjoint(kinds):
+        forms.append(_read_limits)
+    if "GROUP_BY" in kinds and not _BEFORE_LIST.isdisjoint(pairwise(kinds)):
+        forms.append(_read_groups)
+    if statement is not None and "to_" in statement.text.lower():
+        forms.append(partial(_read_date, statement=statement))
+    return _apply(tokens, forms) if forms else list(tokens)
 
 
 def normalize_expressions(statement: Statement, tokens: list[Token]) -> list[Token]:
     """Return the tokens of a private query with each expression in its plain form."""
-    kinds, words = {token.token_type.name for token in tokens}, {ascii_lower(token.text) for token in tokens}
-    rules: list[Callable[[Nodes], Nodes]] = []
+    if not _EXPRESSIONS.search(statement.text):
+        return tokens
+    kinds, words = set(kinds_of(tokens)), {ascii_lower(token.text) for token in tokens}
+    forms: list[Form] = []
     if statement.postgres and kinds & _LIKES:
-        rules.append(_normalize_likes)
+        forms.append(_read_like)
     if words & _TYPED or not kinds.isdisjoint(["INTERVAL", "LATERAL", "TABLE_SAMPLE"]):
-        rules += [partial(_leave_out, statement), normalize_literals]
+        forms += [partial(_leave_out, statement=statement), _read_literal]
     if words & _CALLS:
-        rules.append(partial(_normalize_calls, statement))
-    if not words.isdisjoint(["any", "some", "all"]):
-        rules.append(_normalize_comparisons)
-    tokens = _apply(tokens, rules)
+        forms.append(partial(_read_call, statement=statement))
+    if words & _QUANTIFIERS.keys():
+        forms.append(_read_comparison)
+    tokens = _apply(tokens, forms)
     return _state_bounds(statement, tokens) if "FARROW" in kinds else tokens
 
 
 def normalize_calls(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with commas in calls such as SUBSTRING(x FROM 2)."""
-    has_any = any(ascii_lower(token.text) in _CALLS for token in tokens)
-    return _apply(tokens, [partial(_normalize_calls, None)] if has_any else [])
+    """Return the tokens with commas in calls such as SUBSTRING(x FROM 2), for other readers than dpsql's."""
+    return _apply(tokens, [partial(_read_call, statement=None)])
 
 
-def _apply(tokens: list[Token], rules: Sequence[Callable[[Nodes], Nodes]]) -> list[Token]:
-    if not rules:
-        return tokens
+def normalize_literals(tokens: list[Token]) -> list[Token]:
+    """Return the tokens with DATE '...' in parentheses before a cast, and AS after INTERVAL '...'."""
+    return _apply(tokens, [_read_literal])
+
+
+def _apply(tokens: Sequence[Token], forms: Sequence[Form]) -> list[Token]:
     block = nest(tokens)
-    for rule in rules:
-        block = rewrite(block, rule)
+    for form in forms:
+        block = rewrite(block, partial(_replace, form))
     return flatten(block.nodes)
 
 
-def _normalize_limits(nodes: Nodes) -> Nodes:
-    found: list[Node] = []
+def _replace(form: Form, nodes: Nodes) -> Nodes:
+    written: list[Node] = []
     at = 0
     while at < len(nodes):
-        offset, width = _read_offset(nodes, at)
-        limit, more = _read_limit(nodes, at + width)
-        if not width and more:
-            offset, width = _read_offset(nodes, at + more)
-        found += [*limit, *offset] if width + more else [nodes[at]]
-        at += width + more or 1
-    return tuple(found)
+        replaced, width = form(nodes, at)
+        written += replaced if width else [nodes[at]]
+        at += width or 1
+    return tuple(written)
+
+
+def _read_limits(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write LIMIT before OFFSET, and FETCH FIRST as LIMIT."""
+    offset, width = _read_offset(nodes, at)
+    limit, more = _read_limit(nodes, at + width)
+    if not width and more:
+        offset, width = _read_offset(nodes, at + more)
+    return (*limit, *offset), width + more
 
 
 def _read_offset(nodes: Nodes, at: int) -> tuple[Nodes, int]:
@@ -177,26 +170,24 @@ def _read_offset(nodes: Nodes, at: int) -> tuple[Nodes, int]:
     count, width = _read_count(nodes, at + 1)
     if kind_of(nodes, at) != "OFFSET" or not width:
         return (), 0
-    return (nodes[at], *count), 1 + width + (word_of(nodes, at + 1 + width) in _ROWS)
+    return (nodes[at], *count), 1 + width + (word_of(nodes, at + 1 + width) in {"row", "rows"})
 
 
 def _read_limit(nodes: Nodes, at: int) -> tuple[Nodes, int]:
     """Return LIMIT n, nothing for all rows, and the number of its nodes."""
-    if kind_of(nodes, at) == "LIMIT" and kind_of(nodes, at + 1) == "ALL":
-        return (), 2
-    count, width = _read_count(nodes, at + 1)
-    if kind_of(nodes, at) == "LIMIT" and width:
-        return (nodes[at], *count), 1 + width
+    if kind_of(nodes, at) == "LIMIT":
+        count, width = _read_count(nodes, at + 1)
+        if kind_of(nodes, at + 1) == "ALL":
+            return (), 2
+        return ((nodes[at], *count), 1 + width) if width else ((), 0)
     if kind_of(nodes, at) != "FETCH" or word_of(nodes, at + 1) not in {"first", "next"}:
         return (), 0
     count, width = _read_count(nodes, at + 2)
-    if word_of(nodes, at + 2 + width) not in _ROWS or word_of(nodes, at + 3 + width) != "only":
+    if word_of(nodes, at + 2 + width) not in {"row", "rows"} or word_of(nodes, at + 3 + width) != "only":
         return (), 0
     fetch = first_token(nodes[at:])
-    return (
-        make_token("LIMIT", "LIMIT", beside=fetch),
-        *(count or [make_token("NUMBER", "1", beside=fetch)]),
-    ), 4 + width
+    number = count or (make_token("NUMBER", "1", beside=fetch),)
+    return (make_token("LIMIT", "LIMIT", beside=fetch), *number), 4 + width
 
 
 def _read_count(nodes: Nodes, at: int) -> tuple[Nodes, int]:
@@ -215,159 +206,95 @@ def _read_count(nodes: Nodes, at: int) -> tuple[Nodes, int]:
     return nodes[at : at + 1], 3 if is_cast else 1
 
 
-def _normalize_groups(nodes: Nodes) -> Nodes:
-    for at in reversed([at for at, kind in enumerate(kinds_of(nodes)) if kind == "GROUP_BY"]):
-        end = next((end for end in range(at + 1, len(nodes)) if _ends_groups(nodes, end, start=at + 1)), len(nodes))
-        parts = split(nodes[at + 1 : end])
-        if not any(kind_of(part, 0) == "L_PAREN" for part in parts):
-            continue
-        keys = [key for part in parts for key in _list_keys(part)]
-        if keys:
-            written: list[Node] = [nodes[at], *keys[0]]
-            for key in keys[1:]:
-                written += [make_token("COMMA", ",", beside=first_token(key or nodes[at:])), *key]
-            nodes = (*nodes[:at], *written, *nodes[end:])
-        elif _has_aggregate(nodes[:at]):  # a SELECT without one has a row of its own for GROUP BY ()
-            nodes = (*nodes[:at], *nodes[end:])
-    return nodes
-
-
-def _ends_groups(nodes: Nodes, at: int, *, start: int) -> bool:
-    """Say whether another clause begins, or TOP k PRIVATE, ALL PRIVATE or PRIVATE where no comma is before it."""
-    if kind_of(nodes, at) in _AFTER_GROUPS:
-        return True
-    is_clause = at > start and name_of(nodes, at) in _OF_CLAUSE
-    return is_clause and kind_of(nodes, at - 1) not in {"COMMA", "DOT", "IDENTIFIER"}
-
-
-def _list_keys(part: Nodes) -> list[Nodes]:
-    """Return the keys of an element of GROUP BY; none of an empty list."""
-    found, waiting = list[Nodes](), [part]
+def _read_groups(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write GROUP BY without parentheses around its keys."""
+    if kind_of(nodes, at) != "GROUP_BY":
+        return (), 0
+    end = at + 1
+    while end < len(nodes) and kind_of(nodes, end) not in _AFTER_GROUPS:  # or TOP k PRIVATE, ALL PRIVATE, PRIVATE
+        is_word = name_of(nodes, end) in {"top", "private", "all"} and end > at + 1
+        if is_word and kind_of(nodes, end - 1) not in {"COMMA", "DOT", "IDENTIFIER"}:
+            break
+        end += 1
+    waiting, keys = split(nodes[at + 1 : end])[::-1], list[Nodes]()
+    if not any(kind_of(part, 0) == "L_PAREN" for part in waiting):
+        return (), 0
     while waiting:
         part = waiting.pop()
         inside = unwrap(part)
-        keys = split(inside)
-        if inside is part or (inside and len(keys) == 1):
-            found.append(inside if kinds_of(inside) == ["NUMBER"] else part)
+        listed = split(inside)
+        if inside is part or (inside and len(listed) == 1):
+            keys.append(inside if kinds_of(inside) == ["NUMBER"] else part)
         elif inside:
-            waiting += reversed(keys)
-    return found
+            waiting += reversed(listed)
+    if keys:
+        written: list[Node] = [nodes[at], *keys[0]]
+        for key in keys[1:]:
+            written += [make_token("COMMA", ",", beside=first_token(key or nodes[at:])), *key]
+        return written, end - at
+    # GROUP BY () is one group of all rows; a SELECT without an aggregate would have a row for it, too
+    kinds = kinds_of(nodes[:at])
+    last = len(kinds) - kinds[::-1].index("SELECT") if "SELECT" in kinds else at
+    return (), end - at if find_calls(split(nodes[last:at], {"FROM"})[0]) else 0
 
 
-def _has_aggregate(nodes: Nodes) -> bool:
-    """Say whether the last SELECT among some nodes has an aggregate in its select list."""
-    kinds = kinds_of(nodes)
-    if "SELECT" not in kinds:
-        return False
-    select = nodes[len(kinds) - kinds[::-1].index("SELECT") :]
-    return bool(find_calls(split(select, {"FROM"})[0]))
-
-
-def _type_dates(statement: Statement, nodes: Nodes) -> Nodes:
-    found: list[Node] = []
-    word = ""  # the type, between the name of a call and its parentheses
-    for at, node in enumerate(nodes):
-        if word and isinstance(node, Block):
-            literal = (make_token(word, word, beside=first_token(nodes[at - 1 :])), node.nodes[0])
-            found.append(Block(node.opening, literal, node.closing))
-            word = ""
-            continue
-        word = _find_date_type(statement, nodes, at=at)
-        found += [] if word else [node]
-    return tuple(found)
-
-
-def _find_date_type(statement: Statement, nodes: Nodes, *, at: int) -> str:
-    """Return the type of the literal for TO_DATE(...) or TO_TIMESTAMP(...); "" if there is no such call."""
+def _read_date(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence[Node], int]:
+    """Write (DATE '...') for TO_DATE('...', 'YYYY-MM-DD')."""
     name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
     if name not in _FORMATS or not isinstance(called, Block) or kinds_of(called.nodes) != ["STRING", "COMMA", "STRING"]:
-        return ""
+        return (), 0
     word, formats = _FORMATS[name]
     layout = statement.value(first_token(called.nodes[2:]).text)
-    return word if layout is not None and layout.kind == "string" and layout.content in formats else ""
+    if layout is None or layout.kind != "string" or layout.content not in formats:
+        return (), 0
+    literal = (make_token(word, word, beside=first_token(nodes[at:])), called.nodes[0])
+    return [Block(called.opening, literal, called.closing)], 2
 
 
-def normalize_literals(nodes: Nodes) -> Nodes:
-    """Return nodes with DATE '...' in parentheses before a cast, and AS after INTERVAL '...'."""
-    found: list[Node] = []
-    at = 0
-    while at < len(nodes):
-        if is_alias_of_interval(nodes, at):
-            found.append(make_token("ALIAS", "AS", beside=first_token(nodes[at:])))
-        if word_of(nodes, at) in _TYPED and kinds_of(nodes[at + 1 : at + 3]) == ["STRING", "DCOLON"]:
-            found.append(_put_in_parentheses(nodes[at : at + 2]))
-            at += 2
-        else:
-            found.append(nodes[at])
-            at += 1
-    return tuple(found)
-
-
-def _put_in_parentheses(nodes: Nodes) -> Block:
+def _read_literal(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write DATE '...' in parentheses before a cast, and AS before the alias of INTERVAL '...'."""
     from sqlglot import Token, TokenType
 
-    first, last = first_token(nodes), first_token(nodes[1:])
-    opening = Token(TokenType.L_PAREN, "(", first.line, first.col, first.start, first.start)
-    return Block(opening, nodes, Token(TokenType.R_PAREN, ")", last.line, last.col, last.end, last.end))
+    written: list[Node] = []
+    if is_alias_of_interval(nodes, at):
+        written.append(make_token("ALIAS", "AS", beside=first_token(nodes[at:])))
+    if word_of(nodes, at) in _TYPED and kinds_of(nodes[at + 1 : at + 3]) == ["STRING", "DCOLON"]:
+        first, last = first_token(nodes[at:]), first_token(nodes[at + 1 :])
+        opening = Token(TokenType.L_PAREN, "(", first.line, first.col, first.start, first.start)
+        closing = Token(TokenType.R_PAREN, ")", last.line, last.col, last.end, last.end)
+        return [*written, Block(opening, nodes[at : at + 2], closing)], 2
+    return [*written, nodes[at]], 1
 
 
-def _leave_out(statement: Statement, nodes: Nodes) -> Nodes:
-    """Return nodes without LATERAL before unnest, and without samples of all rows; refuse any other sample."""
-    found: list[Node] = []
-    at, clause = 0, ""
-    while at < len(nodes):
-        kind = kind_of(nodes, at)
-        clause = kind if kind in _CLAUSES else clause
-        width = 0
-        if kind == "LATERAL" and name_of(nodes, at + 1) == "unnest":
-            width = int(kind_of(nodes, at - 1) in {"COMMA", "JOIN"})
-        elif kind == "TABLE_SAMPLE" and name_of(nodes, at) == "tablesample" and clause in {"FROM", "JOIN"}:
-            width = _measure_sample(nodes, at)
-            if not width:
-                hint = "Leave it out: a sample adds no privacy here. Only TABLESAMPLE 100% is accepted."
-                where = statement.place(first_token(nodes[at:]))
-                raise Unsupported("keyword", "Samples are not read.", hint=hint, place=where)
-        if not width:
-            found.append(nodes[at])
-        at += width or 1
-    return tuple(found)
-
-
-def _measure_sample(nodes: Nodes, at: int) -> int:
-    """Return how many nodes a sample of all rows has, 0 for another one."""
+def _leave_out(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence[Node], int]:
+    """Write nothing for LATERAL before unnest, and for samples of all rows; refuse any other sample."""
+    kind = kind_of(nodes, at)
+    if kind == "LATERAL" and name_of(nodes, at + 1) == "unnest":
+        return (), int(kind_of(nodes, at - 1) in {"COMMA", "JOIN"})
+    if kind != "TABLE_SAMPLE" or name_of(nodes, at) != "tablesample":
+        return (), 0
+    if next((each for each in kinds_of(nodes[:at])[::-1] if each in _CLAUSES), "") not in {"FROM", "JOIN"}:
+        return (), 0
     method = int(word_of(nodes, at + 1) in {"system", "bernoulli"})
     size = nodes[at + 1 + method] if at + 1 + method < len(nodes) else None
-    words, width = nodes[at + 1 : at + 3], 3
-    if isinstance(size, Block):
-        words, width = size.nodes, 2 + method
-    is_all = [word_of(words, each) for each in range(len(words))] in _ALL_ROWS
-    return width if is_all and kind_of(nodes, at + width) in _AFTER_SAMPLE else 0
+    words, width = (size.nodes, 2 + method) if isinstance(size, Block) else (nodes[at + 1 : at + 3], 3)
+    is_all = [word_of(words, each) for each in range(len(words))] in (["100", "%"], ["100", "percent"])
+    if not is_all or kind_of(nodes, at + width) not in _AFTER_SAMPLE:
+        hint = "Leave it out: a sample adds no privacy here. Only TABLESAMPLE 100% is accepted."
+        raise Unsupported("keyword", "Samples are not read.", hint=hint, place=statement.place(first_token(nodes[at:])))
+    return (), width
 
 
-def _normalize_calls(statement: Statement | None, nodes: Nodes) -> Nodes:
-    """Return nodes with each call of standard SQL in its plain form; EXTRACT only where there is a statement."""
-    found: list[Node] = []
-    at = 0
-    while at < len(nodes):
-        name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
-        if name in _CALLS and isinstance(called, Block) and called.kind == "L_PAREN" and called.closing is not None:
-            written, arguments = _read_call(statement, nodes, at=at, inside=called.nodes)
-            head = first_token(nodes[at:])
-            found.append(head if written == name else make_token("VAR", written, beside=head))
-            found.append(called if arguments is called.nodes else Block(called.opening, arguments, called.closing))
-            at += 2
-        else:
-            found.append(nodes[at])
-            at += 1
-    return tuple(found)
-
-
-def _read_call(statement: Statement | None, nodes: Nodes, *, at: int, inside: Nodes) -> tuple[str, Nodes]:
-    """Return the function that a call of standard SQL means, and its arguments with commas between them."""
-    name, arguments = word_of(nodes, at), [inside]
-    match name:
+def _read_call(nodes: Nodes, at: int, *, statement: Statement | None) -> tuple[Sequence[Node], int]:
+    """Write commas in a call of standard SQL; EXTRACT is changed only where there is a statement."""
+    word, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
+    if word not in _CALLS or not isinstance(called, Block) or called.kind != "L_PAREN" or called.closing is None:
+        return (), 0
+    inside, head = called.nodes, first_token(nodes[at:])
+    name, arguments = word, [inside]
+    match word:
         case "substring":
-            arguments = _split_substring(inside, beside=first_token(nodes[at:]))
+            arguments = _split_substring(inside, beside=head)
         case "trim":
             side = word_of(inside, 0)
             parts = _split_once(inside[side in _TRIMS :], "FROM")
@@ -376,14 +303,18 @@ def _read_call(statement: Statement | None, nodes: Nodes, *, at: int, inside: No
         case "position":
             arguments = _split_once(inside, "IN")[::-1]
             name = "strpos"
-        case _:
-            return name, _name_part(statement, inside)
-    if not all(arguments) or (len(arguments) == 1 and (arguments[0] is inside or name not in _TRIMS.values())):
-        return word_of(nodes, at), inside
+        case "extract" if statement is not None and kind_of(inside, 1) == "FROM":  # the part may be a text
+            part = statement.value(first_token(inside).text)
+            if part is not None and part.kind == "string" and part.content.isalpha():
+                arguments = [(make_token("VAR", part.content, beside=first_token(inside)), *inside[1:])]
+    is_same = len(arguments) == 1 and (arguments[0] is inside or name not in {*_TRIMS.values(), "extract"})
+    if is_same or not all(arguments):
+        return (), 0
     written = list[Node](arguments[0])
     for argument in arguments[1:]:
         written += [make_token("COMMA", ",", beside=first_token(argument)), *argument]
-    return name, tuple(written)
+    function = head if name == word else make_token("VAR", name, beside=head)
+    return [function, Block(called.opening, tuple(written), called.closing)], 2
 
 
 def _split_once(nodes: Nodes, kind: str) -> list[Nodes]:
@@ -394,30 +325,30 @@ def _split_once(nodes: Nodes, kind: str) -> list[Nodes]:
 
 def _split_substring(nodes: Nodes, *, beside: Token) -> list[Nodes]:
     """Return the text, the start and the length, which may stand in any order."""
-    found: dict[str, list[Node]] = {"": []}
+    parts: dict[str, list[Node]] = {"": []}
     word = ""
     for at, node in enumerate(nodes):
         written = word_of(nodes, at)
-        if written in {"from", "for"} and written not in found:
+        if written in {"from", "for"} and written not in parts:
             word = written
-            found[word] = []
+            parts[word] = []
         else:
-            found[word].append(node)
-    if len(found) == 1:
+            parts[word].append(node)
+    if len(parts) == 1:
         return [nodes]
-    start = found.get("from", [make_token("NUMBER", "1", beside=beside)])
-    return [tuple(found[""]), tuple(start), *([tuple(found["for"])] if "for" in found else [])]
+    start = parts.get("from", [make_token("NUMBER", "1", beside=beside)])
+    return [tuple(parts[""]), tuple(start), *([tuple(parts["for"])] if "for" in parts else [])]
 
 
-def _name_part(statement: Statement | None, nodes: Nodes) -> Nodes:
-    """Return the arguments of EXTRACT with the part as a word where it is written as text."""
-    if statement is None or kind_of(nodes, 1) != "FROM":
-        return nodes
-    first = first_token(nodes)
-    value = statement.value(first.text)
-    if value is None or value.kind != "string" or not value.content.isalpha():
-        return nodes
-    return (make_token("VAR", value.content, beside=first), *nodes[1:])
+def find_array_values(statement: Statement, tokens: list[Token]) -> frozenset[Value]:
+    """Return the texts and parameters that are the array of a comparison with ANY or ALL."""
+    values = set[Value]()
+    for beside, at in walk(nest(tokens).nodes):
+        _, array = _find_comparison(beside, at)
+        inside = _strip_casts(array.nodes) if array is not None else ()
+        value = statement.value(name_of(inside, 0)) if len(inside) == 1 else None
+        values |= set() if value is None else {value}
+    return frozenset(values)
 
 
 def _find_comparison(nodes: Nodes, at: int) -> tuple[str, Block | None]:
@@ -427,42 +358,23 @@ def _find_comparison(nodes: Nodes, at: int) -> tuple[str, Block | None]:
     return (function, array) if function and isinstance(array, Block) and array.kind == "L_PAREN" else ("", None)
 
 
-def find_array_values(statement: Statement, tokens: list[Token]) -> frozenset[Value]:
-    """Return the texts and parameters that are the array of such a comparison."""
-    found = set[Value]()
-    for beside, at in walk(nest(tokens).nodes):
-        _, array = _find_comparison(beside, at)
-        inside = _strip_casts(array.nodes) if array is not None else ()
-        value = statement.value(name_of(inside, 0)) if len(inside) == 1 else None
-        found |= set() if value is None else {value}
-    return frozenset(found)
-
-
-def _normalize_comparisons(nodes: Nodes) -> Nodes:
-    found: list[Node] = []
-    at = 0
-    while at < len(nodes):
-        function, array = _find_comparison(nodes, at)
-        written = () if array is None else _write_comparison(nodes, at, function=function, array=array)
-        found += written or [nodes[at]]
-        at += 3 if written else 1
-    return tuple(found)
-
-
-def _write_comparison(nodes: Nodes, at: int, *, function: str, array: Block) -> Nodes:
-    """Return the plain form of a comparison; nothing if it has none."""
-    operator, quantifier, inside = nodes[at], first_token(nodes[at + 1 :]), _strip_casts(array.nodes)
+def _read_comparison(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write IN for = ANY, and NOT IN for <> ALL."""
+    function, array = _find_comparison(nodes, at)
+    if array is None:
+        return (), 0
+    operator, quantifier, inside = first_token(nodes[at:]), first_token(nodes[at + 1 :]), _strip_casts(array.nodes)
     if kinds_of(inside) == ["STRING"]:
-        return (operator, make_token("VAR", function, beside=quantifier), Block(array.opening, inside, array.closing))
+        call = make_token("VAR", function, beside=quantifier)
+        return (operator, call, Block(array.opening, inside, array.closing)), 3
     items = inside[1:] if kind_of(inside, 0) == "ARRAY" else inside
     block = items[0] if len(items) == 1 else None
     if isinstance(block, Block) and block.kind == "L_BRACKET" and block.nodes:
         inside = block.nodes
     elif kind_of(inside, 0) not in {"SELECT", "WITH", "FROM"}:
-        return ()
-    first = first_token([operator])
-    negation = [make_token("NOT", "NOT", beside=first)] if function == ALL_OF else []
-    return (*negation, make_token("IN", "IN", beside=first), Block(array.opening, inside, array.closing))
+        return (), 0
+    negation = [make_token("NOT", "NOT", beside=operator)] if function == ALL_OF else []
+    return (*negation, make_token("IN", "IN", beside=operator), Block(array.opening, inside, array.closing)), 3
 
 
 def _strip_casts(nodes: Nodes) -> Nodes:
@@ -470,14 +382,11 @@ def _strip_casts(nodes: Nodes) -> Nodes:
     while True:
         nodes = unwrap(nodes)
         called = nodes[1] if len(nodes) == len(("CAST", "(...)")) else None
-        if word_of(nodes, 0) == "cast" and isinstance(called, Block) and _ends_with_array(called.nodes):
+        cast, sign = nodes, "DCOLON"
+        if word_of(nodes, 0) == "cast" and isinstance(called, Block):
             cast, sign = called.nodes, "ALIAS"
-        elif _ends_with_array(nodes):
-            cast, sign = nodes, "DCOLON"
-        else:
-            return nodes
         kinds = kinds_of(cast)
-        if sign not in kinds:
+        if not _ends_with_array(cast) or sign not in kinds:
             return nodes
         nodes = cast[: len(kinds) - 1 - kinds[::-1].index(sign)]
 
@@ -487,88 +396,70 @@ def _ends_with_array(nodes: Nodes) -> bool:
     return isinstance(last, Block) and last.kind == "L_BRACKET" and not last.nodes
 
 
-def _normalize_likes(nodes: Nodes) -> Nodes:
-    found: list[Node] = []
-    at = 0
-    while at < len(nodes):
-        found.append(nodes[at])
-        word, array = word_of(nodes, at + 1), nodes[at + 2] if at + 2 < len(nodes) else None
-        at += 1
-        if kind_of(nodes, at - 1) not in _LIKES or word not in _OF_VALUE or not isinstance(array, Block):
-            continue
-        inside, name = array.nodes, ""
-        kinds = kinds_of(inside)
-        if _ends_with_array(inside) and "DCOLON" in kinds:  # a cast, such as ::text[]
-            inside = inside[: len(kinds) - 1 - kinds[::-1].index("DCOLON")]
-        items = inside[1] if len(inside) == len(("ARRAY", "[...]")) else None
-        if kinds_of(inside) == ["STRING"]:
-            name = _OF_VALUE[word]
-        elif kind_of(inside, 0) == "ARRAY" and isinstance(items, Block) and items.nodes:
-            name, inside = _OF_ITEMS[word], items.nodes
-        if name:
-            quantifier = make_token("VAR", name, beside=first_token(nodes[at:]))
-            found += [quantifier, Block(array.opening, inside, array.closing)]
-            at += 2
-    return tuple(found)
+def _read_like(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write LIKE ANY and LIKE ALL as functions."""
+    word, array = word_of(nodes, at + 1), nodes[at + 2] if at + 2 < len(nodes) else None
+    if kind_of(nodes, at) not in _LIKES or word not in _QUANTIFIERS or not isinstance(array, Block):
+        return (), 0
+    of_value, of_items = _QUANTIFIERS[word]
+    inside, kinds = array.nodes, kinds_of(array.nodes)
+    if _ends_with_array(inside) and "DCOLON" in kinds:  # a cast, such as ::text[]
+        inside = inside[: len(kinds) - 1 - kinds[::-1].index("DCOLON")]
+    items, name = inside[1] if len(inside) == len(("ARRAY", "[...]")) else None, of_value
+    if kind_of(inside, 0) == "ARRAY" and isinstance(items, Block) and items.nodes:
+        name, inside = of_items, items.nodes
+    elif kinds_of(inside) != ["STRING"]:
+        return (), 0
+    quantifier = make_token("VAR", name, beside=first_token(nodes[at + 1 :]))
+    return (nodes[at], quantifier, Block(array.opening, inside, array.closing)), 3
 
 
 def _state_bounds(statement: Statement, tokens: list[Token]) -> list[Token]:
     """Return the tokens with the bounds of each aggregate as a call; refuse any other name => value."""
     root = nest(tokens)
-    called: dict[int, str] = {}
-    inside: dict[int, Block] = {id(node): root for node in root.nodes}
-    names: dict[int, Token] = {}
+    blocks = [("", root)]
     for beside, at in walk(root.nodes):
-        node = beside[at]
-        if isinstance(node, Block):
-            called[id(node)] = name_of(beside, at - 1)
-            inside |= {id(each): node for each in node.nodes}
-        elif node.token_type.name == "FARROW":
-            block = inside[id(node)]
-            _check_bounds(statement, beside, at=at, closed=block.closing is not None, called=called.get(id(block), ""))
-            name = first_token(beside[at - 1 :])
-            names[id(node)] = name
-            names[id(name)] = name
-    found: list[Token] = []
-    for token in tokens:
-        if id(token) not in names:
-            found.append(token)
-        elif names[id(token)] is token:
-            found.append(make_token("VAR", STATED, beside=token))
-    return found
+        block = beside[at]
+        blocks += [(name_of(beside, at - 1), block)] if isinstance(block, Block) else []
+    names, arrows = set[int](), set[int]()
+    for called, block in blocks:
+        for at, kind in enumerate(kinds_of(block.nodes)):
+            if kind == "FARROW":
+                _check_bounds(statement, block, at=at, called=called)
+                names.add(id(block.nodes[at - 1]))
+                arrows.add(id(block.nodes[at]))
+    written = (make_token("VAR", STATED, beside=token) if id(token) in names else token for token in tokens)
+    return [token for token in written if id(token) not in arrows]
 
 
-def _check_bounds(statement: Statement, nodes: Nodes, *, at: int, closed: bool, called: str) -> None:
+def _check_bounds(statement: Statement, block: Block, *, at: int, called: str) -> None:
     """Refuse bounds that do not follow the argument of an aggregate, or that are not two of a group."""
-    name = word_of(nodes, at - 1)
-    place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))
-    if name == _OF_ROW:
-        reason, hint = f"{_OF_ROW} is for quantiles.", f"Bounds of COUNT, SUM and AVG are of a group. {_EXAMPLE}"
-        raise Refusal("option", reason, hint=hint, place=place)
-    if name != _BOUNDS:
-        hint = f"Leave it out. Only the bounds of an aggregate are written so. {_EXAMPLE}"
-        raise Refusal("option", "There is no argument of this name.", hint=hint, place=place)
-    if called not in _BOUNDED or kind_of(nodes, at - 2) != "COMMA":
-        hint = f"Write them behind the argument of an aggregate. {_EXAMPLE}"
-        raise Refusal("option", f"{_BOUNDS} is for COUNT, SUM and AVG.", hint=hint, place=place)
+    nodes, name, example = block.nodes, word_of(block.nodes, at - 1), f"Write SUM(x, {_BOUNDS} => (0, 500))."
     bounds = nodes[at + 1] if at + 1 < len(nodes) else None
-    is_pair = (
-        isinstance(bounds, Block) and bounds.kind == "L_PAREN" and len(split(bounds.nodes)) == len(("low", "high"))
-    )
-    if not is_pair or not closed or at + 2 < len(nodes):
-        reason = "Bounds are two numbers in parentheses, behind all other arguments."
-        raise Refusal("option", reason, hint=_EXAMPLE, place=place)
-
-
-def _list_bounded_calls(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
-    for beside, at in walk(nest(tokens).nodes):
-        called = beside[at + 1] if at + 1 < len(beside) else None
-        if name_of(beside, at) in _BOUNDED and isinstance(called, Block) and called.kind == "L_PAREN":
-            yield first_token(beside[at:]), called.closing or tokens[-1]
+    pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
+    if name == _OF_ROW:
+        reason, hint = f"{_OF_ROW} is for quantiles.", f"Bounds of COUNT, SUM and AVG are of a group. {example}"
+    elif name != _BOUNDS:
+        reason = "There is no argument of this name."
+        hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
+    elif called not in _BOUNDED or kind_of(nodes, at - 2) != "COMMA":
+        reason = f"{_BOUNDS} is for COUNT, SUM and AVG."
+        hint = f"Write them behind the argument of an aggregate. {example}"
+    elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
+        reason, hint = "Bounds are two numbers in parentheses, behind all other arguments.", example
+    else:
+        return
+    place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))
+    raise Refusal("option", reason, hint=hint, place=place)
 
 
 def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:
     """Return the first and the last token of the aggregate at or around a position in the text, if there is one."""
     beyond = next((token.start for token in tokens if token.start >= start), start)
-    calls = [call for call in _list_bounded_calls(tokens) if call[0].start <= beyond]
-    return calls[-1] if calls and calls[-1][1].end > start else None
+    call: tuple[Token, Token] | None = None
+    for beside, at in walk(nest(tokens).nodes):
+        called = beside[at + 1] if at + 1 < len(beside) else None
+        if name_of(beside, at) in _BOUNDED and isinstance(called, Block) and called.kind == "L_PAREN":
+            first = first_token(beside[at:])
+            call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
+    return call if call is not None and call[1].end > start else None

@@ -59,6 +59,7 @@ from dpsql.sql.syntax.terms import (
     find_alias,
     find_direction,
     is_decided,
+    list_comparisons,
     list_windows,
     unwrap,
 )
@@ -66,29 +67,13 @@ from dpsql.sql.syntax.terms import (
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = [
-    "EXPLICIT",
-    "Computation",
-    "ImpliedClause",
-    "PrivateNames",
-    "StandardSQL",
-    "add_clause",
-    "describe_end",
-    "find_computation",
-    "find_ending",
-    "find_implied_clauses",
-    "groups_by_any",
-]
-
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _AFTER_FROM = frozenset(["WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", *_AFTER_GROUPS])
 _CLAUSES = frozenset(["FROM", "WHERE", "GROUP_BY", "HAVING"])
 _IN_FROM = frozenset(["FROM", "JOIN", "COMMA", "LATERAL"])
 _MEMBERSHIP = frozenset(["IN", "EXISTS", "ANY", "SOME"])
-_OUTER = frozenset(["LEFT", "RIGHT", "FULL"])
 _COMPARES = frozenset("EQ NEQ IS IN AND BETWEEN LIKE".split())
 _NAMES = frozenset(["VAR", "IDENTIFIER"])
-_QUALIFIED = frozenset([1, 3, 5])  # nodes of column, table.column and schema.table.column
 _LONGEST_TERM = 4  # nodes of x.column DESC
 _LONGEST_QUOTED = 60  # characters of a statement in a note
 
@@ -168,7 +153,7 @@ class ImpliedClause:
         return find_open_block(self.head).opening is not None
 
 
-def find_implied_clauses(
+def find_implied_clauses(  # noqa: C901 - from the statement to its clauses
     statement: Statement, names: PrivateNames, *, default_k: int, parameter: Parameter
 ) -> list[ImpliedClause]:
     """Return where the clauses of the private queries of a statement belong, in the order of the text.
@@ -193,8 +178,26 @@ def find_implied_clauses(
             private.add(select.cte)
     clauses = list[ImpliedClause]()
     for select in sorted(found, key=lambda each: each.start):
-        asked = _read_limit(statement, select, parameter=parameter)
-        clause = _describe(tokens, select, asked=asked, default_k=default_k)
+        limit = _find_limit(select)
+        text = "" if limit is None else limit.text
+        asked = read_whole_number(statement.value(text), parameter, min_value=1)
+        if asked is None and text.isdecimal():
+            asked = int(text) or None
+        kinds = kinds_of(select.nodes)
+        end = next((at for at, kind in enumerate(kinds) if kind in _AFTER_GROUPS), len(kinds))
+        last = last_token(select.nodes[:end])
+        split_at = next(at for at, token in enumerate(tokens) if token is last) + 1
+        wanted = default_k + 1 if asked is None else asked
+        clause = ImpliedClause(
+            head=tuple(tokens[:split_at]),
+            tail=tuple(tokens[split_at:]),
+            select=first_token(select.nodes),
+            is_total=not (select.has("GROUP_BY") or select.is_distinct),
+            k=min(wanted, default_k),
+            may_be_all=wanted > default_k,
+            asked=asked,
+            limit=limit,
+        )
         if len(selects) > 1 and not clause.is_total:
             clause = _describe_around(statement, clause, root=root, inner=select, selects=selects)
         clauses.append(clause)
@@ -294,34 +297,9 @@ def _is_column(nodes: Nodes, *, names: Collection[str]) -> bool:
     return is_bare and name_of(nodes, len(nodes) - 1) in names
 
 
-def _read_limit(statement: Statement, select: Select, *, parameter: Parameter) -> int | None:
-    """Return the number of rows that LIMIT of a SELECT says; None without one, and for what is no number above 0."""
-    limit = _find_limit(select)
-    text = "" if limit is None else limit.text
-    bound = read_whole_number(statement.value(text), parameter, min_value=1)
-    return bound if bound is not None else int(text) or None if text.isdecimal() else None
-
-
 def _find_limit(select: Select) -> Token | None:
     limit = select.clause("LIMIT")
     return first_token(limit) if limit else None
-
-
-def _describe(tokens: list[Token], select: Select, *, asked: int | None, default_k: int) -> ImpliedClause:
-    kinds = kinds_of(select.nodes)
-    last = last_token(select.nodes[: next((at for at, kind in enumerate(kinds) if kind in _AFTER_GROUPS), len(kinds))])
-    end = next(at for at, token in enumerate(tokens) if token is last) + 1
-    wanted = default_k + 1 if asked is None else asked
-    return ImpliedClause(
-        head=tuple(tokens[:end]),
-        tail=tuple(tokens[end:]),
-        select=first_token(select.nodes),
-        is_total=not (select.has("GROUP_BY") or select.is_distinct),
-        k=min(wanted, default_k),
-        may_be_all=wanted > default_k,
-        asked=asked,
-        limit=_find_limit(select),
-    )
 
 
 def _describe_around(
@@ -332,10 +310,11 @@ def _describe_around(
     around = find_computation(root, inner, selects=selects, k=clause.k, ranking=ranking)
     if around is None and (first := _find_filter(inner, selects=selects, ranking=ranking)) is not None:
         around = Computation(first, is_filter=True)
-    found = find_computation(root, inner, selects=selects, k=clause.k)
-    is_only = around is None and found is not None and len(selects) == len(("ranking", "around"))
-    is_largest = is_only and found is not None and found.window is None and word_of([found.first], 0) in EVERY_AGGREGATE
-    computes = found is not None or around is not None
+    any_of_rows = find_computation(root, inner, selects=selects, k=clause.k)
+    is_largest = False
+    if around is None and any_of_rows is not None and len(selects) == len(("ranking", "around")):
+        is_largest = any_of_rows.window is None and word_of([any_of_rows.first], 0) in EVERY_AGGREGATE
+    computes = any_of_rows is not None or around is not None
     return replace(clause, around=around, computes=computes, ranking=ranking, is_largest=is_largest)
 
 
@@ -347,9 +326,10 @@ def find_computation(
     The `selects` are those of the statement, inner ones first. With the columns of the `ranking`, what its first rows
     decide is left out.
     """
-    absence = _find_absence(root, inner)
-    if absence is not None:
-        return Computation(absence)
+    own = set(map(id, inner.nodes))
+    for beside, at in walk(root.nodes, hidden=lambda block: id(block) in own):
+        if id(beside[at]) not in own and _asks_for_absent(beside, at):
+            return Computation(first_token(beside[at:]))
     names, sources = {inner.cte} - {""}, [inner]
     tops = {id(inner): inner}  # of each source, the outermost SELECT with it that has been looked at
     for select in selects:
@@ -361,7 +341,13 @@ def find_computation(
         outside = list(walk(select.nodes, hidden=_is_select))
         if select is inner or not (inside or any(name_of(beside, at) in names for beside, at in outside)):
             continue
-        is_direct = _reads_alone(select, inner=inner)
+        # whether FROM has the ranking alone, in parentheses or by the name of its CTE
+        source = select.clause("FROM")
+        is_direct = bool(source) and {"COMMA", "JOIN"}.isdisjoint(kinds_of(source))
+        if kind_of(source, 0) == "L_PAREN":
+            is_direct = is_direct and inner.outer is select and inner.holder is source[0]
+        else:
+            is_direct = is_direct and name_of(source, 0) == (inner.cte or None)
         around = _Around(select, outside, k, ranking if is_direct else None)
         found = around.find() or around.find_lost(list(zip(inside, holders, strict=True)), names)
         if found is not None:
@@ -372,21 +358,11 @@ def find_computation(
     return None
 
 
-def _find_absence(root: Block, inner: Select) -> Token | None:
-    """Return where a statement asks which groups are not there."""
-    own = set(map(id, inner.nodes))
-    for beside, at in walk(root.nodes, hidden=lambda block: id(block) in own):
-        if id(beside[at]) not in own and _is_absence(beside, at):
-            return first_token(beside[at:])
-    return None
-
-
-def _is_absence(nodes: Nodes, at: int) -> bool:
+def _asks_for_absent(nodes: Nodes, at: int) -> bool:
+    """Say whether a word asks which groups of a ranking are not there."""
     kind, following = kind_of(nodes, at), kind_of(nodes, at + 1)
-    if (kind, following) == ("NOT", "EXISTS"):
-        return True
-    if (kind, following) == ("NOT", "IN"):
-        return _begins_select(nodes, at + 2)
+    if kind == "NOT":
+        return following == "EXISTS" or (following == "IN" and _begins_select(nodes, at + 2))
     if kind == "ALL" and _begins_select(nodes, at + 1):  # as in x > ALL (SELECT ...)
         return kind_of(nodes, at - 1) not in {*SET_OPERATIONS, "SELECT"}
     is_list = kind == "EXCEPT" and following == "L_PAREN" and not _begins_select(nodes, at + 1)  # of columns
@@ -396,16 +372,6 @@ def _is_absence(nodes: Nodes, at: int) -> bool:
 def _begins_select(nodes: Nodes, at: int) -> bool:
     block = nodes[at] if at < len(nodes) else None
     return isinstance(block, Block) and kind_of(block.nodes, 0) == "SELECT"
-
-
-def _reads_alone(select: Select, *, inner: Select) -> bool:
-    """Say whether FROM of a SELECT has the ranking alone, in parentheses or by the name of its CTE."""
-    source = select.clause("FROM")
-    if not {"COMMA", "JOIN"}.isdisjoint(kinds_of(source)):
-        return False
-    if kind_of(source, 0) != "L_PAREN":
-        return bool(source) and name_of(source, 0) == (inner.cte or None)
-    return inner.outer is select and inner.holder is source[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +386,11 @@ class _Around:
     def find(self) -> Computation | None:
         """Return what makes one row of several, a window, or an order in which the first rows are others."""
         nodes = self.select.nodes
-        windows = {id(window.nodes[0]): window for window in self._list_open_windows()}
+        windows = {
+            id(window.nodes[0]): window
+            for window in list_windows(nodes, definitions=self.select.clause("WINDOW"))
+            if window.over.partition or not is_decided(window, follow=self._follow)
+        }
         for beside, at in self.outside:
             node = beside[at]
             is_distinct = node is nodes[1] and self.select.is_distinct
@@ -429,20 +399,16 @@ class _Around:
                 return Computation(first_token([node]))
             if id(node) in windows:
                 return Computation(first_token([node]), window=windows[id(node)])
-        order = self.select.section("ORDER_BY")
-        return Computation(first_token(order)) if order and self._takes_others(split(order[1:])[0]) else None
-
-    def _takes_others(self, term: Nodes) -> bool:
-        """Say whether LIMIT takes the first rows in another order than from the largest group on."""
-        limit = _find_limit(self.select)
-        if limit is None or (limit.text.isdecimal() and int(limit.text) >= self.k):
-            return False
-        if "DESC" not in kinds_of(term):
-            return True
-        if self.ranking is None:
-            return False
-        others = {*self.ranking.keys, *self.ranking.totals} - {self.ranking.ranks}
-        return name_of(term, len(term) - 2) in others and len(term) <= _LONGEST_TERM
+        order, limit = self.select.section("ORDER_BY"), _find_limit(self.select)
+        if not order or limit is None or (limit.text.isdecimal() and int(limit.text) >= self.k):
+            return None
+        # does LIMIT take the first rows in another order than from the largest group on?
+        term = split(order[1:])[0]
+        is_other = "DESC" not in kinds_of(term)
+        if not is_other and self.ranking is not None and len(term) <= _LONGEST_TERM:
+            others = {*self.ranking.keys, *self.ranking.totals} - {self.ranking.ranks}
+            is_other = name_of(term, len(term) - 2) in others
+        return Computation(first_token(order)) if is_other else None
 
     def find_lost(self, inside: Sequence[tuple[Select, Block | None]], names: set[str]) -> Computation | None:
         """Return what has NULL, or FALSE, for a group that is not there: an outer join, a value, a negation.
@@ -457,7 +423,7 @@ class _Around:
         places = [at for at in range(first + 1, len(nodes)) if name_of(nodes, at) in names]
         places += [at for at in holders if at > first]
         for at, kind in enumerate(kinds):
-            if kind not in _OUTER or kind_of(nodes, at + 1) not in {"JOIN", "OUTER"}:
+            if kind not in {"LEFT", "RIGHT", "FULL"} or kind_of(nodes, at + 1) not in {"JOIN", "OUTER"}:
                 continue
             lost = {"LEFT": any(each > at for each in places), "RIGHT": any(each < at for each in places)}
             if lost.get(kind, bool(places)):
@@ -467,24 +433,15 @@ class _Around:
                 continue  # the largest value, which is there
             is_member, is_behind = kind_of(nodes, holder - 1) in _MEMBERSHIP, first < holder
             if is_member and is_behind:
-                negated = next((at for at in range(holder) if self._is_negation(at)), None)
-                if negated is not None:
-                    return Computation(first_token(nodes[negated:]))
+                for at in range(holder):
+                    is_not = kinds[at] == "NOT" and kind_of(nodes, at - 1) != "IS"
+                    if is_not and kinds[at + 1] not in {"NULL", "LIKE", "BETWEEN"}:
+                        return Computation(first_token(nodes[at:]))
                 continue
             is_source = kind_of(nodes, holder - 1) in _IN_FROM and is_behind
             if is_member or not is_source or not _AFTER_FROM.isdisjoint(kinds[first:holder]):
                 return Computation(flatten(nodes[holder : holder + 1])[1])
         return None
-
-    def _is_negation(self, at: int) -> bool:
-        nodes = self.select.nodes
-        is_not = kind_of(nodes, at) == "NOT" and kind_of(nodes, at - 1) != "IS"
-        return is_not and kind_of(nodes, at + 1) not in {"NULL", "LIKE", "BETWEEN"}
-
-    def _list_open_windows(self) -> Iterator[Window]:
-        for window in list_windows(self.select.nodes, definitions=self.select.clause("WINDOW")):
-            if window.over.partition or not is_decided(window, follow=self._follow):
-                yield window
 
     def _follow(self, nodes: Nodes) -> Direction | None:
         """Return the direction of the column that ranks, and None for any other expression."""
@@ -508,17 +465,22 @@ _Measures = Mapping[str, bool]  # by the name of a column: whether it rises with
 
 def _find_filter(inner: Select, *, selects: Sequence[Select], ranking: Ranking | None) -> Token | None:
     """Return where a SELECT around a ranking asks for other than large values of its measures."""
-    measures = _rename(inner, columns=list(_list_columns(inner, ranking=ranking)))
+    columns = list(_list_columns(inner, ranking=ranking))
+    names, at = [name for name, _ in columns], int(kind_of(inner.behind, 0) == "ALIAS")
+    renamed = inner.behind[at + 1] if len(inner.behind) > at + 1 else None
+    if kind_of(inner.behind, at) in _NAMES and isinstance(renamed, Block) and renamed.kind == "L_PAREN":
+        given = [name_of(part, 0) for part in split(renamed.nodes)]  # ... AS t(a, b)
+        names[: len(given)] = given
+    measures = {name: rises for name, (_, rises) in zip(names, columns, strict=False) if rises is not None}
     if not measures:
         return None
     sources = [inner]
     for select in selects:
-        inside = any(select.is_around(each) for each in sources)
-        names = {each.cte for each in sources} - {""}
-        if select is inner or not (inside or _names_any(select.nodes, names)):
+        is_around = any(select.is_around(each) for each in sources)
+        if select is inner or not (is_around or _names_any(select.nodes, {each.cte for each in sources} - {""})):
             continue
-        if (found := _find_small(select.clause("WHERE"), measures=measures)) is not None:
-            return found
+        if (small := _find_small(select.clause("WHERE"), measures=measures)) is not None:
+            return small
         sources.append(select)
     return None
 
@@ -537,16 +499,6 @@ def _list_columns(inner: Select, *, ranking: Ranking | None) -> Iterator[tuple[s
         found = find_direction(body)
         is_ranked = len(calls) == 1 if ranking is None else name == ranking.ranks
         yield name, found is not None and found[1] and is_ranked
-
-
-def _rename(inner: Select, *, columns: Sequence[tuple[str, bool | None]]) -> _Measures:
-    """Return the measures of a ranking by the names that they have around it: ... AS t(a, b) gives others."""
-    at, names = int(kind_of(inner.behind, 0) == "ALIAS"), [name for name, _ in columns]
-    given = inner.behind[at + 1] if len(inner.behind) > at + 1 else None
-    if kind_of(inner.behind, at) in _NAMES and isinstance(given, Block) and given.kind == "L_PAREN":
-        renamed = [name_of(part, 0) for part in split(given.nodes)]
-        names[: len(renamed)] = renamed
-    return {name: rises for name, (_, rises) in zip(names, columns, strict=False) if rises is not None}
 
 
 def _write_words(nodes: Sequence[Node]) -> str:
@@ -571,12 +523,8 @@ def _find_small(condition: Nodes, *, measures: _Measures) -> Token | None:
 
 def _is_large(nodes: Nodes, *, measures: _Measures) -> bool:
     """Say whether a comparison is true of all large values of the measure that ranks, or says that there is one."""
-    for signs, is_left in (({"GT", "GTE"}, True), ({"LT", "LTE"}, False)):
-        sides = split(nodes, signs)
-        if len(sides) != len(("left", "right")):
-            continue
-        column, other = sides if is_left else reversed(sides)
-        is_column = len(column) in _QUALIFIED and all(kind == "DOT" for kind in kinds_of(column)[1::2])
+    for column, other in list_comparisons(nodes):
+        is_column = len(column) in {1, 3, 5} and all(kind == "DOT" for kind in kinds_of(column)[1::2])
         is_value = not any(
             _is_measure(beside, at, measures=measures) or kind_of(beside, at) in _COMPARES for beside, at in walk(other)
         )

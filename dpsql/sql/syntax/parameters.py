@@ -60,7 +60,6 @@ _ARRAY_ITEM = re.compile(
 
 def bind(statement: Statement, parameters: ParameterValues) -> dict[Value, object]:
     """Bind a value to every parameter of the statement; refuse too many, too few and mixed styles."""
-    wanted = [value for value in statement.values if value.kind == "parameter"]
     if isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters):
         values = {name.lstrip(":$"): value for name, value in parameters.items()}
     elif isinstance(parameters, str) or not isinstance(parameters, Sequence):
@@ -68,10 +67,13 @@ def bind(statement: Statement, parameters: ParameterValues) -> dict[Value, objec
     else:
         values = dict(zip(map(str, range(1, len(parameters) + 1)), parameters, strict=True))
     bound: dict[Value, object] = {}
-    names, styles = set[str](), set[str]()
-    for position, value in enumerate(wanted, start=1):
+    wanted, names, styles = list[Value](), set[str](), set[str]()
+    for value in statement.values:
+        if value.kind != "parameter":
+            continue
+        wanted.append(value)
         styles.add("numbered" if value.content[1:].isdigit() else value.content[:1].replace("$", ":"))
-        name = str(position) if value.content == "?" else value.content[1:]
+        name = str(len(wanted)) if value.content == "?" else value.content[1:]
         names.add(name)
         if values is not None and name in values:
             bound[value] = values[name]

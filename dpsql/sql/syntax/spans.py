@@ -19,7 +19,6 @@ from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
     Block,
-    Cte,
     Node,
     Nodes,
     first_token,
@@ -33,17 +32,6 @@ from dpsql.sql.syntax.block import (
 
 if TYPE_CHECKING:
     from sqlglot import Token
-
-__all__ = [
-    "Parts",
-    "PrivateSpan",
-    "Slice",
-    "SurroundingText",
-    "cut_private_queries",
-    "find_private_spans",
-    "name_released",
-    "write_parts",
-]
 
 _OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the last part of a set operation
 
@@ -179,17 +167,15 @@ class _Text:
             self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
             self.parts.append(" ")
         else:
-            bound = self.literal(piece)
-            marks = [self._mark(each) for each in (bound if isinstance(bound, list) else [bound])]
+            bound, marks = self.literal(piece), list[str]()
+            for literal in bound if isinstance(bound, list) else [bound]:
+                self.literals.append(literal)
+                mark = f"${len(self.literals)}"
+                is_time = literal.type.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+                # sent as INTEGER
+                is_wide = literal.type == BIGINT and find_integer_type(int(str(literal.value))) != BIGINT
+                marks.append(f"CAST({mark} AS {literal.type.name})" if is_time or is_wide else mark)
             self.parts.append(f" [{', '.join(marks)}] " if isinstance(bound, list) else f" {marks[0]} ")
-
-    def _mark(self, literal: Literal) -> str:
-        """Add a value, and return what stands for it in the text."""
-        self.literals.append(literal)
-        mark = f"${len(self.literals)}"
-        is_time = literal.type.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
-        is_wide = literal.type == BIGINT and find_integer_type(int(str(literal.value))) != BIGINT  # sent as INTEGER
-        return f"CAST({mark} AS {literal.type.name})" if is_time or is_wide else mark
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:
@@ -210,11 +196,13 @@ def _find_span(
     around = next(block for block in list_blocks(root) if any(node is clause for node in block.nodes))
     first, last = _find_part(around.nodes, clause)
     combined = (first, last) != (0, len(around.nodes))
-    seen = [cte for cte in root.ctes if last_token(cte.nodes).end < clause.start]
+    seen = [cte for cte in root.ctes if last_token(cte).end < clause.start]
     if around is root and not first and seen:  # the main SELECT, behind the CTEs
-        first = next(at for at, node in enumerate(root.nodes) if node is seen[-1].nodes[-1]) + 1
+        first = next(at for at, node in enumerate(root.nodes) if node is seen[-1][-1]) + 1
     query = flatten(around.nodes[first:last])
-    inner = _add_ctes(query, _select_ctes(root, seen, query=query, private=private))
+    inner = [*_list_ctes(root, seen, query=query, private=private), *query]
+    if kind_of(query, 0) == "WITH" and len(inner) > len(query):  # its own CTEs follow those that it sees
+        inner[-len(query)] = make_token("COMMA", ",", beside=query[0])
     if not any(token is clause for token in inner):
         return None
     before = last_token(around.nodes[:first]) if first else around.opening
@@ -247,30 +235,21 @@ def _find_part(nodes: Nodes, clause: Token) -> tuple[int, int]:
     return first, len(nodes)
 
 
-def _select_ctes(root: Block, seen: Sequence[Cte], *, query: list[Token], private: Collection[int]) -> list[Token]:
+def _list_ctes(root: Block, seen: Sequence[Nodes], *, query: list[Token], private: Collection[int]) -> list[Token]:
     """Return WITH and those of its CTEs that a query may read: others may be in SQL that only DuckDB reads."""
     words = {_read_word(token) for token in query}
     kept: list[Node] = []
     is_recursive = False
     for cte in reversed(seen):  # each sees those before it
-        first, *others = flatten(cte.nodes)
+        first, *others = flatten(cte)
         if _read_word(first) not in words or any(token.start in private for token in (first, *others)):
             continue
         inside = {_read_word(token) for token in others}
         is_recursive |= root.is_recursive and _read_word(first) in inside
         words |= inside
-        kept = [*cte.nodes, make_token("COMMA", ",", beside=first), *kept] if kept else list(cte.nodes)
-    return flatten([*root.nodes[: 1 + is_recursive], *kept]) if kept else []
+        kept = [*cte, make_token("COMMA", ",", beside=first), *kept] if kept else list(cte)
+    return flatten([*root.nodes[: 1 + is_recursive], *kept]) if kept and query else []
 
 
 def _read_word(token: Token) -> str:
     return ascii_lower(token.text.removeprefix(FUNCTION_PREFIX))
-
-
-def _add_ctes(inner: list[Token], seen: list[Token]) -> list[Token]:
-    """Return a query behind the CTEs that it can see."""
-    if not seen or not inner:
-        return inner
-    if inner[0].token_type.name != "WITH":
-        return [*seen, *inner]
-    return [*seen, make_token("COMMA", ",", beside=inner[0]), *inner[1:]]

@@ -14,20 +14,9 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 256
 MAX_COMBINED = 32  # each is nested in the one before
-_LISTS = frozenset(["Select", "Group", "Order", "Window"])
+_LISTS = frozenset(["Select", "Group", "Order", "Window", "With"])
 
 EVERY_COLUMN = "all\0columns"  # in ORDER BY ALL: a name that no statement can hold
-
-__all__ = [
-    "EVERY_COLUMN",
-    "find_every_column",
-    "is_unnest",
-    "only",
-    "pair_items_with_text",
-    "parse",
-    "place",
-    "read_direction",
-]
 
 
 def parse(statement: Statement, tokens: list[Token]) -> Node:
@@ -59,17 +48,18 @@ def _check_breadth(statement: Statement, tree: Node) -> None:
     """Refuse long lists of keys, columns, tables and CTEs; some checks are quadratic in their length."""
     combined = 0
     for node in tree.walk():
-        combined += type(node).__name__ in {"Union", "Intersect", "Except"}
-        if combined > MAX_COMBINED:
-            reason = f"At most {MAX_COMBINED} UNION, INTERSECT and EXCEPT are allowed in a statement."
-            raise Refusal(
-                "too-long", reason, hint="Combine fewer subqueries.", place=place(statement, cast("Node", node))
-            )
-        if type(node).__name__ in _LISTS | {"With"}:
-            longest = max((len(part) for part in node.args.values() if isinstance(part, list)), default=0)
-            if longest > MAX_LISTED:
-                reason, hint = f"This list may have at most {MAX_LISTED} items.", "Shorten the list."
-                raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
+        kind, reason, hint = type(node).__name__, "", ""
+        if kind in {"Union", "Intersect", "Except"}:
+            combined += 1
+            if combined > MAX_COMBINED:
+                reason = f"At most {MAX_COMBINED} UNION, INTERSECT and EXCEPT are allowed in a statement."
+                hint = "Combine fewer subqueries."
+        elif kind in _LISTS:
+            for part in node.args.values():
+                if isinstance(part, list) and len(part) > MAX_LISTED:
+                    reason, hint = f"This list may have at most {MAX_LISTED} items.", "Shorten the list."
+        if reason:
+            raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
 
 
 def _find_fault(statement: Statement, faults: list[dict[str, object]]) -> Place | None:
@@ -126,11 +116,13 @@ def is_unnest(node: Node) -> bool:
 def pair_items_with_text(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
     """Pair the items of the outermost select list with their text, the name of an item without an alias."""
     nodes = nest(tokens).nodes
-    starts = [at for at, kind in enumerate(kinds_of(nodes)) if kind == "SELECT"]
-    items = Select(nodes[starts[0] :]).items if starts else []
-    spans = [(first_token(item).start, last_token(item).end + 1) if item else (0, 0) for item in items]
-    texts = [" ".join(statement.text[start:end].split()) for start, end in spans]
-    if len(texts) != len(select.expressions):
-        hint = "Check its commas and parentheses."
-        raise Refusal("syntax", "The select list cannot be read.", hint=hint, place=place(statement, select))
-    return list(zip(select.expressions, texts, strict=True))
+    kinds = kinds_of(nodes)
+    pairs: list[tuple[Node, str]] = []
+    items = Select(nodes[kinds.index("SELECT") :]).items if "SELECT" in kinds else []
+    if len(items) != len(select.expressions):
+        hint, where = "Check its commas and parentheses.", place(statement, select)
+        raise Refusal("syntax", "The select list cannot be read.", hint=hint, place=where)
+    for node, item in zip(select.expressions, items, strict=True):
+        text = statement.text[first_token(item).start : last_token(item).end + 1] if item else ""
+        pairs.append((node, " ".join(text.split())))
+    return pairs

@@ -136,6 +136,15 @@ def is_whole(call: Call, nodes: Nodes) -> bool:
     return len(call.nodes) == len(nodes) and call.nodes[0] is nodes[0]
 
 
+def list_comparisons(nodes: Nodes) -> Iterator[tuple[Nodes, Nodes]]:
+    """Yield the two sides of a comparison with > or >=, or with < or <= the other way round: the larger one first."""
+    greater, less = split(nodes, {"GT", "GTE"}), split(nodes, {"LT", "LTE"})
+    if len(greater) == len(("left", "right")):
+        yield greater[0], greater[1]
+    if len(less) == len(("left", "right")):
+        yield less[1], less[0]
+
+
 def find_direction(nodes: Nodes) -> tuple[Call, bool] | None:
     """Return the measure that an expression follows, and whether it rises with it; None for any other form."""
     rises = True

@@ -22,8 +22,8 @@ from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
 DIALECTS = {
-    "athena": "dpsql.dialects.trino:ATHENA",
-    "bigquery": "dpsql.dialects.bigquery:BIGQUERY",
+    "athena": "dpsql.dialects.warehouses:ATHENA",
+    "bigquery": "dpsql.dialects.warehouses:BIGQUERY",
     "clickhouse": "clickhouse:CLICKHOUSE",
     "databricks": "dpsql.dialects.spark:DATABRICKS",
     "datafusion": "dpsql.dialects.datafusion:DATAFUSION",
@@ -31,10 +31,10 @@ DIALECTS = {
     "mysql": "dpsql.dialects.mysql:MYSQL",
     "portable": "dpsql.testing.kits.portable:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
-    "redshift": "dpsql.dialects.redshift:REDSHIFT",
-    "snowflake": "dpsql.dialects.snowflake:SNOWFLAKE",
+    "redshift": "dpsql.dialects.warehouses:REDSHIFT",
+    "snowflake": "dpsql.dialects.warehouses:SNOWFLAKE",
     "spark": "dpsql.dialects.spark:SPARK",
-    "trino": "dpsql.dialects.trino:TRINO",
+    "trino": "dpsql.dialects.warehouses:TRINO",
 }
 NAMES = """
     leading_country ties_at_the_cut filter_text_in filter_is_not_distinct_double filter_and_or_not filter_date key_case

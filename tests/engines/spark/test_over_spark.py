@@ -18,8 +18,7 @@ from support.web_kit import PASSWORD, World
 import dpsql
 from dpsql.cli.app import app
 from dpsql.policy import Policy
-from dpsql.server.gateway import Gateway
-from dpsql.server.service import Service
+from dpsql.server.gateway import Gateway, Service
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users, add_user

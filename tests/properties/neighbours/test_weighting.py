@@ -12,7 +12,7 @@ from support.sql_reference import same
 
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contribution_bounding import (
+from dpsql.sql.rewrite.contributions import (
     UNIT,
     WEIGHT,
     Bound,

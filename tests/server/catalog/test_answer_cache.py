@@ -8,7 +8,7 @@ from support.catalog_corpus import CORPUS
 from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog
 from dpsql.server.catalog.shadow import Shadow
 from dpsql.server.catalog.statements import is_constant
-from dpsql.server.memory_quota import BoundedCache
+from dpsql.server.memory import BoundedCache
 
 COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
 

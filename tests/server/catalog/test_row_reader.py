@@ -13,7 +13,7 @@ from dpsql.server.catalog.protocol import Hold
 from dpsql.server.catalog.row_reader import read_rows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.catalog.statements import MAX_BYTES
-from dpsql.server.row_blocks import RowBlocks, encode_rows
+from dpsql.server.memory import RowBlocks, encode_rows
 
 Read = Callable[..., tuple[RowBlocks, str]]
 SEVERAL = (

@@ -18,7 +18,7 @@ from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog, open_ca
 from dpsql.server.catalog.protocol import CatalogRows
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.server.catalog.statements import MAX_ROWS
-from dpsql.server.row_blocks import WireColumn
+from dpsql.server.memory import WireColumn
 from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables

@@ -171,7 +171,7 @@ def test_a_fault_is_one_sentence(served: Served, monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> None:
         raise KeyError("secret-value")
 
-    monkeypatch.setattr("dpsql.server.messages.tables_table", fail)
+    monkeypatch.setattr("dpsql.server.http_requests.tables_table", fail)
     result = call(served, "tables")
     assert result.structured_content["error"]["code"] == "server-failed"
     assert "secret-value" not in text_of(result) + served.log.getvalue()

@@ -19,7 +19,7 @@ from support.html_pages import page, words
 START = ["%load_ext dpsql", "%dpsql connect events.duckdb --policy policy.toml"]
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY article TOP 3 PRIVATE"
 SLOW = """
-from dpsql.notebook.magic import _LOADED
+from dpsql.notebook import _LOADED
 import dataclasses, time
 (notebook, _), = _LOADED.values()
 parts = notebook.session._dependencies

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.server.memory_quota import MemoryQuota
-from dpsql.server.row_blocks import PIECE, RowBlocks, WireColumn, encode_rows, split_pieces
+from dpsql.server.memory import PIECE, MemoryQuota, RowBlocks, WireColumn, encode_rows, split_pieces
+from dpsql.server.wire.connection_state import Settings, Transaction
 from dpsql.server.wire.rows import ArrowRows, EncodedRows, ReversedRows, WireRows, count_rows
 from dpsql.server.wire.sqlstates import WireError, full_error
-from dpsql.server.wire.transaction import Settings, Transaction
 
 ROWS = st.integers(0, 4).flatmap(
     lambda width: st.lists(st.lists(st.none() | st.binary(max_size=9), min_size=width, max_size=width), max_size=9)

@@ -13,8 +13,7 @@ from support.command_kit import dpsql_command
 from support.terminal_kit import conversation
 
 import dpsql
-from dpsql.cli.shell import COMMANDS, Shell, failure_lines, run_script
-from dpsql.cli.terminal import history_file
+from dpsql.cli.shell import COMMANDS, Shell, failure_lines, history_file, run_script
 from dpsql.errors import Place, Refusal
 
 POLICY = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from dpsql.notebook.magic import COMMANDS
+from dpsql.notebook import COMMANDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "notebook.md").read_text()
 

@@ -83,7 +83,7 @@ def test_what_a_line_says(shell: InteractiveShell) -> None:
 
 
 def test_help_lists_every_command(shell: InteractiveShell) -> None:
-    from dpsql.notebook.magic import COMMANDS
+    from dpsql.notebook import COMMANDS
 
     for line in ("%dpsql", "%dpsql help"):
         said = repr(ran(shell, line))
@@ -164,7 +164,7 @@ def test_the_box_marks_the_place_in_what_was_written(
 ) -> None:
     shown: list[object] = []
     monkeypatch.setattr(type(shell), "kernel", object(), raising=False)
-    monkeypatch.setattr("dpsql.notebook.magic.display", shown.append)
+    monkeypatch.setattr("dpsql.notebook.display", shown.append)
     ran(shell, CONNECT)
     refused(shell, cell)
     (box,) = shown
@@ -228,7 +228,7 @@ def test_a_session_of_ones_own_is_used_and_left_open(shell: InteractiveShell) ->
 
 
 def test_connecting_again_closes_what_was_open_unless_it_fails(shell: InteractiveShell) -> None:
-    from dpsql.notebook.magic import _LOADED
+    from dpsql.notebook import _LOADED
 
     ran(shell, CONNECT)
     first = _LOADED[shell][0].session

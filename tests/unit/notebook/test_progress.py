@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dpsql.notebook.rendering import _format_progress
+from dpsql.notebook import _format_progress
 
 
 def test_how_far_it_is_stands_beside_the_seconds_where_it_is_told() -> None:

@@ -19,7 +19,7 @@ from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
 from dpsql.plan.mechanisms.records import Candidate, choose_candidate, list_records
 from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.quantities import Delta, Rho
-from dpsql.report.simulation import expected_recall
+from dpsql.report.forecast import expected_recall
 from dpsql.session import Session
 
 CHOSEN = {each.name for each in list_records() if each.auto is not Auto.NEVER}

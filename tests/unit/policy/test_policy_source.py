@@ -226,7 +226,7 @@ def test_every_surface_opens_what_the_policy_names(tmp_path: Path) -> None:
     with engine.connect() as other:
         assert len(other.execute(text(ASKED)).all()) == 2
     engine.dispose()
-    from dpsql.server.service import Service
+    from dpsql.server.gateway import Service
 
     service = Service(None, Policy.from_toml(policy))  # what `dpsql serve` opens without --db
     assert service.catalog.find("reads") is not None

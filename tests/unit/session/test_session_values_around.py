@@ -19,7 +19,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import LedgerError, UsageError
 from dpsql.plan import build_statement
 from dpsql.policy import EngineSettings
-from dpsql.server.engine_queue import EngineQueue, QueuedEngine
+from dpsql.server.queues import EngineQueue, QueuedEngine
 from dpsql.session import Session
 
 SQL = "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 2 PRIVATE"

@@ -24,7 +24,8 @@ from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
-from dpsql.sql.rewrite.public_query import CountingQuery, rewrite_public
+from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)

@@ -22,17 +22,15 @@ from dpsql.sql.render import duckdb as write
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite import passes
 from dpsql.sql.rewrite.engine_query import (
-    PASSES,
     Bound,
     CountingQuery,
-    canonicalize_query,
-    make_query_total,
     rewrite,
     rewrite_all,
     rewrite_unordered,
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
+from dpsql.sql.rewrite.passes import PASSES, canonicalize_query, make_query_total
 from dpsql.sql.syntax.clause import extract_clause
 
 NAMES = ("clause", "analyze", "total", "canonical", "rewrite")

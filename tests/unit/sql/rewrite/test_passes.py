@@ -18,7 +18,7 @@ from dpsql.sql.ir.catalog import Catalog, MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render import duckdb as render
 from dpsql.sql.rewrite import passes
-from dpsql.sql.rewrite.contribution_bounding import Bound
+from dpsql.sql.rewrite.contributions import Bound
 from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite
 from dpsql.sql.rewrite.use_materialized import use_materialized
 

@@ -1,4 +1,8 @@
-"""Magics %dpsql and %%dpsql: commands, the session that a notebook holds, completion, registration in IPython."""
+"""`%load_ext dpsql`: queries and budgets in IPython and Jupyter by the magics %dpsql and %%dpsql.
+
+Here are the commands, the session that a notebook holds, completion, what is shown beside answers, and registration.
+Nothing is decided here.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,31 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import no_var_expand
-from IPython.display import display
+from IPython.display import display, publish_display_data
 
 from dpsql.connect import connect
-from dpsql.display import Facts
-from dpsql.errors import Error, UsageError
-from dpsql.notebook.rendering import Help, Listing, Problem, show_progress
+from dpsql.display import Facts, Message, Sheet, SheetColumn, box_html, facts_html, replace_unprintable, sheet_html
+from dpsql.errors import Error, UsageError, WastedChargeWarning
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dpsql.session import Session
+
+__all__ = ["Notebook", "load", "unload"]
 
 HELP = (
     (
@@ -50,18 +59,6 @@ _HINT = "%dpsql help lists the commands."
 _HELP_WORDS = frozenset(["--help", "-h", "?"])
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectArguments:
-    """Arguments of the command `connect`, for `dpsql.connect`."""
-
-    database: Path | None
-    policy: Path
-    ledger: str | None
-    analyst: str | None
-    isolation: str | None
-    implicit: bool | None
-
-
 def parse_command(line: str) -> tuple[str, str] | None:
     """Return the command of a line and its argument; None for a statement."""
     first, _, rest = line.strip().partition(" ")
@@ -80,17 +77,16 @@ def parse_command(line: str) -> tuple[str, str] | None:
     return name, rest
 
 
-def extract_statement(line: str) -> str:
-    """Return the text in which the place of an error is counted: the argument of `explain`, or the whole line."""
-    first, _, rest = line.strip().partition(" ")
-    return rest.strip() if first.lower() == "explain" else line
-
-
-def parse_connect(rest: str) -> ConnectArguments:
+def parse_connect(rest: str) -> dict[str, str]:
     """Parse the arguments of `connect`: a database, and options as `--name value` or `--name=value`."""
+    hint = "%dpsql connect events.duckdb --policy policy.toml [--analyst NAME] [--ledger FILE] [--isolation process]"
+    hint += " [--implicit]"
+    try:
+        words, reason = iter(shlex.split(rest)), ""
+    except ValueError:
+        words, reason = iter(()), "A quote is not closed."
     places: list[str] = []
     options: dict[str, str] = {}
-    words = iter(_split_words(rest))
     for word in words:
         name, has_value, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
@@ -98,46 +94,18 @@ def parse_connect(rest: str) -> ConnectArguments:
         elif word in _FLAGS:
             options[name] = "on"
         elif name not in _CONNECT_OPTIONS or name in options:
-            raise _connect_error(f"connect has no option --{name}, or it is given twice.")
+            reason = f"connect has no option --{name}, or it is given twice."
+            break
         else:
             options[name] = value if has_value else next(words, "")
             if not options[name]:
-                raise _connect_error(f"--{name} needs a value.")
-    if len(places) > 1 or "policy" not in options:
-        raise _connect_error("connect needs --policy, and takes at most one database.")
-    return ConnectArguments(
-        Path(places[0]).expanduser() if places else None,
-        Path(options["policy"]).expanduser(),
-        options.get("ledger"),
-        options.get("analyst"),
-        options.get("isolation"),
-        True if "implicit" in options else None,
-    )
-
-
-def parse_variable(line: str) -> str | None:
-    """Return the name of the variable for the answer of a cell; None if the line is empty."""
-    name = line.strip()
-    if not name:
-        return None
-    if not name.isidentifier() or iskeyword(name) or name in COMMANDS:
-        hint = "Write %%dpsql answer, and the statement on the next line. A command is a line of its own: %dpsql budget"
-        raise UsageError("magic", "%%dpsql takes the name of a variable, or nothing.", hint=hint)
-    return name
-
-
-def _split_words(rest: str) -> list[str]:
-    try:
-        return shlex.split(rest)
-    except ValueError:
-        pass
-    raise _connect_error("A quote is not closed.")
-
-
-def _connect_error(reason: str) -> UsageError:
-    hint = "%dpsql connect events.duckdb --policy policy.toml [--analyst NAME] [--ledger FILE] [--isolation process]"
-    hint += " [--implicit]"
-    return UsageError("magic", reason, hint=hint)
+                reason = f"--{name} needs a value."
+                break
+    if not reason and (len(places) > 1 or "policy" not in options):
+        reason = "connect needs --policy, and takes at most one database."
+    if reason:
+        raise UsageError("magic", reason, hint=hint)
+    return {**options, **({"database": places[0]} if places else {})}
 
 
 class Notebook:
@@ -156,7 +124,10 @@ class Notebook:
         An error fails the cell, so that an unattended run of the notebook stops. In a kernel the error is shown as a
         box, and one line replaces the traceback.
         """
-        statement = extract_statement(line) if cell is None else cell
+        statement = cell
+        if statement is None:  # the place of an error is counted in the argument of `explain`, or in the whole line
+            first, _, rest = line.strip().partition(" ")
+            statement = rest.strip() if first.lower() == "explain" else line
         try:
             return self._run_line(line) if cell is None else self._run_cell(line, cell)
         except Error as error:
@@ -189,16 +160,20 @@ class Notebook:
         return getattr(self._shell, "kernel", None) is not None
 
     def _run_cell(self, line: str, cell: str) -> object:
-        name = parse_variable(line)
+        name = line.strip()
+        if name and (not name.isidentifier() or iskeyword(name) or name in COMMANDS):
+            hint = "Write %%dpsql answer, and the statement on the next line. A command is a line of its own: "
+            hint += "%dpsql budget"
+            raise UsageError("magic", "%%dpsql takes the name of a variable, or nothing.", hint=hint)
         answer = self._run_statement(cell)
-        if name is not None:
+        if name:
             self._shell.user_ns[name] = answer
         return answer
 
     def _run_line(self, line: str) -> object:
         command = parse_command(line)
         if command is None:
-            return self._run_statement(line) if line.strip() else _help()
+            return self._run_statement(line) if line.strip() else _HELP
         name, rest = command
         match name:
             case "connect":
@@ -216,17 +191,17 @@ class Notebook:
             case "close":
                 self.close()
                 return None
-        return _help()
+        return _HELP
 
     def _connect(self, rest: str) -> object:
-        arguments = parse_connect(rest)
+        options = parse_connect(rest)
         session = connect(
-            arguments.database,
-            policy=arguments.policy,
-            ledger=arguments.ledger,
-            analyst=arguments.analyst,
-            isolation=arguments.isolation,
-            implicit=arguments.implicit,
+            Path(options["database"]).expanduser() if "database" in options else None,
+            policy=Path(options["policy"]).expanduser(),
+            ledger=options.get("ledger"),
+            analyst=options.get("analyst"),
+            isolation=options.get("isolation"),
+            implicit=True if "implicit" in options else None,
         )
         self.close()
         self._session, self._is_own = session, True
@@ -254,20 +229,16 @@ class Notebook:
         """Return the values of the variables that the statement names as parameters."""
         from dpsql.sql.lexer import scan
 
-        names = {value.content[1:] for value in scan(text).values if value.kind == "parameter" and value.content != "?"}
-        return {name: self._read_variable(name) for name in names if name in self._shell.user_ns}
-
-    def _read_variable(self, name: str) -> object:
-        """Return the value of a variable, with a number of numpy or pandas converted to Python's own."""
-        value: object = self._shell.user_ns[name]
-        item = getattr(value, "item", None)
-        if type(value).__module__ == "numpy" and callable(item) and getattr(value, "ndim", None) == 0:
-            return item()
-        return value
-
-
-def _help() -> Help:
-    return Help(Facts("%dpsql: private top-k analytics", HELP))
+        bound = dict[str, object]()
+        for token in scan(text).values:
+            name = token.content[1:]
+            if token.kind == "parameter" and token.content != "?" and name in self._shell.user_ns:
+                value = self._shell.user_ns[name]
+                item = getattr(value, "item", None)
+                # a number of numpy or pandas becomes Python's own
+                is_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+                bound[name] = item() if is_scalar and callable(item) else value
+        return bound
 
 
 Matcher = Callable[[CompletionContext], SimpleMatcherResult]
@@ -282,12 +253,20 @@ def make_matcher(find_catalog: Callable[[], Catalog | None]) -> Matcher:
     """
 
     def matcher(context: CompletionContext) -> SimpleMatcherResult:
-        if not _is_in_magic(context):
+        # in a statement: on a line of %dpsql, or below the first line of %%dpsql
+        is_in_magic = re.match(r"\s*(\w+\s*=\s*)?%dpsql\s", context.line_with_cursor) is not None
+        if context.full_text.lstrip().startswith("%%dpsql"):
+            is_in_magic = context.cursor_line > 0
+        if not is_in_magic:
             return {"completions": []}
         match = _LAST.search(context.text_until_cursor)
         fragment = match[0] if match is not None else ""
-        words = dict.fromkeys(_list_words(context, find_catalog()))
-        found = [SimpleCompletion(word) for word in words if word.lower().startswith(fragment.lower())]
+        catalog = find_catalog()
+        words = list(COMMANDS) if re.fullmatch(r"\s*%dpsql\s+\w*", context.text_until_cursor) else []
+        for table in () if catalog is None else catalog.tables:
+            words += [table.name, *(name for name, _ in table.columns)]
+        known = dict.fromkeys([*words, *_WORDS])
+        found = [SimpleCompletion(word) for word in known if word.lower().startswith(fragment.lower())]
         return {"completions": found, "matched_fragment": fragment, "suppress": True, "ordered": True}
 
     # IPython's decorator would set these, but it hides the type
@@ -296,23 +275,112 @@ def make_matcher(find_catalog: Callable[[], Catalog | None]) -> Matcher:
     return matcher
 
 
-def _list_words(context: CompletionContext, catalog: Catalog | None) -> Iterator[str]:
-    if re.fullmatch(r"\s*%dpsql\s+\w*", context.text_until_cursor):
-        yield from COMMANDS
-    for table in () if catalog is None else catalog.tables:
-        yield table.name
-        yield from (name for name, _ in table.columns)
-    yield from _WORDS
+_LATEST = 20
 
 
-def _is_in_magic(context: CompletionContext) -> bool:
-    """Say whether the cursor is in a statement: on a line of `%dpsql`, or below the first line of `%%dpsql`."""
-    if context.full_text.lstrip().startswith("%%dpsql"):
-        return context.cursor_line > 0
-    return re.match(r"\s*(\w+\s*=\s*)?%dpsql\s", context.line_with_cursor) is not None
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Table of the ledger under a caption. The latest 20 rows are shown; `table` holds all."""
+
+    caption: str
+    table: pa.Table
+
+    def _repr_html_(self) -> str:
+        latest = self.table.slice(max(0, self.table.num_rows - _LATEST))
+        columns = [
+            SheetColumn(field.name, is_number=field.name.endswith(("charged", "reserved"))) for field in latest.schema
+        ]
+        rows = [[_format_cell(cell) for cell in row.values()] for row in latest.to_pylist()]
+        left_out = self.table.num_rows - len(rows)
+        notes = [f"{left_out} earlier rows are not shown."] if left_out else []
+        return sheet_html(Sheet(self.caption, columns, rows, len(rows), longest=400, notes=notes))
+
+    def __repr__(self) -> str:
+        latest = self.table.slice(max(0, self.table.num_rows - _LATEST)).to_pylist()
+        lines = (
+            " | ".join(replace_unprintable(" ".join(_format_cell(cell).split())) for cell in row.values())
+            for row in latest
+        )
+        return "\n".join([self.caption, " | ".join(self.table.column_names), *lines])
 
 
-_NAME = "dpsql"
+@dataclass(frozen=True, slots=True)
+class Help:
+    """List of the commands of the magic."""
+
+    facts: Facts
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.facts)
+
+    def __repr__(self) -> str:
+        return "\n".join([self.facts.caption, *(f"  {name:34} {value}" for name, value in self.facts.pairs)])
+
+
+class Problem:
+    """Error with the statement that caused it."""
+
+    __slots__ = ("_message", "_text")
+
+    def __init__(self, error: Error, statement: str) -> None:
+        self._message = Message(error, statement)
+        self._text = "\n".join(error._render_traceback_())
+
+    def _repr_html_(self) -> str:
+        return box_html(self._message)
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _format_cell(cell: object) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.6g}"
+    strftime = getattr(cell, "strftime", None)
+    return str(strftime("%Y-%m-%d %H:%M:%S")) if callable(strftime) else " ".join(str(cell).split())
+
+
+_FIRST = 1.0  # seconds without a display: most queries end within them
+_EACH = 1.0  # seconds between two updates
+
+Progress = Callable[[], float | None]
+
+
+@contextmanager
+def show_progress(progress: Progress, *, is_shown: bool) -> Iterator[None]:
+    """Show elapsed seconds and `progress` during the block if `is_shown`, and wipe them at its end."""
+    if not is_shown:
+        yield
+        return
+    done = Event()
+    # a display belongs to the running cell, which the kernel stores in the context
+    thread = Thread(target=copy_context().run, args=(_update_display, progress, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _update_display(progress: Progress, done: Event) -> None:
+    publish: Callable[..., None] = publish_display_data
+    place, seconds, is_shown = {"display_id": f"dpsql-{id(done)}"}, _FIRST, False
+    while not done.wait(_EACH if is_shown else _FIRST):
+        publish({"text/plain": _format_progress(seconds, progress())}, transient=place, update=is_shown)
+        seconds, is_shown = seconds + _EACH, True
+    if is_shown:
+        publish({"text/plain": ""}, transient=place, update=True)
+
+
+def _format_progress(seconds: float, share: float | None) -> str:
+    percent = "" if share is None else f", {share:.0%} done"
+    return f"running for {seconds:g} s{percent}; an interrupted private query is charged in full"
+
+
+_HELP = Help(Facts("%dpsql: private top-k analytics", HELP))
 _LOADED: WeakKeyDictionary[InteractiveShell, tuple[Notebook, Matcher]] = WeakKeyDictionary()
 
 
@@ -328,7 +396,7 @@ def load(shell: InteractiveShell) -> None:
 
     # without this, IPython pastes values of variables into the line; dpsql binds them as parameters
     bare: Callable[..., object] = no_var_expand(dpsql)
-    shell.register_magic_function(bare, magic_kind="line_cell", magic_name=_NAME)  # type: ignore[call-arg, arg-type]
+    shell.register_magic_function(bare, magic_kind="line_cell", magic_name="dpsql")  # type: ignore[call-arg, arg-type]
     matcher = make_matcher(lambda: notebook.session.catalog if notebook.is_connected else None)
     shell.Completer.custom_matchers.append(matcher)
     _LOADED[shell] = notebook, matcher
@@ -341,5 +409,5 @@ def unload(shell: InteractiveShell) -> None:
     notebook, matcher = _LOADED.pop(shell)
     shell.Completer.custom_matchers.remove(matcher)
     for kind in ("line", "cell"):
-        shell.magics_manager.magics[kind].pop(_NAME, None)
+        shell.magics_manager.magics[kind].pop("dpsql", None)
     notebook.close()
