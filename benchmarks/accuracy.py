@@ -44,14 +44,14 @@ from dpsql.mechanisms import (
     WeightedGaussian,
     unit_weight,
 )
-from dpsql.plan import Plan, Terms, build_plan
-from dpsql.plan.terms import compute_budget
+from dpsql.plan import Plan, build_plan
 from dpsql.policy import Limits, PrivateTable
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import parse_type
+from dpsql.terms import Terms, compute_budget
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOISE = OperatingSystemNoise()

@@ -29,8 +29,8 @@ from program.row import Row
 import dpsql
 from dpsql.accounting import ApproximateDP, BoundedRange
 from dpsql.errors import BudgetExceeded
-from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
+from dpsql.terms import Terms
 
 TOTAL = ApproximateDP(Epsilon(1), Delta("1e-6"))
 ITEM_EPSILONS = ["0.005", "0.01", "0.02", "0.05", "0.1", "0.2"]

@@ -10,7 +10,7 @@ what it loses to the best on average, and where it is furthest behind; then ever
 0.10" is the rule that it replaces, without and with a population. AUTO under a bound that a policy sets is compared
 with what keeps to the same bound. The share that such a choice could reach at best is that of the rule that takes one
 mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays for the conversion to rho, half
-is the query's (`dpsql.plan.terms.compute_budget`). Over the data sets whose labels are a public list anyway the
+is the query's (`dpsql.terms.compute_budget`). Over the data sets whose labels are a public list anyway the
 mechanisms of a known domain stand in the last rows; they do not compete.
 
 A table has the mean loss of both rules to the best of limited domain, weighted Gaussian and domain discovery, and the

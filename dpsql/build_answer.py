@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 View = planning.ResultView | planning.OuterSelectView
+AnswerPart = tuple[planning.Plan, planning.Release | bytes, bool]  # the answer as drawn or stored; if it is earlier
 
 
 def build_answer(
     view: View,
-    parts: Sequence[tuple[planning.Plan, bytes, bool]],
+    parts: Sequence[AnswerPart],
     *,
     own: SessionDependencies,
     salts: tuple[int, int],
@@ -34,31 +35,31 @@ def build_answer(
 
     Each part is a plan, its answer, and whether that was stored before.
     """
-    plans = [plan for plan, _, _ in parts]
-    releases = [planning.unpack(plan, stored) for plan, stored, _ in parts]
-    balances = [own.read_balance(plan.charged_values) for plan in plans]
-    receipts = [
-        _build_receipt(plan, released, own=own, balance=balance, replayed=replayed)
-        for (plan, _, replayed), released, balance in zip(parts, releases, balances, strict=True)
-    ]
-    explanations = [
-        report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
-        for plan, released, balance in zip(plans, releases, balances, strict=True)
-        if released.stopped_at_bottom
-    ]
-    protected = tuple(dict.fromkeys(table for plan in plans for table in plan.query.protected))
-    query, balance = replace(plans[0].query, protected=protected), balances[-1]
+    releases, receipts, explanations = list[planning.Release](), list[Receipt](), list[str]()
+    protected, warned = dict[tuple[str, str], None](), list[str]()
+    for plan, answer, is_earlier in parts:
+        released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
+        balance = own.read_balance(plan.charged_values)
+        releases.append(released)
+        receipts.append(_build_receipt(plan, released, own=own, balance=balance, replayed=is_earlier))
+        if released.stopped_at_bottom:
+            explanations.append(
+                report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
+            )
+        protected |= dict.fromkeys(plan.query.protected)
+        warned += plan.warnings
+    query = replace(parts[0][0].query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
     table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
-    answer = Answer(
+    shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-        counts=_describe_measures(view, plans, releases=releases, table=table),
+        counts=_describe_measures(view, [plan for plan, _, _ in parts], releases=releases, table=table),
         promise=Promise(query.unit_name, query.holders, balance.granted, periods),
         granted=balance.limit,
-        advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
+        advice=Advice(" ".join(explanations), tuple(warned)),
     )
-    return show_ratio_ends(answer, ratio_ends) if ratio_ends else answer
+    return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:

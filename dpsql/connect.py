@@ -81,11 +81,11 @@ def open_session(
 ) -> Session:
     """Return a session over an open engine; the session closes it, and `public` and `evaluator` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
-    from dpsql.plan import Terms
     from dpsql.policy.tables import find_owner
     from dpsql.registration import build_catalog, find_division
     from dpsql.session import Session
     from dpsql.session_dependencies import SessionDependencies
+    from dpsql.terms import Terms
 
     catalog = build_catalog(engine, policy)
     if policy.materialized is not None or (policy.source is not None and policy.source.materialized is not None):

@@ -156,7 +156,7 @@ def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tup
     for a total with a smaller part, and for a ledger that cannot be used.
     """
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.plan.terms import compute_budget
+    from dpsql.terms import compute_budget
 
     total = ApproximateDP(budget.epsilon, budget.delta)
     with closing(reopen_ledger(ledger)) as record:
@@ -196,9 +196,9 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.plan import Terms
     from dpsql.report import read_balances
     from dpsql.report.balance import report_spending
+    from dpsql.terms import Terms
 
     known = load_policy(policy)
     compute_terms = Terms.of_total if analyst is None else partial(Terms.of_policy, analyst=analyst)

@@ -15,8 +15,8 @@ from dpsql.policy import IN_MEMORY, DatabaseUrl, is_url
 
 if TYPE_CHECKING:
     from dpsql.ledger import Ledger
-    from dpsql.plan import Terms
     from dpsql.policy import Policy
+    from dpsql.terms import Terms
 
 
 def open_budget(

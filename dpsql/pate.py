@@ -22,7 +22,7 @@ from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal, Unsupported, UsageError
 from dpsql.ledger.base import Shortfall
 from dpsql.mechanisms import VOTE_STEPS, Histogram, Noise, NoisyVotes, StableTopK, vote_weight
-from dpsql.plan import ExternalRelease, ReleaseResult, Terms
+from dpsql.plan import ExternalRelease, ReleaseResult
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session, release_external
 from dpsql.sql.ir.catalog import Catalog
@@ -31,6 +31,7 @@ from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.render.duckdb import Writer
+from dpsql.terms import Terms
 
 __all__ = ["Argmax", "Labelling", "LabellingReceipt", "Majority", "Method", "Stable", "Value", "label"]
 

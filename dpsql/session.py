@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql import engines, errors, report, time_grid
 from dpsql import plan as planning
 from dpsql.answer import Answer
-from dpsql.build_answer import View, build_answer, build_free_answer
+from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
 from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
@@ -26,6 +26,7 @@ from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,7 +215,7 @@ class Session:
         if charged is None:
             return None
         view, plans = charged
-        parts = list[tuple[planning.Plan, bytes, bool]]()
+        parts = list[AnswerPart]()
         for plan in plans:
             stored = self._plans.find_stored(plan)
             if stored is None:  # another process incremented the data version just after the charge
@@ -244,11 +245,11 @@ class Session:
         if parts and parts[0][0].query.explained:
             plans = [plan for plan, _ in parts]
             return build_free_answer(
-                report.plan_table(plans, self.budget, wrapped=view.has_outer_select), self._dependencies
+                report.plan_table(plans, self.budget, has_outer_select=view.has_outer_select), self._dependencies
             )
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
-        kept = [(plan, stored, True) for plan, stored in found if stored is not None]
+        kept: list[AnswerPart] = [(plan, stored, True) for plan, stored in found if stored is not None]
         if kept and len(kept) == len(parts):
             return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
         if view.is_empty or not parts:
@@ -257,15 +258,16 @@ class Session:
 
     def _release_parts(
         self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog
-    ) -> list[tuple[planning.Plan, bytes, bool]]:
+    ) -> list[AnswerPart]:
         """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
         if len(parts) > 1:
             report.check_together(
                 [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
             )
-        settled = list[tuple[planning.Plan, bytes, bool]]()
+        settled = list[AnswerPart]()
         for plan, stored in parts:
-            earlier = stored  # an answer of this very statement may be that to the same question, in other words
+            # an answer of this very statement may be that to the same question, in other words
+            earlier: planning.Release | bytes | None = stored
             if settled and stored is None and not plan.fresh:
                 earlier = self._plans.find_stored(plan)
             if earlier is None:
@@ -278,12 +280,14 @@ class Session:
         log.is_complete = True
         return settled
 
-    def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[bytes, bool]:
+    def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[planning.Release | bytes, bool]:
         """Make the release of a plan; return the answer to show, and whether it is an earlier one."""
         own, plan = self._dependencies, planning.draw_places(plan, self._dependencies.noise)
+        made = list[planning.Release]()
 
         def draw(exact: engines.Exact) -> planning.PackedRelease:
-            return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
+            made.append(planning.release(plan, exact, noise=own.noise))
+            return planning.pack_release(plan, made[0])
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law = plan.law if shared else ""
@@ -298,6 +302,9 @@ class Session:
             short = error
         if short is not None:
             raise report.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
+        # where accounts share answers the stored bytes are read in any case: whether they are its own is not timed
+        if made and plan.rule is None and not shared and not settled.repeats:
+            return made[0], False
         return settled.answer, settled.repeats
 
     def _release(
@@ -437,7 +444,7 @@ class Session:
         return self._dependencies.catalog
 
     @property
-    def terms(self) -> planning.Terms:
+    def terms(self) -> Terms:
         """Total that is granted, and the ceilings and defaults of a query; `budget` has what is left."""
         return self._dependencies.terms
 

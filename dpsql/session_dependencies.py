@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql import engines, report
-from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.base_ledger import Ledger
@@ -13,6 +12,7 @@ from dpsql.ledger.record import Division
 from dpsql.mechanisms import Noise
 from dpsql.sql.ir import literals as clocks
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SessionDependencies:
     engine: engines.Engine
     ledger: Ledger
     catalog: Catalog
-    terms: planning.Terms
+    terms: Terms
     noise: Noise
     evaluator: engines.ResultEvaluator
     clock: clocks.Clock = clocks.system_clock

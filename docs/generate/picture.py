@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsql import Budget, Epsilon, Policy, PrivateTable
 from dpsql.mechanisms import LimitedDomain
-from dpsql.plan.terms import Terms
+from dpsql.terms import Terms
 
 TOTALS = (0.1, 0.5, 1.0, 2.0, 4.0)
 K, K_BAR = 10, 200  # what TOP 10 reads unless it says otherwise

@@ -21,8 +21,7 @@ from dpsql.mechanisms.peeling import EvidenceGate, EvidentPeeling, EvidentSelect
 from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
 from dpsql.mechanisms.relay import Gate, Relay, RelaySelection
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
-from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise, OperatingSystemNoise
 from dpsql.mechanisms.stable_top_k import GapChoice, StableSelection, StableTopK, distance_regulariser
 from dpsql.mechanisms.top_stable import TopStable, TopStableSelection

@@ -10,8 +10,6 @@ from dpsql.accounting import ZCDP
 from dpsql.mechanisms.histogram import Histogram, LabelPosition
 from dpsql.mechanisms.sampling.noise import Noise
 
-__all__ = ["NoisyRelease", "Selection", "TopKMechanism"]
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

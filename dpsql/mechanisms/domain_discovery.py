@@ -13,8 +13,6 @@ from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["Discovery", "DomainDiscovery"]
-
 
 @dataclass(frozen=True, slots=True)
 class Discovery:

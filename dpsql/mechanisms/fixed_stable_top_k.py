@@ -17,8 +17,6 @@ from dpsql.mechanisms.sampling.race import race
 from dpsql.mechanisms.stable_top_k import GapChoice, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["FixedStableSelection", "FixedStableTopK"]
-
 _GRID = 10**12
 _LEAST_RHO = Fraction(1, 10**8)  # keeps the variance within what the test takes
 

@@ -15,8 +15,6 @@ from dpsql.mechanisms.parameters import check_delta, check_k, check_sensitivity
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
 
-__all__ = ["GaussianHistogram", "check_sparse"]
-
 _MOST_GROUPS = 2**16  # and least rho: they keep variances within what integer tails are computed for
 _LEAST_RHO, _MOST_RHO = Fraction(1, 10**9), 100
 _MOST_VARIANCE = 10**21  # the widest noise whose tails are bounded

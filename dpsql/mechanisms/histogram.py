@@ -13,8 +13,6 @@ import numpy.typing as npt
 from dpsql.errors import UsageError
 from dpsql.mechanisms.places import ReadPlaces
 
-__all__ = ["COUNT_LIMIT", "FullHistogram", "Histogram", "LabelPosition"]
-
 COUNT_LIMIT = 2**53  # beyond it a double is not every integer
 LabelPosition = NewType("LabelPosition", int)  # in the order of labels: it may decide between equal noisy counts
 

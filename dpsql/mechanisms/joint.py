@@ -47,7 +47,6 @@ from dpsql.quantities import Delta, Epsilon
 if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext
 
-__all__ = ["JointExponential"]
 
 _UNITS = 2**30  # the shares of the heaviest stretch; their sum fits 64 bits up to 2**33 stretches, or 300 GB of them
 _MORE_BITS = 64

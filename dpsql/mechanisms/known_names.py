@@ -20,20 +20,9 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import COUNT_LIMIT, FullHistogram, LabelPosition
 from dpsql.mechanisms.sampling.above import noisy_above
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta
-
-__all__ = [
-    "FALSE_ALARM",
-    "MANY",
-    "NONE_KNOWN",
-    "KnownValues",
-    "find_line",
-    "keep_evident",
-    "release_beside_known",
-    "share_false_alarm",
-]
 
 FALSE_ALARM = Fraction(1, 20)  # probability that a known name is returned where no row has any of them
 MANY = 4_096  # known names from which most noise is drawn only in part

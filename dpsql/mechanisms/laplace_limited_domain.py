@@ -15,12 +15,10 @@ from dpsql.mechanisms.parameters import (
     check_leaders,
     check_sensitivity,
 )
-from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.discrete_noise import discrete_laplace
 from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["CountedSelection", "LaplaceLimitedDomain"]
 
 
 @dataclass(frozen=True, slots=True)

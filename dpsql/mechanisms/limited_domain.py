@@ -26,8 +26,6 @@ from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["ChooseKBar", "LimitedDomain"]
-
 _LOG_ERROR = 2.0**-38  # two logarithms of at most 1e3, each within 4 units in the last place, and their difference
 _ROUND_UP = 1.0 + 2.0**-44  # a quotient, the conversion of epsilon and this product
 

@@ -16,10 +16,8 @@ from functools import lru_cache
 from dpsql.accounting import discrete_gaussian_offset
 from dpsql.mechanisms.places import Places
 from dpsql.mechanisms.sampling.above import Tail
-from dpsql.mechanisms.sampling.exponential import discrete_exponential
+from dpsql.mechanisms.sampling.discrete_noise import discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
-
-__all__ = ["PLACES", "LowerCut", "find_cut"]
 
 PLACES = 64  # that are drawn, and are bound in the statement
 _REACH = (2**30, 2**27, 2**24, 2**20)  # about how many groups they are drawn among: the cut is higher among fewer

@@ -11,11 +11,9 @@ from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import COUNT_LIMIT
 from dpsql.mechanisms.parameters import check_epsilon
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon
-
-__all__ = ["VOTE_STEPS", "NoisyVotes", "vote_weight"]
 
 VOTE_STEPS = 2**10  # of fixed point in a whole vote
 

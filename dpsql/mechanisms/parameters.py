@@ -7,9 +7,6 @@ from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["check_bound", "check_delta", "check_epsilon", "check_k", "check_leaders", "check_sensitivity"]
-__all__ += ["known_candidates"]
-
 
 def check_epsilon(epsilon: Epsilon, sensitivity: int = 1) -> None:
     """Raise UsageError for an epsilon, per unit of a count of this sensitivity, below that of any draw."""

@@ -16,12 +16,10 @@ from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
 from dpsql.mechanisms.known_names import FALSE_ALARM
 from dpsql.mechanisms.parameters import check_epsilon, check_k, check_sensitivity, known_candidates
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["GATE_SHARE", "EvidenceGate", "EvidentPeeling", "EvidentSelection", "Peeling"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Places", "ReadPlaces"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Places:

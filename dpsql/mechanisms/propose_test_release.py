@@ -9,13 +9,10 @@ from dpsql.accounting import ZCDP, ApproximateDP, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_sensitivity
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
-from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["PTRGaussian", "PTRLaplace"]
 
 _WIDEST = 10**9  # the largest variance of a sensitivity of 1
 _MOST_VARIANCE = 10**21  # the widest noise whose tails are bounded

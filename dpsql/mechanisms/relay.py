@@ -16,12 +16,10 @@ from dpsql.mechanisms.histogram import FullHistogram, Histogram, LabelPosition
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.places import ReadPlaces
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["Gate", "Relay", "RelaySelection"]
 
 _GATE_SHARE = Fraction(1, 10)  # of the items that are left
 _MOST_CUT = 100  # the largest k with a cut: it is below the thresholds of k - 1 second legs

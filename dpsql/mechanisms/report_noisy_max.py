@@ -15,13 +15,9 @@ from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
 from dpsql.mechanisms.peeling import Peeling
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
-from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
-from dpsql.mechanisms.sampling.exponential import bernoulli_exp
+from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["NoisyMaxGaussian", "NoisyMaxGumbel", "OneShotLaplace", "PermuteAndFlip"]
 
 
 def _highest(noisy: list[int], k: int, *, noise: Noise) -> Selection:

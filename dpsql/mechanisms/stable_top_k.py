@@ -18,8 +18,6 @@ from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["GapChoice", "StableSelection", "StableTopK", "distance_regulariser"]
-
 
 def distance_regulariser(k: int, k_bar: int, *, penalty: Fraction) -> tuple[int, ...]:
     """Return -penalty * |j - k|, rounded up, for j in 1..k_bar: a gap must be wider to draw the choice away from k."""

@@ -10,13 +10,11 @@ from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders, check_sensitivity
-from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.discrete_noise import discrete_laplace
 from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
-
-__all__ = ["TopStable", "TopStableSelection"]
 
 _SHARE = Fraction(37, 100)
 

@@ -17,8 +17,6 @@ from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
 
-__all__ = ["WEIGHT_STEPS", "WeightedGaussian", "list_weights", "unit_weight"]
-
 WEIGHT_STEPS = 2**20  # of fixed point in a weight of 1
 
 

@@ -1,9 +1,9 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
-from dpsql.plan.cache.answer_cache import AnswerCache, is_repeatable
-from dpsql.plan.cache.known_names import NamesOfAccount
-from dpsql.plan.cache.replay_key import compute_replay_key
-from dpsql.plan.cache.stored_release import (
+from dpsql.plan.identity.answer_cache import AnswerCache, is_repeatable
+from dpsql.plan.identity.known_names import NamesOfAccount
+from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.plan.identity.stored_release import (
     PackedRelease,
     is_of_0_11,
     is_same_release,
@@ -12,8 +12,7 @@ from dpsql.plan.cache.stored_release import (
     pack_release,
     unpack,
 )
-from dpsql.plan.measures.values import describe_noise, divide_steps, find_place
-from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView
+from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView, Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import (
@@ -23,12 +22,13 @@ from dpsql.plan.release import (
     Release,
     ReleaseResult,
     ReleaseTerms,
+    describe_noise,
+    divide_steps,
     draw_places,
+    find_place,
     name_measure,
     release,
 )
-from dpsql.plan.result_view import Prepared, ResultView, result_view
-from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = [
     "MOST_PUBLIC_ROWS",
@@ -45,8 +45,6 @@ __all__ = [
     "ReleaseResult",
     "ReleaseTerms",
     "ResultView",
-    "Sublimit",
-    "Terms",
     "build_plan",
     "build_statement",
     "compute_replay_key",

@@ -1,4 +1,6 @@
-"""SELECT in DuckDB's own SQL around releases: bound before anything is charged, and computed from the released tables.
+"""Views of what was released: the released table itself, or what the outer SELECT computes from it.
+
+An outer SELECT is in DuckDB's own SQL: bound before anything is charged, and computed from the released tables.
 
 The evaluator has the released and the public rows that the SELECT reads, and nothing else. What DuckDB says of a SELECT
 that it cannot bind is said over empty tables, so it holds no value of the data.
@@ -16,7 +18,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
-from dpsql.errors import EngineError, Refusal
+from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.outer_tree import released_path
 from dpsql.sql.analysis.public_query import is_empty_by_text
@@ -81,6 +83,93 @@ class EvaluatorParser:
         if len(text) <= _MAX_KNOWN_LENGTH:
             _remember(self._known, (question, text), value=found)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Types of a statement's parameters, in order, and columns of its answer, before values are bound.
+
+    A parameter whose type the statement leaves open is UNKNOWN; any value may be bound to it.
+    """
+
+    parameters: tuple[str, ...]
+    schema: pa.Schema
+
+    def fitted(self, table: pa.Table) -> pa.Table:
+        """Return an answer in the announced columns; a whole number that was bound may have made them narrower.
+
+        Raises `UsageError` where a value does not fit; values of the types in `parameters` always do.
+        """
+        import pyarrow as pa
+
+        if table.schema == self.schema:
+            return table
+        try:
+            return table.cast(self.schema)
+        except (pa.ArrowInvalid, ValueError):
+            hint = "Cast it in the statement, such as CAST(? AS BIGINT) + n."
+        raise UsageError(
+            "parameter-type",
+            "With these values the answer has other columns than the prepared statement.",
+            hint=hint,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """View of the release of a private query without an outer SELECT: the released table."""
+
+    inner: PrivateQuery
+    stop: Stop | None = None
+
+    @property
+    def inners(self) -> tuple[PrivateQuery, ...]:
+        """The one private query."""
+        return (self.inner,)
+
+    @property
+    def has_outer_select(self) -> bool:
+        """Whether a SELECT is around the private query."""
+        return False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the text alone shows that no released row is selected, so that nothing need be released."""
+        return is_empty_by_text(self.inner)
+
+    def find_computed(self, _: int) -> tuple[int, ...]:
+        """Return the columns that are averages or ends of intervals of the private query."""
+        outputs = enumerate(self.inner.outputs)
+        return tuple(at for at, output in outputs if output.divisor is not None or output.end is not None)
+
+    def find_averages(self, _: int, planned: PrivateQuery) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return the columns that are averages, for each pair of sum and count of the query as `planned`."""
+        found = dict[tuple[int, int], tuple[int, ...]]()
+        for position, output in enumerate(planned.outputs):
+            if output.divisor is not None and output.end is None:
+                pair = output.measure, output.divisor
+                found[pair] = (*found.get(pair, ()), position)
+        return found
+
+    def find_measures(self, _: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
+        """Return the columns that are measures, for each measure that is shown, as numbered in the `planned` query."""
+        found = dict[int, tuple[int, ...]]()
+        for position, output in enumerate(planned.outputs):
+            if output.key is None and output.divisor is None and output.end is None:
+                found[output.measure] = (*found.get(output.measure, ()), position)
+        return found
+
+    def fetch(self, _: Callable[[PublicQuery], pa.Table]) -> ResultView:
+        """Return the view, which reads no public table."""
+        return self
+
+    def empty(self, _: ResultEvaluator) -> pa.Table:
+        """Return the view of a release without rows."""
+        return empty_result(self.inner)
+
+    def compute(self, tables: Sequence[pa.Table], _: ResultEvaluator) -> tuple[pa.Table, RatioEnds]:
+        """Return the released table, which has no computed ratios."""
+        return tables[0], {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +316,11 @@ class OuterSelectView:
         table = _narrow_texts(found.select(range(number))).rename_columns([name for name, _ in self.columns])
         ends = zip(found.columns[number::2], found.columns[number + 1 :: 2], strict=True)
         return table, {at % number: pair for at, pair in zip(ratios, ends, strict=True)}
+
+
+def result_view(statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
+    """Return the view of a statement's release."""
+    return OuterSelectView(statement) if isinstance(statement, OuterSelect) else ResultView(statement)
 
 
 def _remember(known: dict[Key, Value], key: Key, *, value: Value) -> None:

@@ -10,12 +10,10 @@ from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Certificat
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.arrow_tables import ReleasedNames
-from dpsql.plan.mechanisms.auto import Candidate, predict
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
-from dpsql.plan.mechanisms.need import Need
-from dpsql.plan.mechanisms.record import Auto, Mechanism
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.names import ReleasedNames
+from dpsql.plan.mechanisms.record import Auto, Mechanism, MechanismRequest, Need
+from dpsql.plan.mechanisms.records import Candidate, predict
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
@@ -30,9 +28,9 @@ class Plan(NotebookRepr):
 
     `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
     the digest of the question, under which its answer is stored, and `release_key` that of everything that the
-    distribution of the release depends on (`cache/replay_key.py`). The answer may stand under the `similar_keys` too,
-    if it is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means
-    something else than it did in 0.11; it is `reread` if 0.11 answered it.
+    distribution of the release depends on (`identity/replay_key.py`). The answer may be under the `similar_keys`, if it
+    is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means something
+    else than it did in 0.11; it is `reread` if 0.11 answered it.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
     `record` says what the mechanism can do, and `request` is the query as it has it.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
@@ -105,7 +103,8 @@ class Plan(NotebookRepr):
     @property
     def selection(self) -> SelectionMechanism:
         """The mechanism with its parameters."""
-        return self.mechanism_plan.selection
+        selection: SelectionMechanism = self.mechanism_plan.selection
+        return selection
 
     @property
     def counts(self) -> CountRelease | None:
@@ -210,67 +209,55 @@ class Plan(NotebookRepr):
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the plan as lines of name and value."""
+        query, clause, rows = self.query, self.query.clause, self.spec.rows
         bound, cap = self.max_groups_contributed, self.spec.report.cap
-        return [
-            *(("warning", warning) for warning in self.warnings),
-            *([("needs", self.needs)] if self.needs else []),
-            *([("read as", str(self.query.clause))] if self.query.clause.implied else []),
-            *([("note", self.query.list_note)] if self.query.list_note else []),
-            ("mechanism", self.mechanism),
-            *self._considered(),
-            *([] if self.rule is None else [("certificate", self.certificate.value)]),
-            ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
-            *self._describe_keys(),
-            *self._describe_names(),
-            *self.mechanism_plan.describe(self.query),
-            *([("counts", _SHARED)] if self.query.reads_total else []),
+        lines = [("warning", warning) for warning in self.warnings]
+        lines += [("needs", self.needs)] if self.needs else []
+        lines += [("read as", str(clause))] if clause.implied else []
+        lines += [("note", query.list_note)] if query.list_note else []
+        lines += [("mechanism", self.mechanism), *self._describe_choice()]
+        lines += [] if self.rule is None else [("certificate", self.certificate.value)]
+        lines += [("privacy unit", f"{query.unit_name} of {query.holders}")]
+        if clause.shape == "all":
+            lines += [("groups", f"{self.k:,}, all of them")]
+        elif clause.shape != "total":
+            lines += [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else str(self.k))]
+        if query.names is not None and not rows.known:
+            unused = f"{query.names.count:,} that earlier answers released; {self.mechanism} uses none of them"
+            lines += [("known names", unused)]
+        lines += self.mechanism_plan.describe(query)
+        lines += [("counts", _SHARED)] if query.reads_total else []
+        lines += [
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}{cap and f' ({cap})'}"),
             ("items at most", f"{self.worst_items} ({self.spec.report.charged})"),
             ("loss at most", str(self.worst_case)),
-            *self._describe_values(),
-            *self._stored(),
-            ("rows fetched", self._describe_rows()),
-            *([("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []),
-            ("engine SQL", self.engine_sql),
         ]
+        if query.charged_values is not None:
+            by = f"{query.charged_values.table}.{query.charged_values.column}"
+            lines += [("charged to", self.describe_charged(by))]
+        if self.stored:
+            free = "asking again shows that answer and costs nothing"
+            again = "fresh = true draws new noise and is charged" if self.fresh else free
+            lines += [("stored", f"answered before; {again}")]
+        elif self.reread:
+            lines += [("stored", REREAD)]
+        fetched = f"{rows.left or 'one for each group'}; their number has no bound"
+        if rows.most is not None:
+            fetched = f"at most {rows.most:,}"
+        elif query.domain is not None and not rows.known:
+            fetched = "one for each candidate of the domain"
+        lines += [("rows fetched", fetched)]
+        lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
+        return [*lines, ("engine SQL", self.engine_sql)]
 
     @property
     def max_rows_fetched(self) -> int | None:
         """Largest number of rows that the engine returns to dpsql, None where no public number bounds it."""
         return self.spec.rows.most
 
-    def _describe_rows(self) -> str:
-        """Return in words how many rows the engine returns to dpsql at most, or which."""
-        rows = self.spec.rows
-        if rows.most is not None:
-            return f"at most {rows.most:,}"
-        if self.query.domain is not None and not rows.known:
-            return "one for each candidate of the domain"
-        return f"{rows.left or 'one for each group'}; their number has no bound"
-
-    def _describe_values(self) -> list[tuple[str, str]]:
-        found = self.query.charged_values
-        return [] if found is None else [("charged to", self.describe_charged(f"{found.table}.{found.column}"))]
-
-    def _describe_keys(self) -> list[tuple[str, str]]:
-        clause = self.query.clause
-        match clause.shape:
-            case "total":
-                return []
-            case "all":
-                return [("groups", f"{self.k:,}, all of them")]
-        return [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else str(self.k))]
-
-    def _describe_names(self) -> list[tuple[str, str]]:
-        """Return how many names are known that the mechanism does not use."""
-        names = self.query.names
-        if names is None or self.spec.rows.known:
-            return []
-        return [("known names", f"{names.count:,} that earlier answers released; {self.mechanism} uses none of them")]
-
-    def _considered(self) -> list[tuple[str, str]]:
+    def _describe_choice(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""
         option, why = self.query.clause.options.get("mechanism"), "groups need the fewest units, at the least price"
         if option is not None and option.value != "auto":
@@ -284,18 +271,6 @@ class Plan(NotebookRepr):
             why = self.record.why
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
-
-    def _stored(self) -> list[tuple[str, str]]:
-        if not self.stored:
-            return [("stored", REREAD)] if self.reread else []
-        if self.fresh:
-            return [("stored", "answered before; fresh = true draws new noise and is charged")]
-        return [("stored", "answered before; asking again shows that answer and costs nothing")]
-
-    def __str__(self) -> str:
-        facts = self.facts()
-        width = max(len(name) for name, _ in facts)
-        return "\n".join(f"{name:{width}}  {value}" for name, value in facts)
 
     def _repr_html_(self) -> str:
         """Return the plan for a notebook."""

@@ -17,7 +17,7 @@ own choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
@@ -27,37 +27,31 @@ from types import MappingProxyType
 from dpsql.accounting import ApproximateDP, Certificate, rho_of_total
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
-from dpsql.plan.cache.readings import find_changed_readings
-from dpsql.plan.cache.replay_key import compute_keys, order_canonically
+from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.mechanisms import RowsRead
-from dpsql.plan.mechanisms.auto import Candidate, Fit, choose, choose_over_names, compare
-from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, sqrt_rounded_down
+from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
 from dpsql.plan.mechanisms.counts_by_item import pays_total
 from dpsql.plan.mechanisms.per_partition import plan_request
-from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition
-from dpsql.plan.mechanisms.records import list_names, list_records
-from dpsql.plan.mechanisms.request import (
+from dpsql.plan.mechanisms.record import (
+    MOST_GROUPS,
     OWN_CAP,
+    Auto,
+    Domain,
+    Mechanism,
     MechanismRequest,
-    check_partitions,
-    find_min_units,
+    PerPartition,
     price_items,
-    read_epsilon,
-    read_groups,
-    refuse_mechanism,
 )
+from dpsql.plan.mechanisms.records import Candidate, Fit, choose, choose_over_names, compare, list_names, list_records
 from dpsql.plan.plan import Plan
-from dpsql.plan.terms import Terms
-from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, QueryTerms, ReleasedDomain, count_groups
 from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.sql.rewrite.passes import confine_to_values
+from dpsql.terms import Terms, read_number, read_whole_number
 
-_OF_SOME = ("prefer",)  # options of a mechanism that is named where another is asked for them
 _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do
     Domain.UNKNOWN: ("with this mechanism", "Leave it out: all groups are read."),
     Domain.KNOWN: ("with a domain", "Leave it out: every candidate of the domain is read, and no delta is spent."),
@@ -74,55 +68,23 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     stated = query.clause.terms
     if stated is not None:
         return plan_within_terms(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
-    query = bound_measures(order_canonically(confine_to_values(query)), terms)
-    options, k = query.clause.options, query.clause.k
-    if k is not None and k > terms.limits.max_k:
-        hint = f"Ask for at most {terms.limits.max_k}."
-        raise Refusal("k", f"k may be at most {terms.limits.max_k} here.", hint=hint, place=query.clause.place)
-    fitting, named = _read_mechanism(options.get("mechanism"), query)
-    _check_words(query)
-    min_units = find_min_units(query, terms)
-    if query.names is not None and min_units > 1:
-        query = replace(query, names=None)  # a known name does not promise so many units
-    request = _read_request(query, terms, first=named or fitting[0], min_units=min_units)
-
-    def fit(mechanism: Mechanism) -> MechanismRequest:
-        return _fit(mechanism, request, salts=salts)
-
-    considered: tuple[Candidate, ...] = ()
-    if query.explained and k is not None:
-        considered = compare(_list_compared(fitting, query, explained=True), fit)
-    mechanism = named or _choose(fitting, query, fit=fit)
-    fitted = fit(mechanism)
-    try:
-        mechanism_plan, spec = _plan(mechanism, fitted, salts=salts)
-    except Unsupported:  # an engine that cannot look up weights
-        if named is not None or not mechanism.weighs:
-            raise
-        mechanism = fitting[0]
-        fitted = fit(mechanism)
-        mechanism_plan, spec = _plan(mechanism, fitted, salts=salts)
-    check_rows(mechanism_plan, spec.rows, query=query, limit=terms.limits.max_rows_fetched)
-    plan = Plan(
-        query=_share_total(fitted.query, mechanism_plan, k=fitted.k),
-        record=mechanism,
-        request=fitted,
-        mechanism_plan=mechanism_plan,
-        spec=spec,
-        max_groups_contributed=fitted.groups,
-        rule=terms.rule,
-        considered=considered,
-        population=_read_population(request),
-    )
+    plan = plan_unkeyed(query, terms, salts=salts)
+    asked = plan.request.query  # with what its text says alone
     keys = compute_keys(
         plan,
-        bound=request.groups,
-        min_units=min_units,
+        bound=_read_groups(asked, terms),
+        min_units=plan.request.min_units,
         uses_names=terms.uses_known_names,
-        reread=None if query.counts_units_alone else find_changed_readings(query, terms),
+        reread=None if asked.counts_units_alone else find_changed_readings(asked, terms),
     )
+    cut = plan.query.cut_list
+    if cut is not None:  # its note proposes what the whole budget of the policy buys
+        limit = (terms.budget if terms.account is None else terms.account.budget).refundable
+        price, items, whole = plan.price(plan.worst_case).refundable, plan.worst_items, plan
+        note = cut.describe(lambda k: price * whole.items(k) <= limit * items)
+        plan = replace(plan, query=replace(plan.query, list_note=note))
     return replace(
-        _note_list(plan, terms),
+        plan,
         key=keys.question,
         release_key=keys.release,
         similar_keys=(*keys.similar, keys.release),
@@ -131,31 +93,114 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     )
 
 
-def _read_request(query: PrivateQuery, terms: Terms, *, first: Mechanism, min_units: int) -> MechanismRequest:
-    """Return what a query asks of any mechanism; refuse an epsilon that is too small for its measures.
-
-    A certificate that does not cover the `first` of them refuses before.
-    """
-    options, clause = query.clause.options, query.clause
-    _check_certificate(first, query, terms=terms)
-    groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
-    epsilon = read_epsilon(options.get("epsilon"), terms)
+def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
+    """Return the plan of a query that states no terms of its own, without the keys by which an answer is found."""
+    query = bound_measures(order_canonically(confine_to_values(query)), terms)
+    options, clause, k = query.clause.options, query.clause, query.clause.k
+    if k is not None and k > terms.limits.max_k:
+        hint = f"Ask for at most {terms.limits.max_k}."
+        raise Refusal("k", f"k may be at most {terms.limits.max_k} here.", hint=hint, place=clause.place)
+    fitting, named = _read_mechanism(options.get("mechanism"), query)
+    _check_words(query)
+    min_units = max(terms.tables[name].min_units or 1 for name in query.tables)
+    if query.names is not None and min_units > 1:
+        query = replace(query, names=None)  # a known name does not promise so many units
+    _check_certificate(named or fitting[0], query, terms=terms)
+    groups, epsilon = _read_groups(query, terms), _read_epsilon(query, terms)
     measures = query.measures if query.releases_counts else ()
+    price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
+    request = MechanismRequest(query, terms, price, groups, min_units)
+
+    def fit(mechanism: Mechanism) -> MechanismRequest:
+        return _fit(mechanism, request, salts=salts)
+
+    considered: tuple[Candidate, ...] = ()
+    if query.explained and k is not None:
+        considered = compare(_list_compared(fitting, query, explained=True), fit)
+    mechanism = named or _choose(fitting, query, fit=fit)
+    while True:
+        fitted = fit(mechanism)
+        planned = plan_request(mechanism, fitted)
+        # where counts of some rows have less noise with it, the number of units is read, too
+        shared = replace(fitted.query, reads_total=True) if pays_total(planned.price, fitted.k) else fitted.query
+        try:
+            spec = planned.specify(shared, None if fitted.groups is None else Bound(fitted.groups, salts))
+        except Unsupported:  # an engine that cannot look up weights
+            if named is not None or not mechanism.weighs or mechanism is fitting[0]:
+                raise
+            mechanism = fitting[0]
+        else:
+            break
+    _check_rows(planned, spec.rows, query=query, limit=terms.limits.max_rows_fetched)
+    # about how many units there are, in public, for messages: it says nothing about sums of rows and values, nor about
+    # units that a bound keeps out of groups
+    population = None
+    if groups is None and query.partitions is None and query.domain is None and query.measures[0].bounds is None:
+        known = (terms.tables[name].population for name in query.tables)
+        population = min((most for most in known if most is not None), default=None)
+    return Plan(
+        query=shared,
+        record=mechanism,
+        request=fitted,
+        mechanism_plan=planned,
+        spec=spec,
+        max_groups_contributed=fitted.groups,
+        rule=terms.rule,
+        considered=considered,
+        population=population,
+    )
+
+
+def _read_groups(query: PrivateQuery, terms: Terms) -> int | None:
+    """Return the number of groups in which a unit counts: that of the query, at most the bound of any table in it."""
+    bounds = (terms.tables[name].max_groups_contributed for name in query.tables)
+    most = min((each for each in bounds if each is not None), default=None)
+    option = query.clause.options.get("max_groups_contributed")
+    asked = read_whole_number(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
+    return most if asked is None else asked
+
+
+def _read_epsilon(query: PrivateQuery, terms: Terms) -> Epsilon:
+    """Return the epsilon of one item: that of the query, which the certificate must cover, or that of the session.
+
+    Refuse one that is too small for the measures.
+    """
+    option, epsilon = query.clause.options.get("epsilon"), terms.epsilon
+    if option is not None:
+        epsilon = _read_stated_item(option, terms)
     least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
     if epsilon.value < least:
         reason = f"With these bounds epsilon must be at least {float(least):.2g}."
         hint = "Raise epsilon, or ask the curator for smaller bounds."
-        raise Refusal("option-range", reason, hint=hint, place=clause.place)
-    price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
-    return MechanismRequest(query, terms, price, groups, min_units)
+        raise Refusal("option-range", reason, hint=hint, place=query.clause.place)
+    return epsilon
+
+
+def _read_stated_item(option: Option, terms: Terms) -> Epsilon:
+    value = read_number(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value))
+    fixed = terms.certified.epsilon
+    if fixed is not None and value != fixed.value and terms.certificate is Certificate.theorem2:
+        reason = f"Under the certificate theorem2 every item has the epsilon {fixed}."
+        raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
+    if fixed is not None and value > fixed.value:
+        reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {fixed}."
+        raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
+    return Epsilon(value)
 
 
 def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Terms) -> None:
-    """Refuse a mechanism, or partitions, whose loss is not known under the certificate of the session."""
-    certificate = terms.certificate
+    """Refuse a mechanism whose loss is not known under the session's certificate, and PER, which is added up in rho."""
+    certificate, clause = terms.certificate, query.clause
     if certificate not in mechanism.certificates:
-        raise refuse_mechanism(mechanism.name, query.clause, certificate=certificate)
-    check_partitions(query.partitions, certificate=certificate)
+        option, asked, hint = clause.options.get("mechanism"), mechanism.name, "Leave the mechanism out."
+        place = clause.place if option is None or clause.is_adaptive else option.place
+        if clause.is_adaptive:
+            asked, hint = "TOP ADAPTIVE PRIVATE", "Give a number, and leave the mechanism out: TOP 10 PRIVATE."
+        reason = f"{asked} has no loss under the certificate {certificate.value}, which is for items of bounded range"
+        raise Refusal("certificate", f"{reason} alone.", hint=hint, place=place)
+    if certificate is not Certificate.zcdp and query.partitions is not None:
+        reason = f"PER has no loss under the certificate {certificate.value}."
+        raise Refusal("certificate", reason, hint="Ask once for each.", place=query.partitions.place)
 
 
 def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]) -> MechanismRequest:
@@ -165,13 +210,17 @@ def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, i
     """
     query, terms, partitions = request.query, request.terms, request.query.partitions
     _check_certificate(mechanism, query, terms=terms)
-    _check_options(mechanism, request)
+    _check_options(mechanism, query)
     if partitions is not None and not partitions.values:
         hint = "List them: partitions = ['DE', 'FR']."
         raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
     groups, price = request.groups, request.price
-    if mechanism.domain is Domain.ALL:
-        groups = _bound_known_groups(request)
+    if mechanism.domain is Domain.ALL:  # all groups are known, and no unit may be in more of them than the bound
+        known = count_groups(query.domain) or 1
+        if isinstance(query.domain, ReleasedDomain):
+            known = 1 if query.names is None else query.names.count
+        groups = 1 if _has_one_value(query.key_column, terms) else groups  # as the engine keeps it
+        groups = None if groups is not None and known <= groups else groups
         if groups != request.groups:
             measures = query.measures if query.releases_counts else ()
             price = price_items(price.epsilon, groups, measures=measures, certificate=terms.certificate)
@@ -182,32 +231,29 @@ def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, i
     if partitions is None or mechanism.per_partition is not PerPartition.EACH:
         return fitted
     # the query's delta is that of the runs that add up; with min_units of all, since in each a small group may pass
-    if _has_one_value(partitions.column, terms.tables):  # each unit then counts in one partition alone
+    if _has_one_value(partitions.column, terms):  # each unit then counts in one partition alone
         query = replace(query, partitions=replace(partitions, salts=salts))
     count = len(partitions.values)
     charged = 1 if query.partitions is not partitions or partitions.salts is not None else min(count, groups or count)
     return replace(fitted, query=query, runs=charged if request.min_units == 1 else count, charged=charged)
 
 
-def _check_options(mechanism: Mechanism, request: MechanismRequest) -> None:
+def _check_options(mechanism: Mechanism, query: PrivateQuery) -> None:
     """Refuse an option that has no meaning with the mechanism."""
-    options = request.query.clause.options
-    for name in _OF_SOME:
-        if name in options and name not in mechanism.options:
-            takes = dict.fromkeys(each.name for each in list_records() if name in each.options)
-            reason = f"{name} is for mechanism = {' or '.join(takes)}."
-            raise Refusal("option", reason, hint="Leave it out.", place=options[name].place)
-    for name in ("delta", "k_bar"):
-        if name in options and name not in mechanism.options:
+    for name in ("prefer", "delta", "k_bar"):
+        option = query.clause.options.get(name)
+        if option is not None and name not in mechanism.options:
             where, hint = _NO_MEANING[mechanism.domain]
-            raise Refusal("option", f"{name} has no meaning {where}.", hint=hint, place=options[name].place)
+            reason = f"{name} has no meaning {where}."
+            if name == "prefer":
+                takes = dict.fromkeys(each.name for each in list_records() if name in each.options)
+                reason, hint = f"{name} is for mechanism = {' or '.join(takes)}.", "Leave it out."
+            raise Refusal("option", reason, hint=hint, place=option.place)
 
 
-def _bound_known_groups(request: MechanismRequest) -> int | None:
-    """Return the bound of the groups of each unit where all of them are known; None if no unit can be in more."""
-    query = request.query
-    groups = 1 if _has_one_value(query.key_column, request.terms.tables) else request.groups  # as the engine keeps it
-    return None if groups is not None and _count_known_groups(query) <= groups else groups
+def _has_one_value(column: tuple[str, str] | None, terms: Terms) -> bool:
+    """Return whether the policy says that each unit has one value of a column, as (table, column)."""
+    return column is not None and fold(column[1]) in map(fold, terms.tables[column[0]].one_value_per_unit)
 
 
 def _list_compared(fitting: Sequence[Mechanism], query: PrivateQuery, *, explained: bool = False) -> list[Mechanism]:
@@ -236,98 +282,40 @@ def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, *, fit: Fit) -> M
     return chosen
 
 
-def _plan(
-    mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]
-) -> tuple[MechanismPlan, ReleaseSpec]:
-    """Return the plan of a mechanism, and what is known of its release before a row is read."""
-    plan = plan_request(mechanism, request)
-    bound = None if request.groups is None else Bound(request.groups, salts)
-    return plan, plan.specify(_share_total(request.query, plan, k=request.k), bound)
-
-
-def _share_total(query: PrivateQuery, plan: MechanismPlan, *, k: int) -> PrivateQuery:
-    """Return the query that reads the number of units where counts of some rows have less noise with it."""
-    return replace(query, reads_total=True) if pays_total(plan.price, k) else query
-
-
-def _note_list(plan: Plan, terms: Terms) -> Plan:
-    """Return the plan of a list that is cut with its note: it proposes what the whole budget of the policy buys."""
-    cut = plan.query.cut_list
-    if cut is None:
-        return plan
-    limit = terms.budget if terms.account is None else terms.account.budget
-    price, items = plan.price(plan.worst_case).refundable, plan.worst_items
-    note = cut.describe(lambda k: price * plan.items(k) <= limit.refundable * items)
-    return replace(plan, query=replace(plan.query, list_note=note))
-
-
-def _read_population(request: MechanismRequest) -> int | None:
-    """Return about how many units there are, in public, for messages: the least that a table read says.
-
-    It says nothing about sums of rows and values, nor about units that a bound keeps out of groups.
-    """
-    query, tables = request.query, request.terms.tables
-    if (
-        request.groups is not None
-        or query.partitions is not None
-        or query.domain is not None
-        or query.measures[0].bounds is not None
-    ):
-        return None
-    return min((most for name in query.tables if (most := tables[name].population) is not None), default=None)
-
-
-def _count_known_groups(query: PrivateQuery) -> int:
-    """Return how many known groups a query has, 1 for a total."""
-    if isinstance(query.domain, ReleasedDomain):
-        return 1 if query.names is None else query.names.count
-    return count_groups(query.domain) or 1
-
-
-def _has_one_value(column: tuple[str, str] | None, tables: Mapping[str, PrivateTable]) -> bool:
-    """Return whether the policy says that each unit has one value of a column, as (table, column)."""
-    return column is not None and fold(column[1]) in map(fold, tables[column[0]].one_value_per_unit)
-
-
 def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Mechanism], Mechanism | None]:
     """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
-    known = query.domain is not None
-    if query.clause.shape != "top":
-        _check_no_mechanism(option)
+    clause, is_known = query.clause, query.domain is not None
+    if clause.shape != "top":
+        if option is not None and option.value != "auto":
+            reason = "All known groups, and totals, are released without selection."
+            raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
         return list_records(Domain.ALL), None
-    domain = Domain.KNOWN if known else Domain.UNKNOWN
-    if query.clause.is_adaptive:
-        _check_adaptive(query)
-        domain = Domain.ADAPTIVE
-    fitting = list_records(domain)
+    if clause.is_adaptive and is_known:
+        hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", clause.options["domain"].place
+        raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)
+    fitting = list_records(Domain.KNOWN if is_known else Domain.ADAPTIVE if clause.is_adaptive else Domain.UNKNOWN)
     if option is None or option.value == "auto":
         return fitting, None
     for mechanism in fitting:
         if option.value == mechanism.name:
             return fitting, mechanism
-    places, name = {each.domain for each in list_records() if each.name == option.value} - {Domain.ALL}, option.value
-    if not places:
-        near = propose_name(str(name), list_names())
+    raise _refuse_mechanism(option, query, fitting=fitting)
+
+
+def _refuse_mechanism(option: Option, query: PrivateQuery, *, fitting: Sequence[Mechanism]) -> Refusal:
+    """Return the refusal of a name that is none of the mechanisms for such a query."""
+    if option.value not in {each.name for each in list_records() if each.domain is not Domain.ALL}:
+        near = propose_name(str(option.value), list_names())
         hint = f"{near}Leave it out, or write one of {', '.join(list_names())}."
-        raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
-    reason, hint = f"{name} needs a known domain.", "Write domain = 'countries.country'."
+        return Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+    listed = " or ".join(each.name for each in fitting)
+    reason, hint = f"{option.value} needs a known domain.", "Write domain = 'countries.country'."
     if query.clause.is_adaptive:
-        reason = f"TOP ADAPTIVE PRIVATE is for {_list_or(fitting)}."
+        reason = f"TOP ADAPTIVE PRIVATE is for {listed}."
         hint = "Leave the mechanism out, or give a number: TOP 10 PRIVATE."
-    elif known:
-        reason, hint = f"A known domain is for {_list_or(fitting)}.", "Leave the mechanism out."
-    raise Refusal("option", reason, hint=hint, place=option.place)
-
-
-def _list_or(mechanisms: Sequence[Mechanism]) -> str:
-    return " or ".join(each.name for each in mechanisms)
-
-
-def _check_no_mechanism(option: Option | None) -> None:
-    """Refuse a mechanism for all known groups or a total, which have one alone."""
-    if option is not None and option.value != "auto":
-        hint, reason = "Leave the mechanism out.", "All known groups, and totals, are released without selection."
-        raise Refusal("option", reason, hint=hint, place=option.place)
+    elif query.domain is not None:
+        reason, hint = f"A known domain is for {listed}.", "Leave the mechanism out."
+    return Refusal("option", reason, hint=hint, place=option.place)
 
 
 def _check_words(query: PrivateQuery) -> None:
@@ -350,12 +338,6 @@ def _check_words(query: PrivateQuery) -> None:
         raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)
 
 
-def _check_adaptive(query: PrivateQuery) -> None:
-    if query.domain is not None:
-        hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", query.clause.options["domain"].place
-        raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)
-
-
 _ROUNDS = 8  # the planner may choose another mechanism, with other items, at another epsilon
 _DIGITS = Context(prec=5, rounding=ROUND_DOWN)
 _HALF = Context(prec=20, rounding=ROUND_DOWN)
@@ -373,13 +355,18 @@ def plan_within_terms(
             reason = "The delta of a whole query means nothing without its epsilon."
             raise Refusal("option", reason, hint=hint, place=stated.delta.place)
         return build(query)
-    epsilon, delta = _read_stated_epsilon(stated.epsilon), _read_stated_delta(stated, terms=terms)
+    value = stated.epsilon.value
+    if not isinstance(value, Decimal) or not value:
+        hint = "Write epsilon = 1."
+        raise Refusal("option-range", "epsilon must be a number above 0.", hint=hint, place=stated.epsilon.place)
+    epsilon, delta = Fraction(value), _read_stated_delta(stated, terms=terms)
     plan = build(query)
     for _ in range(_ROUNDS):
         worst = plan.price(plan.worst_case)
         own = _HALF.divide(delta, Decimal(2)) if worst.permanent else Decimal(0)
         rho = rho_of_total(ApproximateDP(Epsilon(epsilon), Delta(Fraction(delta) - Fraction(own)))).value
-        item = _round_down(sqrt_rounded_down(plan.epsilon.value**2 * rho / worst.refundable))
+        largest = sqrt_rounded_down(plan.epsilon.value**2 * rho / worst.refundable)
+        item = _DIGITS.create_decimal(Decimal(int(largest * 10**12)).scaleb(-12))
         options = {**query.clause.options, "epsilon": Option(item, stated.epsilon.place)}
         if own and stated.delta is not None:
             options["delta"] = Option(own, stated.delta.place)
@@ -390,13 +377,6 @@ def plan_within_terms(
             return plan
     hint = "Leave epsilon and delta out of OPTIONS: the query then costs what the policy says."
     raise Refusal("option", "These terms do not convert to those of an item.", hint=hint, place=stated.place)
-
-
-def _read_stated_epsilon(option: Option) -> Fraction:
-    if not isinstance(option.value, Decimal) or not option.value:
-        hint = "Write epsilon = 1."
-        raise Refusal("option-range", "epsilon must be a number above 0.", hint=hint, place=option.place)
-    return Fraction(option.value)
 
 
 def _read_stated_delta(stated: QueryTerms, *, terms: Terms) -> Decimal:
@@ -441,11 +421,7 @@ def _check_stated_min_units(query: PrivateQuery, stated: QueryTerms, *, terms: T
     raise Refusal("min-units", reason, hint=hint, place=option.place)
 
 
-def _round_down(value: Fraction) -> Decimal:
-    return _DIGITS.create_decimal(Decimal(int(value * 10**12)).scaleb(-12))
-
-
-def check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQuery, limit: int | None) -> None:
+def _check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQuery, limit: int | None) -> None:
     """Raise `Refusal` where the engine may return more rows than `limit`; None is no limit."""
     if limit is None or (rows.most is not None and rows.most <= limit):
         return
@@ -453,25 +429,19 @@ def check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQ
     if rows.most is None and domain is not None and not rows.known:
         return
     option = clause.options.get("domain" if domain is not None else "mechanism")
-    reason = (
-        f"This may fetch {rows.most:,} rows from the engine" if rows.most else _describe_all(mechanism_plan, domain)
-    )
-    reason = f"{reason}, and the policy allows {limit:,} (max_rows_fetched)."
-    place = clause.place if option is None else option.place
-    raise Refusal("rows-fetched", reason, hint=_propose(query, limit=limit), place=place)
-
-
-def _describe_all(mechanism_plan: MechanismPlan, domain: object) -> str:
     name = "domain = released" if isinstance(domain, ReleasedDomain) else mechanism_plan.selection.name
-    return f"{name} may fetch a row for each group from the engine"
-
-
-def _propose(query: PrivateQuery, *, limit: int) -> str:
-    if isinstance(query.domain, ReleasedDomain):
-        return "List the names: domain = ['a', 'b']."
-    if query.domain is not None:
-        return f"List at most {limit:,} candidates, or narrow the time in WHERE."
-    if query.partitions is not None:
-        k = query.clause.k or 1
-        return f"List at most {limit // (k + 1):,} partitions, and write mechanism = limited_domain if one is named."
-    return "Leave the mechanism out, or write mechanism = limited_domain."
+    reason = f"{name} may fetch a row for each group from the engine"
+    if rows.most:
+        reason = f"This may fetch {rows.most:,} rows from the engine"
+    hint = "Leave the mechanism out, or write mechanism = limited_domain."
+    if isinstance(domain, ReleasedDomain):
+        hint = "List the names: domain = ['a', 'b']."
+    elif domain is not None:
+        hint = f"List at most {limit:,} candidates, or narrow the time in WHERE."
+    elif query.partitions is not None:
+        most = limit // ((clause.k or 1) + 1)
+        hint = f"List at most {most:,} partitions, and write mechanism = limited_domain if one is named."
+    place = clause.place if option is None else option.place
+    raise Refusal(
+        "rows-fetched", f"{reason}, and the policy allows {limit:,} (max_rows_fetched).", hint=hint, place=place
+    )

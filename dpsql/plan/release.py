@@ -1,12 +1,16 @@
-"""The release of a query: the one place where its exact result is opened and its noise is drawn."""
+"""The release of a query: the one place where its exact result is opened and its noise is drawn.
+
+Then come what the query shows of it, and its measures as values: quotients, and intervals around them.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -14,14 +18,16 @@ import numpy as np
 from dpsql.accounting import BudgetVector, Loss
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError, Unsupported
+from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.places import ReadPlaces
-from dpsql.plan.arrow_tables import ReleasedNames, arrow_type, filter_rows, int64_array, match_names, order_rows
-from dpsql.plan.measures.values import compute_average_interval, compute_interval, decode_steps, divide_steps
-from dpsql.plan.mechanisms import CountNoise, Groups, MechanismOutput, NoisyTotal, RowsRead
+from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
+from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_values, match_names
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.statements import Output, PrivateQuery, PublicQuery
+from dpsql.sql.ir.measures import Measure
+from dpsql.sql.ir.statements import HavingTerm, Order, Output, PrivateQuery, PublicQuery
+from dpsql.sql.ir.types import DOUBLE, Family
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,6 +36,15 @@ if TYPE_CHECKING:
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
+_LARGEST = 2**63 - 1  # which the rows of 2**33 units are far below
+_COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _ROW = ""  # the column that says which row of the canonical table it is, beside outputs of any name
 
 
@@ -62,19 +77,19 @@ class ReleaseTerms:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Return the terms of a plan."""
-        spec = plan.spec
+        spec, price = plan.spec, plan.mechanism_plan.price
         return cls(
             mechanism=plan.mechanism,
             k=plan.k,
-            k_bar=plan.k_bar,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            threshold_offset=plan.threshold_offset,
+            k_bar=spec.report.k_bar,
+            epsilon=price.epsilon,
+            delta=spec.worst_case.delta,
+            threshold_offset=spec.report.threshold_offset,
             chooses=spec.report.chooses,
             partitions=max(1, spec.rows.partitions),
             counts=spec.counts,
             bounded_by=plan.count_bound,
-            others=tuple(CountNoise(each.variance, each.scale) for each in plan.mechanism_plan.price.others),
+            others=tuple(CountNoise(each.variance, each.scale) for each in price.others),
             known=spec.rows.known,
             evident=spec.rows.evident,
         )
@@ -88,13 +103,6 @@ class ReleaseTerms:
     def without_noise(self) -> Self:
         """Terms without the noises and the total, which the number of released rows decides with them."""
         return replace(self, counts=None, others=(), total=None)
-
-    def draw(self, drawn: MechanismOutput) -> Self:
-        """Return the terms with what the draw decided: the noises, the total, and the k or k_bar that was chosen."""
-        terms = self.choose(drawn.chosen)
-        if not drawn.noises:
-            return terms
-        return replace(terms, counts=drawn.noises[0], others=drawn.noises[1:], total=drawn.total)
 
     def choose(self, chosen: int | None) -> Self:
         """Return the terms with the k or k_bar that the mechanism chose, if it chose one."""
@@ -127,7 +135,12 @@ class Release:
 
 def draw_places(plan: Plan, noise: Noise) -> Plan:
     """Return the plan of one release, with places drawn for its cut if it has one: for each release again."""
-    return replace(plan, spec=replace(plan.spec, rows=plan.spec.rows.draw_places(noise)))
+    rows = plan.spec.rows
+    if rows.cut is None:
+        return plan
+    places = rows.cut.draw(noise)
+    counting = rows.counting.select_places((*places.drawn, places.last))
+    return replace(plan, spec=replace(plan.spec, rows=replace(rows, counting=counting, places=places)))
 
 
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
@@ -138,11 +151,19 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     groups (of each partition), every candidate of a known domain, or all groups but for those that its cut leaves out.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
+    import pyarrow as pa
+
     read = _join_names(plan, open_exact(exact))
     drawn = plan.mechanism_plan.draw(read.groups, noise)
     values = () if drawn.counts is None else (drawn.counts, *drawn.others)
-    canonical = _select_released(plan, read, rows=drawn.rows, values=values)
-    terms = ReleaseTerms.of(plan).draw(drawn)
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {  # all that is released, its types from the query
+        f"key_{at + 1}": read.take_keys(at, drawn.rows, type_=arrow_type(key.type))
+        for at, key in enumerate(plan.query.keys)
+    }
+    canonical = pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
+    terms = ReleaseTerms.of(plan).choose(drawn.chosen)
+    if drawn.noises:  # they depend on how many rows there are
+        terms = replace(terms, counts=drawn.noises[0], others=drawn.noises[1:], total=drawn.total)
     shown, rows = present(plan, canonical, terms=terms)
     return Release(
         table=shown,
@@ -154,7 +175,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
         stopped_at_bottom=drawn.stopped_at_bottom,
         chosen=drawn.chosen,
         legs=drawn.legs,
-        known_before=sum(row < read.groups.known for row in drawn.rows),
+        known_before=sum(row < read.groups.known for row in drawn.rows) if terms.known else None,
     )
 
 
@@ -173,11 +194,11 @@ class _ReadRows:
 
         column = self.table.column(at)
         if self.names is None or self.rows is None:
-            return _cast(column.take(int64_array(rows)), type_)
+            return column.take(int64_array(rows)).cast(type_)
         known = self.names.num_rows
         unknown = column.take(int64_array(self.rows[row - known] for row in rows if row >= known))
         named = self.names.column(at).take(int64_array(row for row in rows if row < known))
-        both = pa.chunked_array([*_cast(named, type_).chunks, *_cast(unknown, type_).chunks], type_)
+        both = pa.chunked_array([*named.cast(type_).chunks, *unknown.cast(type_).chunks], type_)
         order = np.argsort(np.array(rows, np.int64) >= known, kind="stable")  # where each is in both
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
@@ -228,7 +249,11 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     beside = (expected.partitions > 0) + (expected.cut is not None) + has_total
     shaped = len(columns) == 1 + expected.others + expected.weighted + beside
     if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
-        measures = [_to_numpy(column) for column in columns]
+        # to_numpy would import pandas, which swallows an interrupt
+        measures = [
+            np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
+            for column in columns
+        ]
         partitions = measures.pop() if expected.partitions else None
         read = None if expected.cut is None else ReadPlaces(expected.places or expected.cut.open, measures.pop())
         totals = measures.pop() if has_total else None
@@ -237,7 +262,11 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
         pairs = (counts, expected.min_count), (weights, expected.min_weight)
         fits = all(least is None or values.min(initial=least) >= least for values, least in pairs)
         fits = fits and (totals is None or 0 <= totals.min(initial=0) <= totals.max(initial=0) <= totals[:1].sum())
-        if fits and _in_bounds(expected, table.num_rows, partitions=partitions):
+        sizes = np.array([table.num_rows])  # of each partition, all of which are known, or of all rows
+        if partitions is not None and fits:
+            fits = 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < expected.partitions
+            sizes = np.bincount(partitions, minlength=expected.partitions) if fits else sizes
+        if fits and (expected.max_rows is None or int(sizes.max()) <= expected.max_rows):
             total = None if totals is None else int(totals[:1].sum())
             return Groups(counts, weights, partitions, others, total=total, read=read)
     raise EngineError(
@@ -245,37 +274,6 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
         "The engine's answer does not have the expected columns.",
         hint="Ask the curator whether the data changed while the session was open.",
     )
-
-
-def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Return the values as they stand in memory; to_numpy would import pandas, which swallows an interrupt."""
-    return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
-
-
-def _in_bounds(expected: RowsRead, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
-    """Say whether all partitions are known and none has more rows than the query allows."""
-    sizes = np.array([rows])
-    if partitions is not None:
-        if not 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < expected.partitions:
-            return False
-        sizes = np.bincount(partitions, minlength=expected.partitions)
-    return expected.max_rows is None or int(sizes.max()) <= expected.max_rows
-
-
-def _select_released(
-    plan: Plan, read: _ReadRows, *, rows: Sequence[int], values: Sequence[tuple[int, ...]]
-) -> pa.Table:
-    """Return all that is released, its types from the query: every key, then the noisy measures, if any were drawn."""
-    import pyarrow as pa
-
-    columns = {
-        f"key_{at + 1}": read.take_keys(at, rows, type_=arrow_type(key.type)) for at, key in enumerate(plan.query.keys)
-    }
-    return pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
-
-
-def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == type_ else column.cast(type_)
 
 
 def name_measure(at: int) -> str:
@@ -301,9 +299,15 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
     import pyarrow as pa
 
     query = plan.query
-    if plan.monotone:
-        counts = int64_array(_fit_counts(query, canonical))  # of doubled ones twice what it is of them
-        canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
+    if plan.monotone:  # doubled counts become twice what they would be
+        counts = canonical.column(COUNT).to_pylist()
+        if query.partitions is None:
+            fitted = fit_monotone(counts)
+        else:  # of each partition, whose rows stand together
+            labels = canonical.column(f"key_{query.partitions.key + 1}").to_pylist()
+            ranked = groupby(zip(labels, counts, strict=True), key=operator.itemgetter(0))
+            fitted = [count for _, pairs in ranked for count in fit_monotone([count for _, count in pairs])]
+        canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, int64_array(fitted))
     columns = [
         _show_measure(query, canonical, output=output, terms=terms)
         if output.key is None
@@ -339,14 +343,111 @@ def _show_measure(
     ]
 
 
-def _fit_counts(query: PrivateQuery, canonical: pa.Table) -> list[int]:
-    """Return the counts made to fall along the ranking: of each partition, whose rows stand together, if there are."""
-    counts = canonical.column(COUNT).to_pylist()
-    if query.partitions is None:
-        return fit_monotone(counts)
-    labels = canonical.column(f"key_{query.partitions.key + 1}").to_pylist()
-    ranked = groupby(zip(labels, counts, strict=True), key=itemgetter(0))
-    return [count for _, pairs in ranked for count in fit_monotone([count for _, count in pairs])]
+def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
+    """Return the rows whose released counts pass every comparison; NULL, as an average may be, passes none."""
+    for term in keep:
+        compare = _COMPARISONS[term.operator]
+        counts = table.column(term.output).to_pylist()
+        rows = [row for row, count in enumerate(counts) if count is not None and compare(count, term.value)]
+        table = table.take(int64_array(rows))
+    return table
+
+
+def order_rows(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
+    """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
+    rows = list(range(table.num_rows))
+    for term in reversed(order):
+        values = list_values(table.column(term.output))
+        present = [row for row in rows if values[row] is not None]
+        absent = [row for row in rows if values[row] is None]
+        present.sort(key=lambda row: (values[row] != values[row], values[row]), reverse=term.descending)
+        rows = absent + present if term.nulls_first else present + absent
+    return table.take(int64_array(rows)) if order else table
+
+
+def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
+    """Return noisy steps as values in the type of the measure, which holds all sums: if exact, rounded half to even."""
+    import pyarrow as pa
+
+    step = _find_step(measure)
+    values = (each * step for each in steps)
+    if measure.type.family is Family.INTEGER:
+        return int64_array(min(max(round(value), -_LARGEST), _LARGEST) for value in values)
+    if measure.type.family is Family.DOUBLE:
+        return pa.array(list(map(float, values)), pa.float64())
+    width, scale = measure.type.precision
+    most, digits = 10**width - 1, Context(prec=width)
+    whole = (min(max(round(value * 10**scale), -most), most) for value in values)  # beyond it is noise alone
+    return pa.array([Decimal(each).scaleb(-scale, digits) for each in whole], arrow_type(measure.type))
+
+
+def divide_steps(
+    steps: Sequence[int | Fraction], divisors: Sequence[int | Fraction], *, measures: tuple[Measure, Measure]
+) -> pa.Array:
+    """Return noisy steps of a sum as averages, divided by noisy steps of a count; NULL where that is below 1.
+
+    An average is within the range of its rows, where that is known.
+    """
+    import pyarrow as pa
+
+    (step, by_step), place = map(_find_step, measures), find_place(measures[0])
+    found = [
+        float(place.put(each * step / (by * by_step))) if by * by_step >= 1 else None
+        for each, by in zip(steps, divisors, strict=True)
+    ]
+    return pa.array(found, arrow_type(DOUBLE))
+
+
+def find_place(measure: Measure) -> AveragePlace:
+    """Return where averages of a measure are: around which number, and in what range."""
+    centre = None if measure.weight is None else measure.weight.centre
+    return AveragePlace(Fraction(0) if centre is None else centre, measure.row_range)
+
+
+def _find_step(measure: Measure) -> Fraction:
+    return Fraction(1) if measure.bounds is None else measure.bounds.step
+
+
+def describe_noise(noise: CountNoise, measure: Measure) -> ValueNoise:
+    """Return the noise of the values of a measure, by the terms of its release."""
+    bounds = measure.bounds
+    if bounds is None:
+        return ValueNoise(noise.variance, noise.scale, parts=noise.parts)
+    return ValueNoise(noise.variance, noise.scale, bounds.step, bounds.low < 0, noise.parts)
+
+
+def compute_interval(
+    values: pa.Array | pa.ChunkedArray, measure: Measure, *, noise: CountNoise, level: float
+) -> tuple[pa.Array, pa.Array]:
+    """Return the lower and upper ends for released values of a measure, NULL for NULL.
+
+    `values` are those that are shown, in the type of the measure, and `noise` is that of the terms of their release:
+    each exact value, within the bounds of each unit, lies between the ends with probability `level`.
+    """
+    import pyarrow as pa
+
+    low, high = describe_noise(noise, measure).widen(values.to_pylist(), level)
+    return pa.array(low, values.type), pa.array(high, values.type)
+
+
+def compute_average_interval(
+    sums: Sequence[int | Fraction],
+    rows: Sequence[int | Fraction],
+    *,
+    measures: tuple[Measure, Measure],
+    noises: tuple[CountNoise, CountNoise],
+    level: float,
+) -> tuple[pa.Array, pa.Array]:
+    """Return the ends for averages, by the noisy steps of their sums and their noisy numbers of rows.
+
+    Conservative, as `dpsql.intervals.widen_quotients` says; NULL where an average is.
+    """
+    import pyarrow as pa
+
+    first, second = (describe_noise(*each) for each in zip(noises, measures, strict=True))
+    place = find_place(measures[0])
+    low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level, place=place)
+    return pa.array(low, arrow_type(DOUBLE)), pa.array(high, arrow_type(DOUBLE))
 
 
 def publish(query: PublicQuery, exact: Exact) -> pa.Table:

@@ -17,11 +17,11 @@ from dpsql.ledger.base import compute_remaining, sum_entries
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import Calendar, Entry
-from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
+from dpsql.terms import Terms, compute_limit
 
 _USUAL_K = 10
 _MOST_SHOWN = 8  # values in words

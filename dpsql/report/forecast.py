@@ -21,17 +21,15 @@ from dpsql.ledger.base import Shortfall
 from dpsql.ledger.record import Calendar
 from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.mechanisms import LEAST_DELTA
-from dpsql.plan.mechanisms.auto import Candidate
 from dpsql.plan.mechanisms.base import Groups
-from dpsql.plan.mechanisms.need import assume_groups_per_unit
-from dpsql.plan.mechanisms.record import Reads
-from dpsql.plan.mechanisms.request import find_epsilon_within
+from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
+from dpsql.plan.mechanisms.records import Candidate
 from dpsql.plan.plan import Plan
-from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance
 from dpsql.sql.ir.statements import LiteralDomain
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -240,9 +238,9 @@ def plan_columns() -> pa.Schema:
     return pa.schema([("property", pa.string()), ("value", pa.string())])
 
 
-def plan_table(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False) -> pa.Table:
-    """Return EXPLAIN as a table; the private queries may be `wrapped` by a SELECT of their answers."""
-    return _make_table(describe_plans(plans, balance, wrapped=wrapped))
+def plan_table(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> pa.Table:
+    """Return EXPLAIN as a table; `has_outer_select` says that a SELECT is around the private queries."""
+    return _make_table(describe_plans(plans, balance, has_outer_select=has_outer_select))
 
 
 def free_plan_table(sql: str = "") -> pa.Table:
@@ -257,7 +255,7 @@ def _make_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
     return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 
-def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = False) -> list[tuple[str, str]]:
+def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> list[tuple[str, str]]:
     """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
     facts = list[tuple[str, str]]()
     for number, plan in enumerate(plans, start=1):
@@ -268,7 +266,7 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, wrapped: bool = F
         facts += forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
-    if wrapped:
+    if has_outer_select:
         facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
     return facts
 

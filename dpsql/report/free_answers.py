@@ -10,11 +10,9 @@ from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.record import Entry
-from dpsql.plan.outer_select import Columns, OuterSelectView
+from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.plan.result_view import ResultView, result_view
-from dpsql.plan.terms import Terms
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.sql.analysis.domains import (
@@ -41,6 +39,7 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.tree import has_scan
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa

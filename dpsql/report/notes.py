@@ -17,17 +17,17 @@ from fractions import Fraction
 from dpsql.accounting import BudgetVector
 from dpsql.display import key_noun, plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.measure_text import describe_about
+from dpsql.plan.mechanisms.record import describe_about
 from dpsql.plan.plan import Plan
-from dpsql.plan.planner import build_plan
+from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
-from dpsql.plan.terms import Terms
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Derived, Expression, In, Literal, strip_casts
 from dpsql.sql.ir.types import Family
 from dpsql.sql.syntax.computed import is_measure_name
+from dpsql.terms import Terms
 
 _TRIED_BOUND = 3
 _ROUNDED_DOWN = Context(prec=3, rounding=ROUND_DOWN)
@@ -129,7 +129,7 @@ def _find_variants(
         option = Option(value, plan.query.clause.place)
         clause = replace(plan.query.clause, options={**plan.query.clause.options, name: option})
         try:
-            other = build_plan(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
+            other = plan_unkeyed(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
         worst = other.price(other.worst_case)

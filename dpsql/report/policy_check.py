@@ -17,7 +17,6 @@ from dpsql.errors import Error
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
-from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
 from dpsql.policy.name_evidence import somebody_in
 from dpsql.policy.settings import UNLISTED
@@ -30,6 +29,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.catalog import Table as KnownTable
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
+from dpsql.terms import Terms, compute_limit
 
 
 @dataclass(frozen=True, slots=True)

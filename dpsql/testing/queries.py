@@ -27,7 +27,6 @@ from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
 from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
@@ -48,6 +47,7 @@ from dpsql.sql.rewrite.engine_query import (
 )
 from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.terms import Terms
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import LEFTS, TABLES, VALUES, expand_shape
 

@@ -269,7 +269,7 @@ def test_the_receipt_that_a_page_explains_is_one() -> None:
     from dpsql.accounting import ZCDP, BudgetVector
     from dpsql.mechanisms import Relay, RelaySelection, Selection
     from dpsql.mechanisms.histogram import LabelPosition
-    from dpsql.plan.terms import Terms
+    from dpsql.terms import Terms
 
     terms = Terms.of_policy(Policy(Budget(1, "1e-6"), {"t": PrivateTable("u")}))
     answering = Relay(terms.epsilon, terms.delta, k=10, k_bar=200, weighed_groups=100)

@@ -17,7 +17,6 @@ from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import Refusal
 from dpsql.plan import EvaluatorParser
 from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
@@ -25,6 +24,7 @@ from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.terms import Terms
 from dpsql.testing.queries import NOON, accepts_pattern
 
 __all__ = [

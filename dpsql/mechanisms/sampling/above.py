@@ -14,7 +14,7 @@ the next; each of them draws its noise from the law of N given N >= start, and i
     E = exp(-start**2 / (2 variance)) / (Z * (1 - r)),            Z the sum of exp(-n**2 / (2 variance)) over all n.
 
 So a count of the band is chosen with probability E, given a discrete exponential m, and kept with a probability that
-is a coin of `exponential.py`: whole numbers. E alone is no such coin. Jumps are discrete exponentials of a rational
+is a coin of `discrete_noise.py`: whole numbers. E alone is no such coin. Jumps are discrete exponentials of a rational
 rate c, thus choosing with probability 1 - exp(-c), a little above E, and what they choose is confirmed with probability
 E / (1 - exp(-c)): a uniform binary fraction is read until an enclosure of that number lies wholly above or below it.
 The enclosure is computed in `decimal`, whose operations, root and exponential are correctly rounded; its digits grow
@@ -35,11 +35,8 @@ import numpy as np
 
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
 from dpsql.mechanisms.places import ReadPlaces
-from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
-from dpsql.mechanisms.sampling.exponential import bernoulli_exp, discrete_exponential
+from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_exponential, discrete_gaussian
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
-
-__all__ = ["Tail", "noisy_above"]
 
 _WORD = 64  # bits of a uniform that are read at once
 _DIGITS = 28  # of an enclosure, for the first word

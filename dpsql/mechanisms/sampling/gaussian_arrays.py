@@ -1,4 +1,4 @@
-"""Many draws of the discrete Gaussian at once: the rejection of `discrete_gaussian.py`, by arrays, without rounding.
+"""Many draws of the discrete Gaussian at once: the rejection of `discrete_noise.py`, by arrays, without rounding.
 
 A candidate is a discrete Laplace x of an integer scale s, kept with probability exp(-e), where for the variance v
 
@@ -29,8 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
-
-__all__ = ["MOST_VARIANCE", "many_gaussians"]
 
 MOST_VARIANCE = 2**72  # beyond it a double does not hold s E finely enough to decide most of them
 _LEAST_VARIANCE = Fraction(1, 2**72)

@@ -16,7 +16,6 @@ from dpsql.errors import UsageError
 if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext
 
-__all__ = ["laplace_difference_offset", "laplace_offset"]
 
 _PRECISION = 256
 _Enclosure = Any  # mpmath carries no types

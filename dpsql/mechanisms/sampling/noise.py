@@ -11,8 +11,6 @@ import struct
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["WORD", "BitReader", "Noise", "OperatingSystemNoise"]
-
 
 class Noise(Protocol):
     """A source of independent, uniformly distributed bytes."""

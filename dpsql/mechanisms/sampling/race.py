@@ -40,7 +40,6 @@ from dpsql.mechanisms.sampling.noise import BitReader, Noise
 if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext
 
-__all__ = ["LEAST_EPSILON", "race"]
 
 LEAST_EPSILON = Fraction(1, 10**9)  # keeps a threshold within the integers that the race can hold
 _RADIUS = 2.0**-46

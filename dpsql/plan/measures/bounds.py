@@ -16,14 +16,13 @@ from dpsql.dialects import write_name
 from dpsql.errors import Refusal
 from dpsql.plan.measures.expressions import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
-from dpsql.plan.mechanisms.request import read_whole_number
-from dpsql.plan.terms import Terms
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import NULL, Family
+from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"
 _LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum

@@ -1,4 +1,4 @@
-"""Plans of mechanisms, one file each: the rows a mechanism reads, its worst-case loss, and its draw."""
+"""Plans of mechanisms and their records: the rows a mechanism reads, its worst-case loss, and its draw."""
 
 from dpsql.plan.mechanisms.base import (
     CountNoise,
@@ -11,7 +11,7 @@ from dpsql.plan.mechanisms.base import (
     RowsRead,
     SelectionMechanism,
 )
-from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
+from dpsql.plan.mechanisms.record import LEAST_DELTA, MechanismRequest
 
 __all__ = [
     "LEAST_DELTA",

@@ -7,10 +7,11 @@ so that plans can be compared: a fixed price is that of all items returned.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -153,14 +154,6 @@ class RowsRead:
             return self.known + 1
         return None if self.max_rows is None else self.max_rows * max(1, self.partitions)
 
-    def draw_places(self, noise: Noise) -> RowsRead:
-        """Return the rows to read with places drawn for the cut; as they are without a cut."""
-        if self.cut is None:
-            return self
-        places = self.cut.draw(noise)
-        counting = self.counting.select_places((*places.drawn, places.last))
-        return replace(self, counting=counting, places=places)
-
 
 @dataclass(frozen=True, slots=True)
 class CountNoise:
@@ -251,42 +244,6 @@ class MechanismOutput:
     total: NoisyTotal | None = None
 
 
-class MechanismPlan(Protocol):
-    """Plan of a mechanism for one query; every part but `draw` is public."""
-
-    @property
-    def selection(self) -> SelectionMechanism:
-        """The mechanism with its parameters."""
-        ...
-
-    @property
-    def price(self) -> ItemLoss:
-        """Price of the query in items."""
-        ...
-
-    @property
-    def release_identity(self) -> tuple[object, object]:
-        """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
-        ...
-
-    @property
-    def half(self) -> Loss:
-        """The loss if half of the keys come back, rounded up."""
-        ...
-
-    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return what is known before a row is read."""
-        ...
-
-    def describe(self, query: PrivateQuery) -> Facts:
-        """Return for EXPLAIN which groups take part, as lines of name and value."""
-        ...
-
-    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw from what was read of the rows of the offer's counting query."""
-        ...
-
-
 class SelectionMechanism(Protocol):
     """The parts of a mechanism that a plan shows."""
 
@@ -294,3 +251,33 @@ class SelectionMechanism(Protocol):
     def name(self) -> str:
         """The mechanism's name in SQL."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismPlan(ABC):
+    """Plan of a mechanism for one query: the mechanism with its parameters and the price; all but `draw` is public."""
+
+    selection: Any
+    price: ItemLoss
+
+    @property
+    def release_identity(self) -> tuple[object, object]:
+        """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
+        return self.selection, self.price
+
+    @property
+    @abstractmethod
+    def half(self) -> Loss:
+        """The loss if half of the keys come back, rounded up."""
+
+    @abstractmethod
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return what is known before a row is read."""
+
+    @abstractmethod
+    def describe(self, query: PrivateQuery) -> Facts:
+        """Return for EXPLAIN which groups take part, and what they need, as lines of name and value."""
+
+    @abstractmethod
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw from what was read of the rows of the counting query: keys, and what the query releases of them."""

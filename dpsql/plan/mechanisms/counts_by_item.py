@@ -8,7 +8,7 @@ below it is left out, for free.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, discrete_gaussian_offset
@@ -41,23 +41,14 @@ def _list_sharing(price: ItemLoss, labels: int) -> list[tuple[tuple[int, ...], S
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnMeasures:
-    """Noisy values of all measures of some rows, with the noise of each, and the noisy number of units if any share it.
+def put_measures(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+    """Return the rows that an earlier draw chose with the noisy values of all measures, if any are released.
 
     Of a measure that shares a total the values are doubled.
     """
-
-    values: tuple[tuple[int, ...], ...]
-    noises: tuple[CountNoise, ...]
-    total: NoisyTotal | None = None
-
-
-def draw_measures(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> DrawnMeasures:
-    """Return the noisy values of all measures of these rows, which an earlier draw chose."""
     if price.counts is None:
-        return DrawnMeasures((), ())
-    chosen, releases = list(rows), (price.counts, *price.others)
+        return keys
+    chosen, releases = list(keys.rows), (price.counts, *price.others)
     exact = [each[chosen].tolist() for each in (groups.counts, *groups.others)]
     values, noises, total = dict[int, tuple[int, ...]](), dict[int, CountNoise](), None
     for positions, shared in [] if groups.total is None else _list_sharing(price, len(chosen)):
@@ -70,8 +61,9 @@ def draw_measures(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise
         if at not in values:
             values[at] = tuple(release.release(exact[at], noise))
             noises[at] = CountNoise(release.variance, release.scale)
-    order = range(len(releases))
-    return DrawnMeasures(tuple(values[at] for at in order), tuple(noises[at] for at in order), total)
+    first, *others = (values[at] for at in range(len(releases)))
+    own = tuple(noises[at] for at in range(len(releases)))
+    return replace(keys, counts=first, others=tuple(others), noises=own, total=total)
 
 
 def charge_by_item(
@@ -81,7 +73,7 @@ def charge_by_item(
     rows = chosen.positions
     items = chosen.steps + price.count_items(len(rows))
     keys = MechanismOutput(rows, None, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
-    return put_measures(keys, draw_measures(rows, price, groups=groups, noise=noise))
+    return put_measures(keys, groups, price=price, noise=noise)
 
 
 def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> tuple[tuple[int, ...], ...]:
@@ -90,22 +82,19 @@ def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: 
     return tuple(tuple(release.release(exact[list(rows)].tolist(), noise)) for release, exact in pairs)
 
 
+def add_count_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
+    """Return the loss, plus that of the counts, and further measures, of so many keys if the query releases any."""
+    return loss if price.counts is None else loss + ZCDP(price.rho(price.count_items(keys)), Delta(0))
+
+
 def add_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return what was drawn with counts and other measures of its rows, drawn and paid for."""
     if price.counts is None:
         return keys
     items = price.count_items(len(keys.rows))
     loss = require_zcdp(keys.loss) + ZCDP(price.rho(items), Delta(0))
-    counted = replace(keys, loss=loss, items=keys.items + items)
-    return put_measures(counted, draw_measures(keys.rows, price, groups=groups, noise=noise))
-
-
-def put_measures(keys: MechanismOutput, drawn: DrawnMeasures) -> MechanismOutput:
-    """Return what was drawn with the noisy values of its rows, if there are any."""
-    if not drawn.values:
-        return keys
-    first, *others = drawn.values
-    return replace(keys, counts=first, others=tuple(others), noises=drawn.noises, total=drawn.total)
+    keys = replace(keys, loss=loss, items=keys.items + items)
+    return put_measures(keys, groups, price=price, noise=noise)
 
 
 def add_others(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
@@ -134,8 +123,13 @@ def leave_out_below_line(drawn: MechanismOutput, k: int) -> MechanismOutput:
     """
     if drawn.counts is None:
         return drawn
-    noise = drawn.noises[0]
-    line = _find_line(noise, share_false_alarm(k))
+    noise, probability = drawn.noises[0], share_false_alarm(k)
+    if noise.parts is not None:  # the least value that the noise alone reaches with at most this probability
+        line = Fraction(find_offset(noise.parts, probability), 2)
+    elif noise.scale is not None:
+        line = Fraction(laplace_offset(noise.scale, Fraction(probability)))
+    else:
+        line = Fraction(discrete_gaussian_offset(noise.variance, probability))
     kept = [at for at, value in enumerate(noise.read(drawn.counts)) if value >= line]
     left_out = len(drawn.rows) - len(kept)
     if not left_out:
@@ -148,12 +142,3 @@ def leave_out_below_line(drawn: MechanismOutput, k: int) -> MechanismOutput:
         stopped_at_bottom=True,
         legs="; ".join(filter(None, [drawn.legs, f"left out, as their counts are below the line: {left_out}"])),
     )
-
-
-def _find_line(noise: CountNoise, probability: float) -> Fraction:
-    """Return the least value, whole or half, that the noise alone reaches with at most this probability."""
-    if noise.parts is not None:
-        return Fraction(find_offset(noise.parts, probability), 2)
-    if noise.scale is not None:
-        return Fraction(laplace_offset(noise.scale, Fraction(probability)))
-    return Fraction(discrete_gaussian_offset(noise.variance, probability))

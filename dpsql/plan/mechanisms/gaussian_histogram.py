@@ -1,4 +1,12 @@
-"""The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once."""
+"""Mechanisms that add Gaussian noise to every group, and return those above a threshold: keys are paid for at once.
+
+* The Gaussian histogram adds it to counts, and returns keys and counts together.
+* The weighted Gaussian adds it to weights, of which every unit spreads one over its groups; counts go by the item.
+* Domain discovery finds keys by their weights, and chooses a top-k of them, paid for if there is a choice.
+
+Where neither policy nor query bounds the groups of each unit, a mechanism of weights has a cap of its own (`own_cap`),
+for weights alone: the counts that are released are then of all groups.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +15,68 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, Loss
-from dpsql.errors import UsageError
-from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
+from dpsql.mechanisms import (
+    WEIGHT_STEPS,
+    DomainDiscovery,
+    FullHistogram,
+    GaussianHistogram,
+    Noise,
+    NoisyRelease,
+    WeightedGaussian,
+)
 from dpsql.mechanisms.known_names import find_line, keep_evident
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
     Groups,
-    ItemLoss,
     MechanismOutput,
+    MechanismPlan,
     ReleaseSpec,
     RowsRead,
     SpecReport,
+    sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_others
-from dpsql.plan.mechanisms.measure_text import describe_known, describe_noisy, describe_spread, name_value
-from dpsql.plan.mechanisms.need import Need
-from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, PerPartition, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
-from dpsql.quantities import Delta
+from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts, add_others
+from dpsql.plan.mechanisms.record import (
+    Auto,
+    Domain,
+    Mechanism,
+    MechanismRequest,
+    Need,
+    PerPartition,
+    Reads,
+    assume_groups_per_unit,
+    refuse_out_of_range,
+)
+from dpsql.plan.mechanisms.rows_fetched import (
+    cut_rows,
+    describe_amount,
+    describe_cut,
+    describe_known,
+    describe_noisy,
+    describe_spread,
+)
+from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_weighted, rewrite_weighted_of_all
+
+OWN = "the mechanism's own cap on weights; counts are of all groups"
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianHistogramPlan:
+class GaussianHistogramPlan(MechanismPlan):
     """The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once.
 
     So many names are `known`, and need no threshold, but a lower line if they are to be `evident`.
     """
 
     selection: GaussianHistogram
-    price: ItemLoss
     known: int = 0
     evident: bool = False
 
-    @property
-    def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items of its loss."""
-        return self.selection, self.price
-
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: it reads all groups, at a fixed price."""
-        chosen, price, threshold = self.selection, self.price, self.selection.threshold
+        chosen, price = self.selection, self.price
         cut_query, cut = cut_rows(query, chosen, known=self.known)
         return ReleaseSpec(
             k=chosen.k,
@@ -64,36 +90,33 @@ class GaussianHistogramPlan:
                 cut=cut,
                 left=describe_cut(query, cut, weighted=False, known=self.known),
             ),
-            counts=None if self.price.counts is None else CountNoise(chosen.variance),
+            counts=None if price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
                 charged="paid at once, however many are returned"
                 + ("; one for each value of a further measure" if price.others else ""),
-                threshold_offset=Fraction(threshold),
+                threshold_offset=Fraction(chosen.threshold),
             ),
         )
 
     @property
     def half(self) -> Loss:
-        """The loss of all keys, and of further measures of half of them."""
         items = self.price.other_items(math.ceil(self.selection.k / 2))
         return self.selection.loss + ZCDP(self.price.rho(items), Delta(0))
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return what known names need, what others do, and the noise."""
         chosen = self.selection
         line = describe_noisy(query, find_line(chosen.variance, self.known)) if self.evident else ""
-        sigma = describe_spread(query, math.sqrt(chosen.variance))
+        sigma, what = describe_spread(query, math.sqrt(chosen.variance))
         return (
             *describe_known(self.known, line=line),
             ("threshold", f"{describe_noisy(query, chosen.threshold)}, independent of the other groups"),
-            ("noise", f"sigma {sigma} on the {name_value(query)} of every group; all groups are read"),
+            ("noise", f"sigma {sigma} on the {what} of every group; all groups are read"),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
         chosen, price = self.selection, self.price
         known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :], groups.read)
-        drawn = chosen.release(others, noise, known=known)
+        drawn = chosen.release(others, noise, known=known)  # rows are in the order of labels: positions may break ties
         if self.evident:
             drawn = keep_evident(drawn, groups.known, variance=chosen.variance)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
@@ -101,33 +124,17 @@ class GaussianHistogramPlan:
         return add_others(first, groups, price=price, noise=noise)
 
 
-def _choose(request: MechanismRequest) -> GaussianHistogram:
+@refuse_out_of_range
+def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
     bound, delta = request.bound(), request.delta
-    try:
-        return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.most)
-    except UsageError as error:
-        refusal = request.out_of_range(error)
-    raise refusal
+    return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.most)
 
 
-def _plan(request: MechanismRequest) -> GaussianHistogramPlan:
-    return GaussianHistogramPlan(_choose(request), request.price, request.known, request.evident)
-
-
-def _predict(request: MechanismRequest) -> Need:
-    return Need(float(_choose(request).threshold))
-
-
-def _spread(request: MechanismRequest) -> float:
-    """Return the standard deviation of the noise on a known name."""
-    return math.sqrt(_choose(request).variance)
-
-
-def _find_evidence(request: MechanismRequest) -> float | None:
+def _find_histogram_evidence(request: MechanismRequest) -> float | None:
     """Return the line that known names must reach; None where they need none."""
-    return float(find_line(_choose(request).variance, request.known)) if request.evident else None
+    return float(find_line(_choose_histogram(request).variance, request.known)) if request.evident else None
 
 
 GAUSSIAN_HISTOGRAM = Mechanism(
@@ -135,13 +142,251 @@ GAUSSIAN_HISTOGRAM = Mechanism(
     domain=Domain.UNKNOWN,
     theorem=GaussianHistogram,
     law="Gaussian noise on counts",
-    plan=_plan,
-    need=_predict,
-    spread=_spread,
-    evidence=_find_evidence,
+    plan=lambda request: GaussianHistogramPlan(
+        _choose_histogram(request), request.price, request.known, request.evident
+    ),
+    need=lambda request: Need(float(_choose_histogram(request).threshold)),
+    spread=lambda request: math.sqrt(_choose_histogram(request).variance),
+    evidence=_find_histogram_evidence,
     reads=Reads.GROUPS,
     draws_after=False,
     per_partition=PerPartition.CUT,
     options=frozenset(["delta"]),
     auto=Auto.ALWAYS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGaussianPlan(MechanismPlan):
+    """The weighted Gaussian mechanism: keys at once, in the order of their noisy weights, and counts by the item.
+
+    So many names are `known`, and need no threshold, but a lower line if they are to be `evident`.
+    """
+
+    selection: WeightedGaussian
+    own_cap: bool
+    known: int = 0
+    evident: bool = False
+
+    @property
+    def release_identity(self) -> tuple[object, object]:
+        return self.selection, (self.price, self.own_cap)
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        chosen, price = self.selection, self.price
+        return ReleaseSpec(
+            k=chosen.k,
+            worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
+            rows=_read_weights(
+                query, chosen, bound=bound, own_cap=self.own_cap, known=self.known, evident=self.evident
+            ),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
+                threshold_offset=compute_threshold(chosen),
+                cap=OWN if self.own_cap else "",
+            ),
+        )
+
+    @property
+    def half(self) -> Loss:
+        chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
+        return ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta)
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        line = ""
+        if self.evident:
+            least = Fraction(find_line(self.selection.variance, self.known), WEIGHT_STEPS)
+            line = f"a noisy weight of {float(least):.1f}"
+        return (*describe_known(self.known, line=line), *_describe_threshold(self.selection, query))
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        chosen = self.selection
+        known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :], groups.read)
+        released: NoisyRelease = chosen.release(others, noise, known=known)  # equal weights come by position
+        if self.evident:
+            released = keep_evident(released, groups.known, variance=chosen.variance)
+        drawn = released.positions
+        keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
+        return add_counts(keys, groups, price=self.price, noise=noise)
+
+
+def _read_weights(
+    query: PrivateQuery,
+    chosen: WeightedGaussian,
+    *,
+    bound: Bound | None,
+    own_cap: bool,
+    known: int = 0,
+    evident: bool = False,
+) -> RowsRead:
+    """Return the rows that have all groups, with the weights that the mechanism's threshold is made for."""
+    rewritten = rewrite_weighted_of_all if own_cap else rewrite_weighted
+    weights = list_weights(chosen.max_groups_contributed)
+    cut_query, cut = cut_rows(query, chosen, known=known)
+    return RowsRead(
+        counting=rewritten(cut_query, bound=bound, weights=weights, every=known > 0),
+        min_count=0 if known else 1,
+        weighted=True,
+        min_weight=0 if known else 1,
+        others=len(query.measures) - 1,
+        known=known,
+        evident=evident,
+        cut=cut,
+        left=describe_cut(query, cut, weighted=True, known=known),
+    )
+
+
+def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
+    """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
+    return Fraction(mechanism.threshold, WEIGHT_STEPS)
+
+
+def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Facts:
+    """Return what a weight is and how much of it a group needs, as lines of name and value."""
+    sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
+    most, share = query.measures[0].width, ""
+    if most > 1:
+        share = f", in proportion to what it adds there: all of it for {describe_amount(query, most)}"
+    return (
+        ("weights", f"1/sqrt(t) of each unit in each of its t groups{share}"),
+        ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, independent of the other groups"),
+        ("noise", f"sigma {sigma:.1f} on the weight of every group; all groups are read"),
+    )
+
+
+@refuse_out_of_range
+def _choose_weighted(request: MechanismRequest) -> WeightedGaussian:
+    """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
+    k, bound, delta = request.k, request.bound(), request.delta
+    return WeightedGaussian(request.price.rho(k), delta, k, bound)
+
+
+def _plan_weighted(request: MechanismRequest) -> WeightedGaussianPlan:
+    chosen = _choose_weighted(request)
+    return WeightedGaussianPlan(chosen, request.price, request.own_cap, request.known, request.evident)
+
+
+def _predict_weighted(request: MechanismRequest) -> Need:
+    chosen = _choose_weighted(request)
+    return Need.of_weight(chosen.threshold, chosen.max_groups_contributed, request=request)
+
+
+def _find_reach(request: MechanismRequest) -> tuple[float, float]:
+    """Return between which numbers the need is, without a search for the threshold."""
+    chosen = _choose_weighted(request)
+    return Need.of_weight(chosen.least_threshold, chosen.max_groups_contributed, request=request).units, math.inf
+
+
+def _find_spread(request: MechanismRequest) -> float:
+    """Return the standard deviation of the noise, in units of a name that are in as many groups as is typical."""
+    chosen = _choose_weighted(request)
+    groups = assume_groups_per_unit(chosen.max_groups_contributed)
+    return request.most * math.sqrt(chosen.variance * groups) / WEIGHT_STEPS
+
+
+def _find_weighted_evidence(request: MechanismRequest) -> float | None:
+    """Return what a known name needs of the line that these must reach; None where they need none."""
+    if not request.evident:
+        return None
+    chosen = _choose_weighted(request)
+    groups = assume_groups_per_unit(chosen.max_groups_contributed)
+    weight = find_line(chosen.variance, request.known) / WEIGHT_STEPS
+    return request.most * weight * math.sqrt(groups)
+
+
+WEIGHTED_GAUSSIAN = Mechanism(
+    name="weighted_gaussian",
+    domain=Domain.UNKNOWN,
+    theorem=WeightedGaussian,
+    law="Gaussian noise on weights",
+    plan=_plan_weighted,
+    need=_predict_weighted,
+    reach=_find_reach,
+    spread=_find_spread,
+    evidence=_find_weighted_evidence,
+    reads=Reads.GROUPS,
+    weighs=True,
+    per_partition=PerPartition.CUT,
+    options=frozenset(["delta"]),
+    auto=Auto.ALWAYS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDiscoveryPlan(MechanismPlan):
+    """Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for if there is a choice.
+
+    With `own_cap` keys are chosen by counts of all groups, too.
+    """
+
+    selection: DomainDiscovery
+    own_cap: bool
+
+    @property
+    def release_identity(self) -> tuple[object, object]:
+        return self.selection, (self.price, self.own_cap)
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        chosen, counts = self.selection, self.price.counts
+        return ReleaseSpec(
+            k=chosen.k,
+            worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
+            rows=_read_weights(query, chosen.discovery, bound=bound, own_cap=self.own_cap),
+            counts=CountNoise.of(counts),
+            report=SpecReport(
+                charged="half of the keys at once, the other half only if more than k are found"
+                + ("" if counts is None else ", and one for each count returned"),
+                threshold_offset=compute_threshold(chosen.discovery),
+                cap=OWN if self.own_cap else "",
+            ),
+        )
+
+    @property
+    def half(self) -> Loss:  # a domain of no more than half of the keys is no choice
+        chosen = self.selection
+        return add_count_loss(chosen.discovery.loss, math.ceil(chosen.k / 2), price=self.price)
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        peeling = f"epsilon {float(self.selection.epsilon):.4g} for each key, if more than k reach the threshold"
+        return (*_describe_threshold(self.selection.discovery, query), ("peeling", peeling))
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        chosen = self.selection
+        weights, counts = FullHistogram(groups.weights, groups.read), FullHistogram(groups.counts)
+        drawn = chosen.select(weights, counts, noise=noise)
+        rows = drawn.positions
+        items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
+        keys = MechanismOutput(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
+        return add_counts(keys, groups, price=self.price, noise=noise)
+
+
+@refuse_out_of_range
+def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
+    """Return the mechanism of two stages: half of the rho of one item for each key goes to each.
+
+    Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
+    for one, and counts of all groups of a unit cost one item each.
+    """
+    k, bound, delta = request.k, request.bound(), request.delta
+    half = Rho(request.price.rho(k).value / 2)
+    peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
+    return DomainDiscovery(half, delta, bound, peeling, k, request.most)
+
+
+def _predict_discovery(request: MechanismRequest) -> Need:
+    chosen = _choose_discovery(request).discovery
+    return Need.of_weight(chosen.threshold, chosen.max_groups_contributed, request=request)
+
+
+DOMAIN_DISCOVERY = Mechanism(
+    name="domain_discovery",
+    domain=Domain.UNKNOWN,
+    theorem=DomainDiscovery,
+    law="Gaussian noise on weights, and peeling",
+    plan=lambda request: DomainDiscoveryPlan(_choose_discovery(request), request.price, request.own_cap),
+    need=_predict_discovery,
+    reads=Reads.GROUPS,
+    weighs=True,
+    options=frozenset(["delta"]),
 )

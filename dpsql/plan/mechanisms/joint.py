@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 from dpsql.accounting import ZCDP, Loss
-from dpsql.errors import UsageError
 from dpsql.mechanisms import EvidenceGate, JointExponential, Noise
 from dpsql.mechanisms.known_names import FALSE_ALARM
 from dpsql.mechanisms.peeling import GATE_SHARE
@@ -14,25 +13,22 @@ from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
     Groups,
-    ItemLoss,
     MechanismOutput,
+    MechanismPlan,
     ReleaseSpec,
     SpecReport,
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import GATE_CLOSED, GATE_OPEN, add_counts, leave_out_below_line
-from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_noisy
-from dpsql.plan.mechanisms.need import Need, count_assumed
-from dpsql.plan.mechanisms.record import Domain, Mechanism, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.rows_fetched import count_candidates, read_candidates, read_domain
+from dpsql.plan.mechanisms.record import Domain, Mechanism, MechanismRequest, Need, Reads, refuse_out_of_range
+from dpsql.plan.mechanisms.rows_fetched import NO_ROW, count_candidates, describe_noisy, read_candidates, read_domain
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
 
 @dataclass(frozen=True, slots=True)
-class JointPlan:
+class JointPlan(MechanismPlan):
     """The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item.
 
     With `known` the domain is so many names that earlier answers released. Behind a `gate` on their largest count they
@@ -40,17 +36,14 @@ class JointPlan:
     """
 
     selection: JointExponential
-    price: ItemLoss
     known: int = 0
     gate: EvidenceGate | None = None
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items of its loss."""
         return (self.selection if self.gate is None else (self.selection, self.gate)), self.price
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: every candidate is read, and no delta is spent."""
         chosen, counts, gate = self.selection, self.price.counts, self.gate
         return ReleaseSpec(
             k=chosen.k,
@@ -64,28 +57,30 @@ class JointPlan:
         )
 
     @property
-    def half(self) -> Loss:
-        """The loss of all keys, which come back together, and of their counts."""
+    def half(self) -> Loss:  # all keys come back together
         chosen, price, gate = self.selection, self.price, self.gate
         keys = chosen.worst_case if gate is None else chosen.worst_case + ZCDP(gate.rho, Delta(0))
         return keys if price.counts is None else keys + ZCDP(price.rho(price.count_items(chosen.k)), Delta(0))
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return who the candidates are, how they are drawn, and which evidence they need."""
+        evidence: Facts = ()
+        if self.gate is not None:
+            asked = f"a gate asks for one name of {describe_noisy(query, self.gate.height)}"
+            evidence = (("evidence", f"{asked}, and if it opens others follow; {NO_ROW}"),)
         return (
             ("domain", count_candidates(query, self.known)),
             ("draw", f"all keys in one, of epsilon {float(self.selection.epsilon):.4g}"),
-            *([] if self.gate is None else [("evidence", _describe_gate(self.gate, query))]),
+            *evidence,
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw all keys, and then counts of them; an empty domain is no draw, and costs nothing."""
         if self.gate is not None and not self.gate.opens(int(groups.counts.max(initial=0)), noise):
             loss, items = ZCDP(self.gate.rho, Delta(0)), math.ceil(self.selection.k * GATE_SHARE)
             shut = MechanismOutput((), None, loss, items, stopped_at_bottom=True, legs=GATE_CLOSED)
             return add_counts(shut, groups, price=self.price, noise=noise)
         candidates, order = read_candidates(groups)
         chosen = self.selection.select(candidates, noise)
+        # an empty domain is no draw, and costs nothing
         loss, items = self.selection.loss(chosen), self.selection.k if candidates.leaders else 0
         rows = tuple(order[position] for position in chosen.positions)
         keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=False)
@@ -95,11 +90,7 @@ class JointPlan:
         return leave_out_below_line(add_counts(keys, groups, price=self.price, noise=noise), self.selection.k)
 
 
-def _describe_gate(gate: EvidenceGate, query: PrivateQuery) -> str:
-    """Return in words what the gate asks for."""
-    return f"a gate asks for one name of {describe_noisy(query, gate.height)}, and if it opens others follow; {NO_ROW}"
-
-
+@refuse_out_of_range
 def _plan(request: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
     k, price = min(request.k, request.candidates()), request.price
@@ -107,18 +98,14 @@ def _plan(request: MechanismRequest) -> JointPlan:
     if request.evident:
         gate = EvidenceGate(Rho(rho * GATE_SHARE), FALSE_ALARM, request.most)
         rho -= gate.rho.value
-    try:
-        epsilon = Epsilon(sqrt_rounded_down(8 * rho))
-        return JointPlan(JointExponential(epsilon, k, request.most), price, request.known, gate)
-    except UsageError as error:
-        refusal = request.out_of_range(error)
-    raise refusal
+    epsilon = Epsilon(sqrt_rounded_down(8 * rho))
+    return JointPlan(JointExponential(epsilon, k, request.most), price, request.known, gate)
 
 
 def _predict(request: MechanismRequest) -> Need:
     """Return how far behind its rank a key is in one of two draws at most."""
     chosen = _plan(request).selection
-    candidates, word = count_assumed(request, chosen.k)
+    candidates, word = request.assume_candidates(chosen.k)
     epsilon = float(chosen.epsilon.value / chosen.sensitivity)
     sequences = math.lgamma(candidates + 1) - math.lgamma(candidates - chosen.k + 1)
     return Need(2 * (sequences + math.log(2)) / epsilon, f" more than others, {word} {candidates:,} candidates")

@@ -17,13 +17,13 @@ from dpsql.plan.mechanisms.base import (
     Groups,
     ItemLoss,
     MechanismOutput,
+    MechanismPlan,
     ReleaseSpec,
     RowsRead,
     SpecReport,
 )
 from dpsql.plan.mechanisms.counts_by_item import draw_others
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Domain, Mechanism, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Domain, Mechanism, MechanismRequest, Reads
 from dpsql.plan.mechanisms.rows_fetched import find_min, keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
@@ -31,24 +31,22 @@ from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
 
 
 @dataclass(frozen=True, slots=True)
-class KnownGroupsPlan:
+class KnownGroupsPlan(MechanismPlan):
     """Release of the counts of all known groups, at one item for each group that a unit can be in.
 
-    With `known` these are so many names that earlier answers released.
+    Without `k` all are returned, and else the first `k` of all that were drawn. With `known` these are so many names
+    that earlier answers released.
     """
 
     selection: KnownGroups
-    price: ItemLoss
     k: int | None = None
     known: int = 0
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The groups, or with k also how many are returned, and how the counts are drawn."""
         return (self.selection if self.k is None else (self.selection, self.k)), self.price.counts
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: every group is read, in the order of the keys, and no delta is spent."""
         groups, k = self.selection.groups, self.k
         is_total = query.clause.shape == "total"
         least, listed = find_min(query), False
@@ -73,19 +71,16 @@ class KnownGroupsPlan:
         )
 
     @property
-    def half(self) -> Loss:
-        """The loss of all counts, which always come back."""
+    def half(self) -> Loss:  # all counts always come back
         return self.price.loss(self.price.items(self.k or self.selection.groups), Delta(0))
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return how many groups there are; nothing of a total."""
         returned = "all are counted, for fewer items than a choice among them" if self.k else "every one is returned"
         domain = ("domain", f"{self.selection.groups:,} known groups; {returned}")
         cut = [("cut", query.cut)] if query.cut else []
         return (*([] if query.clause.shape == "total" else [domain]), *cut)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw the counts of all groups that were read, which are the public ones, and return the first `k`, or all."""
         counts = self.selection.release(groups.counts.tolist(), noise)
         rows = tuple(range(len(counts)))
         if self.k is not None:  # equal counts in the order of the labels, which is public

@@ -1,31 +1,41 @@
-"""The limited domain: the leading groups, paid for by what comes back, BOTTOM included.
+"""The limited domain: the first k_bar groups, and a threshold above the group after them.
 
-With k_bar = AUTO one item more chooses k_bar in private, before anything else is drawn.
+Its keys are paid for by what comes back, BOTTOM included. With k_bar = AUTO one item more chooses k_bar in private,
+before anything else is drawn. With Laplace noise keys and counts come at once, and are paid for at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-from dpsql.accounting import Loss
-from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
+from dpsql.accounting import ZCDP, Loss
+from dpsql.mechanisms import ChooseKBar, Histogram, LaplaceLimitedDomain, LimitedDomain, Noise
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
     Groups,
     ItemLoss,
     MechanismOutput,
+    MechanismPlan,
     ReleaseSpec,
-    RowsRead,
     SpecReport,
 )
-from dpsql.plan.mechanisms.counts_by_item import charge_by_item
-from dpsql.plan.mechanisms.measure_text import describe_amount
-from dpsql.plan.mechanisms.need import Need, need_of_leaders
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Auto, Domain, Mechanism, PerPartition, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.counts_by_item import add_others, charge_by_item
+from dpsql.plan.mechanisms.record import (
+    EVERY_CERTIFICATE,
+    Auto,
+    Domain,
+    Mechanism,
+    MechanismRequest,
+    Need,
+    PerPartition,
+    Reads,
+    refuse_out_of_range,
+)
+from dpsql.plan.mechanisms.rows_fetched import describe_amount, describe_spread, read_leaders
+from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
@@ -33,28 +43,21 @@ _CHOICE = 1  # item
 
 
 @dataclass(frozen=True, slots=True)
-class LimitedDomainPlan:
+class LimitedDomainPlan(MechanismPlan):
     """The limited domain: the leading groups, paid for by what comes back, BOTTOM included."""
 
     selection: LimitedDomain
-    price: ItemLoss
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and how the counts are drawn."""
         return self.selection, self.price.counts
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: k_bar + 1 groups are read."""
         chosen, price = self.selection, self.price
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
-            rows=RowsRead(
-                counting=rewrite(query, chosen.k_bar + 1, bound=bound),
-                max_rows=chosen.k_bar + 1,
-                others=len(query.measures) - 1,
-            ),
+            rows=read_leaders(query, rewrite(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned, and for BOTTOM",
@@ -65,13 +68,11 @@ class LimitedDomainPlan:
         )
 
     @property
-    def half(self) -> Loss:
-        """The loss of half of the keys, and of BOTTOM."""
+    def half(self) -> Loss:  # BOTTOM is one item more
         chosen, returned = self.selection, math.ceil(self.selection.k / 2)
         return self.price.loss(self.price.items(returned) + (returned < chosen.k), chosen.delta)
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return the leaders and the threshold."""
         chosen = self.selection
         threshold = f"{describe_amount(query, chosen.threshold_offset)} above group number {chosen.k_bar + 1}"
         if chosen.least_threshold:
@@ -80,47 +81,27 @@ class LimitedDomainPlan:
         return ("k_bar", str(chosen.k_bar)), ("threshold", threshold)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         return charge_by_item(chosen, self.price, groups=groups, delta=self.selection.delta, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenLimitedDomainPlan:
-    """The limited domain at a k_bar that is chosen in private; `largest` is that at the largest of the candidates."""
+class ChosenLimitedDomainPlan(LimitedDomainPlan):
+    """The limited domain at a k_bar that is chosen in private; the selection is that at the largest candidate."""
 
-    largest: LimitedDomainPlan
     choice: ChooseKBar
 
     @property
-    def selection(self) -> LimitedDomain:
-        """The mechanism, at the largest k_bar."""
-        return self.largest.selection
-
-    @property
-    def price(self) -> ItemLoss:
-        """Price of the query in items, including the choice."""
-        return self.largest.price
-
-    @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism with the candidates, and how the counts are drawn."""
         return (self.selection, self.choice), self.price.counts
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release of the largest k_bar; its threshold offset is the highest of all."""
-        usual = self.largest.specify(query, bound)
+        usual = LimitedDomainPlan.specify(self, query, bound)  # its threshold offset is the highest of all candidates
         charged = f"{usual.report.charged}, and for the choice of k_bar"
         return replace(usual, report=replace(usual.report, charged=charged, chooses="k_bar"))
 
-    @property
-    def half(self) -> Loss:
-        """The loss of half of the keys, of BOTTOM and of the choice."""
-        return self.largest.half
-
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return the candidates, and the highest threshold of all."""
         candidates, chosen = ", ".join(map(str, self.choice.candidates)), self.selection
         threshold = f"{describe_amount(query, chosen.threshold_offset)} above the group after them, or less"
         if chosen.least_threshold:
@@ -128,7 +109,6 @@ class ChosenLimitedDomainPlan:
         return ("k_bar", f"chosen in private among {candidates}"), ("threshold", threshold)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw k_bar, and then keys and counts of the leaders that it leaves."""
         exact = tuple(groups.counts.tolist())
         k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         leaders = LimitedDomainPlan(replace(self.selection, k_bar=k_bar), self.price)
@@ -139,37 +119,7 @@ class ChosenLimitedDomainPlan:
         return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
 
 
-def _price(request: MechanismRequest) -> ItemLoss:
-    return replace(request.price, once=_CHOICE) if request.leaves_k_bar else request.price
-
-
-def _predict(request: MechanismRequest) -> Need | None:
-    """Return the need of a leader; None where k_bar is chosen in private."""
-    if request.leaves_k_bar:
-        return None
-    chosen = _selection(request, request.k_bar)
-    return need_of_leaders(max(chosen.threshold_offset, chosen.least_threshold), chosen.k_bar)
-
-
-def _plan(request: MechanismRequest) -> LimitedDomainPlan | ChosenLimitedDomainPlan:
-    if not request.leaves_k_bar:
-        return LimitedDomainPlan(_selection(request, request.k_bar), request.price)
-    candidates = tuple(_doubled(request.k, request.max_k_bar))
-    largest = LimitedDomainPlan(_selection(request, candidates[-1]), _price(request))
-    chosen = largest.selection
-    bound, least = chosen.max_groups_contributed, chosen.min_units
-    choice = ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least, request.most)
-    return ChosenLimitedDomainPlan(largest, choice)
-
-
-def _doubled(k: int, most: int) -> Iterator[int]:
-    """Yield k, 2 k, 4 k and so on, up to the most that may be read."""
-    while k <= most:
-        yield k
-        k *= 2
-
-
-def _selection(request: MechanismRequest, k_bar: int) -> LimitedDomain:
+def _choose(request: MechanismRequest, k_bar: int) -> LimitedDomain:
     return LimitedDomain(
         request.price.epsilon,
         request.delta,
@@ -179,6 +129,29 @@ def _selection(request: MechanismRequest, k_bar: int) -> LimitedDomain:
         min_units=request.min_units,
         sensitivity=request.most,
     )
+
+
+def _price(request: MechanismRequest) -> ItemLoss:
+    return replace(request.price, once=_CHOICE) if request.leaves_k_bar else request.price
+
+
+def _predict(request: MechanismRequest) -> Need | None:
+    """Return the need of a leader; None where k_bar is chosen in private."""
+    if request.leaves_k_bar:
+        return None
+    chosen = _choose(request, request.k_bar)
+    return Need.of_leaders(max(chosen.threshold_offset, chosen.least_threshold), chosen.k_bar)
+
+
+def _plan(request: MechanismRequest) -> LimitedDomainPlan:
+    if not request.leaves_k_bar:
+        return LimitedDomainPlan(_choose(request, request.k_bar), request.price)
+    k, most = request.k, request.max_k_bar
+    candidates = tuple(k << doubled for doubled in range(most.bit_length()) if k << doubled <= most)  # k, 2 k, 4 k, ...
+    chosen = _choose(request, candidates[-1])
+    bound, least = chosen.max_groups_contributed, chosen.min_units
+    choice = ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least, request.most)
+    return ChosenLimitedDomainPlan(chosen, _price(request), choice)
 
 
 LIMITED_DOMAIN = Mechanism(
@@ -194,4 +167,74 @@ LIMITED_DOMAIN = Mechanism(
     certificates=EVERY_CERTIFICATE,
     options=frozenset(["delta", "k_bar"]),
     auto=Auto.ALWAYS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceLimitedDomainPlan(MechanismPlan):
+    """The limited domain with Laplace noise: the leading groups, keys and counts at once, paid for at once."""
+
+    selection: LaplaceLimitedDomain
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        chosen, price, counted = self.selection, self.price, self.price.counts is not None
+        return ReleaseSpec(
+            k=chosen.k,
+            worst_case=chosen.worst_case + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
+            rows=read_leaders(query, rewrite(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
+            report=SpecReport(
+                charged="paid at once, however many are returned"
+                + ("; one for each value of a further measure" if price.others else ""),
+                k_bar=chosen.k_bar,
+                threshold_offset=Fraction(chosen.offset + chosen.sensitivity),
+            ),
+        )
+
+    @property
+    def half(self) -> Loss:
+        items = self.price.other_items(math.ceil(self.selection.k / 2))
+        return self.selection.worst_case + ZCDP(self.price.rho(items), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        chosen = self.selection
+        above = f"{describe_amount(query, chosen.offset + chosen.sensitivity)} above group number {chosen.k_bar + 1}"
+        scale, what = describe_spread(query, float(chosen.scale))
+        noise = f"Laplace of scale {scale} on every {what} and on the threshold"
+        return ("k_bar", str(chosen.k_bar)), ("threshold", above), ("noise", noise)
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        chosen = self.selection  # it puts equal noisy counts in a random order
+        drawn = chosen.select(Histogram.of_leaders(tuple(groups.counts.tolist()), chosen.k_bar), noise)
+        items = self.price.joint_items(chosen.k)
+        first = MechanismOutput(
+            drawn.positions, drawn.counts, chosen.loss(drawn), items, stopped_at_bottom=drawn.stopped_at_bottom
+        )
+        return add_others(first, groups, price=self.price, noise=noise)
+
+
+@refuse_out_of_range
+def _choose_laplace(request: MechanismRequest) -> LaplaceLimitedDomain:
+    """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
+    price, k = request.price, request.k
+    bound, delta, k_bar = request.bound(), request.delta, request.k_bar
+    return LaplaceLimitedDomain(price.pure(price.joint_items(k)), delta, k, k_bar, bound, request.most)
+
+
+def _predict_laplace(request: MechanismRequest) -> Need:
+    chosen = _choose_laplace(request)
+    return Need.of_leaders(chosen.offset + chosen.sensitivity, chosen.k_bar)
+
+
+LAPLACE_LIMITED_DOMAIN = Mechanism(
+    name="laplace_limited_domain",
+    domain=Domain.UNKNOWN,
+    theorem=LaplaceLimitedDomain,
+    law="Laplace noise on leaders",
+    plan=lambda request: LaplaceLimitedDomainPlan(_choose_laplace(request), request.price),
+    need=_predict_laplace,
+    reads=Reads.LEADERS,
+    draws_after=False,
+    per_partition=PerPartition.EACH,
+    options=frozenset(["delta", "k_bar"]),
 )

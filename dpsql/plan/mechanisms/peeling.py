@@ -11,43 +11,90 @@ from dataclasses import dataclass, replace
 
 from dpsql.accounting import ZCDP, Certificate, Loss
 from dpsql.mechanisms import EvidentPeeling, EvidentSelection, Noise, Peeling
-from dpsql.plan.mechanisms.base import CountNoise, Facts, Groups, ItemLoss, MechanismOutput, ReleaseSpec, SpecReport
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    MechanismOutput,
+    MechanismPlan,
+    ReleaseSpec,
+    SpecReport,
+)
 from dpsql.plan.mechanisms.counts_by_item import (
     GATE_CLOSED,
     GATE_OPEN,
     charge_by_item,
-    draw_measures,
     leave_out_below_line,
     put_measures,
 )
-from dpsql.plan.mechanisms.measure_text import NO_ROW, describe_amount, describe_noisy
-from dpsql.plan.mechanisms.need import Need, count_assumed
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Auto, Domain, Mechanism, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.rows_fetched import count_candidates, read_candidates, read_domain
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Auto, Domain, Mechanism, MechanismRequest, Need, Reads
+from dpsql.plan.mechanisms.rows_fetched import (
+    NO_ROW,
+    count_candidates,
+    describe_amount,
+    describe_noisy,
+    read_candidates,
+    read_domain,
+)
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
+_GUMBEL_DEVIATION = math.pi / math.sqrt(6)
+
 
 @dataclass(frozen=True, slots=True)
-class EvidentPeelingPlan:
-    """Peeling over so many `known` names above an evidence line, charged by the item.
+class PeelingPlan(MechanismPlan):
+    """Peeling over all candidates of a known domain, charged by the item; it always returns all k keys.
+
+    With `known` these are so many names that earlier answers released. No delta is spent.
+    """
+
+    selection: Peeling
+    known: int = 0
+
+    @property
+    def release_identity(self) -> tuple[object, object]:
+        return self.selection, self.price.counts
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        return ReleaseSpec(
+            k=self.selection.k,
+            worst_case=self.half,
+            rows=read_domain(query, bound, known=self.known),
+            counts=CountNoise.of(self.price.counts),
+            report=SpecReport(charged="charged: one for each key and count returned"),
+        )
+
+    @property
+    def half(self) -> Loss:  # all keys always come back
+        return self.price.loss(self.price.items(self.selection.k), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        return (("domain", count_candidates(query, self.known)),)
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        candidates, order = read_candidates(groups)
+        chosen = self.selection.select(candidates, noise)
+        chosen = replace(chosen, positions=tuple(order[position] for position in chosen.positions))
+        return charge_by_item(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidentPeelingPlan(MechanismPlan):
+    """Peeling over so many `known` names above an evidence line, charged by the item; no delta is spent.
 
     Names whose counts are released must reach a line by these, too.
     """
 
     selection: EvidentPeeling
-    price: ItemLoss
     known: int
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and how the counts are drawn."""
         return self.selection, self.price.counts
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: every known name is read, and no delta is spent."""
         chosen, price = self.selection, self.price
         behind = ", and what the gate and the names behind it use" if chosen.left(0) else ""
         return ReleaseSpec(
@@ -55,36 +102,42 @@ class EvidentPeelingPlan:
             worst_case=price.loss(price.items(chosen.k), Delta(0)),
             rows=read_domain(query, bound, known=self.known, evident=True),
             counts=CountNoise.of(price.counts),
-            report=SpecReport(
-                charged=f"charged: one for each key and count returned, for BOTTOM{behind}",
-            ),
+            report=SpecReport(charged=f"charged: one for each key and count returned, for BOTTOM{behind}"),
         )
 
     @property
-    def half(self) -> Loss:
-        """The loss of half of the keys, of BOTTOM, and of the gate."""
+    def half(self) -> Loss:  # of BOTTOM and the gate, too
         chosen, returned = self.selection, math.ceil(self.selection.k / 2)
         stopped = EvidentSelection((), returned, returned < chosen.k, False if chosen.left(returned) > 0 else None)
         return self._price(stopped, returned)
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return who the candidates are, and which evidence they need."""
-        return ("domain", count_candidates(query, self.known)), ("evidence", self._describe_line(query))
+        chosen = self.selection
+        ended = f"BOTTOM stands at {describe_amount(query, chosen.find_bottom(self.known))}"
+        if chosen.left(0):
+            gate = describe_noisy(query, chosen.gate(0).height)
+            ended += f"; if it comes first, a gate asks for one name of {gate}, and if it opens others follow"
+        return ("domain", count_candidates(query, self.known)), ("evidence", f"{ended}; {NO_ROW}")
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw keys, and then counts of them, which must reach a line of their own."""
         chosen = self.selection.select(groups.counts.tolist(), noise)
         rows = chosen.positions
+        legs = f"above the evidence line: {chosen.above}"
+        if chosen.gate_opened is None:
+            legs = legs if chosen.stopped_at_bottom else ""
+        elif chosen.gate_opened:
+            legs = f"{legs}; {GATE_OPEN}: {len(rows) - chosen.above} more"
+        else:
+            legs = f"{legs}; {GATE_CLOSED}"
         keys = MechanismOutput(
             rows,
             None,
             self._price(chosen, len(rows)),
             math.ceil(self.selection.items(chosen)) + self.price.count_items(len(rows)),
             stopped_at_bottom=len(rows) < self.selection.k,
-            legs=_describe_legs(chosen),
+            legs=legs,
         )
-        drawn = put_measures(keys, draw_measures(rows, self.price, groups=groups, noise=noise))
-        return leave_out_below_line(drawn, self.selection.k)
+        return leave_out_below_line(put_measures(keys, groups, price=self.price, noise=noise), self.selection.k)
 
     def _price(self, chosen: EvidentSelection, rows: int) -> Loss:
         """Return the loss of a selection and of the counts of so many rows."""
@@ -93,119 +146,50 @@ class EvidentPeelingPlan:
             return price.loss(int(items), Delta(0))
         return ZCDP(Rho(price.rho(1).value * items), Delta(0))
 
-    def _describe_line(self, query: PrivateQuery) -> str:
-        """Return in words where BOTTOM and the gate stand."""
-        chosen = self.selection
-        ended = f"BOTTOM stands at {describe_amount(query, chosen.find_bottom(self.known))}"
-        if chosen.left(0):
-            gate = describe_noisy(query, chosen.gate(0).height)
-            ended += f"; if it comes first, a gate asks for one name of {gate}, and if it opens others follow"
-        return f"{ended}; {NO_ROW}"
+
+def _choose(request: MechanismRequest) -> Peeling | EvidentPeeling:
+    """Return the mechanism of a known domain or, over known names that need evidence, that with a line.
+
+    Its gate has no loss under a certificate without rho.
+    """
+    k, has_gate = min(request.k, request.candidates()), request.terms.certificate is Certificate.zcdp
+    if request.evident:
+        return EvidentPeeling(request.price.epsilon, k, request.most, has_gate)
+    return Peeling(request.price.epsilon, k, request.most)
 
 
-def _describe_legs(chosen: EvidentSelection) -> str:
-    """Return what each part did, in words, from what was released."""
-    match chosen.gate_opened:
-        case None:
-            return f"above the evidence line: {chosen.above}" if chosen.stopped_at_bottom else ""
-        case False:
-            return f"above the evidence line: {chosen.above}; {GATE_CLOSED}"
-    behind = len(chosen.positions) - chosen.above
-    return f"above the evidence line: {chosen.above}; {GATE_OPEN}: {behind} more"
+def _plan(request: MechanismRequest) -> PeelingPlan | EvidentPeelingPlan:
+    chosen = _choose(request)
+    if isinstance(chosen, EvidentPeeling):
+        return EvidentPeelingPlan(chosen, request.price, request.known)
+    return PeelingPlan(chosen, request.price, request.known)
 
 
-def choose_evident(request: MechanismRequest) -> EvidentPeeling:
-    """Return the mechanism over known names; its gate has no loss under a certificate without rho."""
-    has_gate = request.terms.certificate is Certificate.zcdp
-    return EvidentPeeling(request.price.epsilon, min(request.k, request.candidates()), request.most, has_gate)
-
-
-def need_of_evident(request: MechanismRequest) -> float:
-    """Return the need of the most frequent of the known names: at BOTTOM, or at the gate, it has an even chance."""
-    chosen = choose_evident(request)
+def _find_evidence(request: MechanismRequest) -> float | None:
+    """Return the need of the most frequent of evident names: at BOTTOM, or at the gate, it has an even chance."""
+    chosen = _choose(request) if request.evident else None
+    if not isinstance(chosen, EvidentPeeling):
+        return None
     bottom = float(chosen.find_bottom(request.known))
     return min(bottom, float(chosen.gate(0).height)) if chosen.left(0) else bottom
 
 
-_GUMBEL_DEVIATION = math.pi / math.sqrt(6)
-
-
-@dataclass(frozen=True, slots=True)
-class PeelingPlan:
-    """Peeling over all candidates of a known domain, charged by the item; it always returns all k keys.
-
-    With `known` these are so many names that earlier answers released.
-    """
-
-    selection: Peeling
-    price: ItemLoss
-    known: int = 0
-
-    @property
-    def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and how the counts are drawn."""
-        return self.selection, self.price.counts
-
-    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: every candidate is read, and no delta is spent."""
-        chosen, price = self.selection, self.price
-        return ReleaseSpec(
-            k=chosen.k,
-            worst_case=self.half,
-            rows=read_domain(query, bound, known=self.known),
-            counts=CountNoise.of(price.counts),
-            report=SpecReport(
-                charged="charged: one for each key and count returned",
-            ),
-        )
-
-    @property
-    def half(self) -> Loss:
-        """The loss of all keys, which always come back."""
-        return self.price.loss(self.price.items(self.selection.k), Delta(0))
-
-    def describe(self, query: PrivateQuery) -> Facts:
-        """Return who the candidates are."""
-        return (("domain", count_candidates(query, self.known)),)
-
-    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw keys, and then counts of them."""
-        candidates, order = read_candidates(groups)
-        chosen = self.selection.select(candidates, noise)
-        chosen = replace(chosen, positions=tuple(order[position] for position in chosen.positions))
-        return charge_by_item(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
-
-
-def _choose(request: MechanismRequest) -> Peeling:
-    """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
-    return Peeling(request.price.epsilon, min(request.k, request.candidates()), request.most)
-
-
-def _plan(request: MechanismRequest) -> PeelingPlan | EvidentPeelingPlan:
-    if request.evident:
-        return EvidentPeelingPlan(choose_evident(request), request.price, request.known)
-    return PeelingPlan(_choose(request), request.price, request.known)
-
-
 def _predict(request: MechanismRequest) -> Need:
     """Return how far behind its rank a key is in one of two draws at most; of evident names, where BOTTOM stands."""
-    if request.evident:
-        return Need(need_of_evident(request))
+    evidence = _find_evidence(request)
+    if evidence is not None:
+        return Need(evidence)
     chosen = _choose(request)
-    candidates, word = count_assumed(request, chosen.k)
+    candidates, word = request.assume_candidates(chosen.k)
     epsilon = float(chosen.epsilon.value / chosen.sensitivity)
     reach = math.log(2 * max(candidates - chosen.k, 1) * (1 + math.log(chosen.k))) / epsilon
     return Need(reach, f" more than others, {word} {candidates:,} candidates")
 
 
-def _spread(request: MechanismRequest) -> float:
+def _find_spread(request: MechanismRequest) -> float:
     """Return the standard deviation of the Gumbel noise on each name."""
-    chosen = choose_evident(request) if request.evident else _choose(request)
+    chosen = _choose(request)
     return _GUMBEL_DEVIATION * chosen.sensitivity / float(chosen.epsilon.value)
-
-
-def _find_evidence(request: MechanismRequest) -> float | None:
-    return need_of_evident(request) if request.evident else None
 
 
 PEELING = Mechanism(
@@ -215,7 +199,7 @@ PEELING = Mechanism(
     law="peeling of candidates",
     plan=_plan,
     need=_predict,
-    spread=_spread,
+    spread=_find_spread,
     evidence=_find_evidence,
     takes_names=5,  # so long a list is likely to hold the first k of another filter
     reads=Reads.CANDIDATES,

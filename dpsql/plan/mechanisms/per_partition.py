@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +22,12 @@ from dpsql.mechanisms import Noise
 from dpsql.plan.mechanisms.base import (
     Facts,
     Groups,
-    ItemLoss,
     MechanismOutput,
     MechanismPlan,
     ReleaseSpec,
-    SelectionMechanism,
     require_zcdp,
 )
-from dpsql.plan.mechanisms.record import Mechanism, PerPartition
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import Mechanism, MechanismRequest, PerPartition
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
@@ -39,39 +36,34 @@ MOST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class EachPartitionPlan:
-    """A run of a mechanism of leaders for each partition; the `charged_partitions` dearest losses are charged."""
+class EachPartitionPlan(MechanismPlan):
+    """A run of a mechanism of leaders for each partition; the `charged_partitions` dearest losses are charged.
+
+    Selection and price are those of `each` partition.
+    """
 
     each: MechanismPlan
     partitions: int
     charged_partitions: int
 
     @property
-    def selection(self) -> SelectionMechanism:
-        """The mechanism of each partition."""
-        return self.each.selection
-
-    @property
-    def price(self) -> ItemLoss:
-        """Price of one partition in items."""
-        return self.each.price
-
-    @property
     def release_identity(self) -> tuple[object, object]:
-        """Identity of each partition, and the number of partitions in which a unit counts."""
         return self.each.release_identity, self.charged_partitions
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: k_bar + 1 groups of each partition are read, and every partition is answered.
-
-        Raises `Refusal` where that is more than fits into memory with ease.
-        """
         one = self.each.specify(query, bound)
         if query.partitions is not None and self.partitions * (one.rows.max_rows or 0) > MOST_ROWS:
             reason = f"The partitions times k_bar + 1 may be at most {MOST_ROWS}, the groups that are read."
             hint = f"List fewer partitions, or add k_bar = {MOST_ROWS // self.partitions - 1} and as many keys at most."
             raise Refusal("option-range", reason, hint=hint, place=query.partitions.place)
         charged = one.report.charged
+        if self.partitions > 1:
+            added = f"the dearest {self.charged_partitions} added up, for a unit counts in no more of them"
+            if self.charged_partitions == self.partitions:
+                added = "added up"
+            elif self.charged_partitions == 1:
+                added = "the dearest alone, for a unit counts in one"
+            charged = f"{charged}; in each partition, {added}"
         return replace(
             one,
             worst_case=_times(require_zcdp(one.worst_case), self.charged_partitions),
@@ -79,38 +71,31 @@ class EachPartitionPlan:
             rows=replace(one.rows, partitions=self.partitions),
             report=replace(
                 one.report,
-                charged=charged if self.partitions == 1 else f"{charged}; in each partition, {self._describe_charge()}",
+                charged=charged,
                 chooses=f"{one.report.chooses} of each" if one.report.chooses else "",
             ),
         )
 
     @property
     def half(self) -> Loss:
-        """The loss if half of the keys come back in each partition."""
         return _times(require_zcdp(self.each.half), self.charged_partitions)
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return how many partitions there are, and what is said of each."""
         return ("partitions", f"{self.partitions}, each answered"), *self.each.describe(query)
 
-    def _describe_charge(self) -> str:
-        if self.charged_partitions == self.partitions:
-            return "added up"
-        if self.charged_partitions == 1:
-            return "the dearest alone, for a unit counts in one"
-        return f"the dearest {self.charged_partitions} added up, for a unit counts in no more of them"
-
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw in every partition, also in one without groups, so that its emptiness is not revealed."""
+        # also in a partition without groups, so that its emptiness is not revealed
         rows = _rows_of(groups, self.partitions)
         drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
         losses = [require_zcdp(one.loss) for one in drawn]
         rho = _dearest([loss.rho.value for loss in losses], self.charged_partitions)
         delta = _dearest([loss.delta.value for loss in losses], self.charged_partitions)
+        counts = [one.counts for one in drawn if one.counts is not None]
+        others = zip(*(one.others for one in drawn), strict=True)  # of each measure, those of each partition
         return MechanismOutput(
             rows=tuple(int(part[row]) for part, one in zip(rows, drawn, strict=True) for row in one.rows),
-            counts=_joined([one.counts for one in drawn]),
-            others=_joined_others(drawn),
+            counts=tuple(chain.from_iterable(counts)) if len(counts) == len(drawn) else None,
+            others=tuple(tuple(chain.from_iterable(values)) for values in others),
             loss=ZCDP(Rho(rho), Delta(delta)),
             items=int(_dearest([Fraction(one.items) for one in drawn], self.charged_partitions)),
             stopped_at_bottom=any(one.stopped_at_bottom for one in drawn),
@@ -118,48 +103,33 @@ class EachPartitionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class AllPartitionsPlan:
-    """One release of the groups of all partitions, cut to the first k of each."""
+class AllPartitionsPlan(MechanismPlan):
+    """One release of the groups of all partitions, `every` one, cut to the first k of each."""
 
     every: MechanismPlan
     partitions: int
 
     @property
-    def selection(self) -> SelectionMechanism:
-        """The mechanism of all groups."""
-        return self.every.selection
-
-    @property
-    def price(self) -> ItemLoss:
-        """Price of the query in items, as without partitions."""
-        return self.every.price
-
-    @property
     def release_identity(self) -> tuple[object, object]:
-        """Identity of the release."""
         return self.every.release_identity
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: the price is that of the same query without partitions."""
         whole = self.every.specify(query, bound)
         return replace(whole, rows=replace(whole.rows, partitions=self.partitions))
 
     @property
     def half(self) -> Loss:
-        """The loss without partitions."""
         return self.every.half
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return how many partitions there are, and what is said of the release."""
         fact = ("partitions", f"{self.partitions}, each answered from one release of all groups")
         return fact, *self.every.describe(query)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw all groups that pass, and take the first of each partition in the order in which they came."""
-        whole: Any = self.every  # frozen parameters, of which k is one
-        k = whole.selection.k
-        uncut = replace(whole, selection=replace(whole.selection, k=max(1, len(groups.counts))))
-        drawn: MechanismOutput = uncut.draw(groups, noise)
+        # all groups that pass, of which the first of each partition are taken in the order in which they came
+        k = self.selection.k
+        uncut = replace(self.every, selection=replace(self.selection, k=max(1, len(groups.counts))))
+        drawn = uncut.draw(groups, noise)
         private = None if drawn.counts is None else dict(zip(drawn.rows, drawn.counts, strict=True))
         came = np.array(drawn.rows, np.int64)
         firsts = [came[part][:k].tolist() for part in _rows_of(_part(groups, came), self.partitions)]
@@ -183,8 +153,8 @@ def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPl
         return plan
     check_partitions(mechanism, request)
     if mechanism.per_partition is PerPartition.EACH:
-        return EachPartitionPlan(plan, len(partitions.values), request.charged)
-    return AllPartitionsPlan(plan, len(partitions.values))
+        return EachPartitionPlan(plan.selection, plan.price, plan, len(partitions.values), request.charged)
+    return AllPartitionsPlan(plan.selection, plan.price, plan, len(partitions.values))
 
 
 def check_partitions(mechanism: Mechanism, request: MechanismRequest) -> None:
@@ -226,15 +196,3 @@ def _part(groups: Groups, rows: npt.NDArray[np.int64]) -> Groups:
     weights = groups.weights[rows] if len(groups.weights) else groups.weights
     partitions = None if groups.partitions is None else groups.partitions[rows]
     return Groups(groups.counts[rows], weights, partitions, tuple(each[rows] for each in groups.others))
-
-
-def _joined(counts: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """Return the counts of all partitions, one after another; None where none were drawn."""
-    drawn = [each for each in counts if each is not None]
-    return tuple(count for each in drawn for count in each) if len(drawn) == len(counts) else None
-
-
-def _joined_others(drawn: Sequence[MechanismOutput]) -> tuple[tuple[int, ...], ...]:
-    """Return the measures after the first of all partitions, each one partition after another."""
-    measures = zip(*(each.others for each in drawn), strict=True)
-    return tuple(tuple(value for values in parts for value in values) for parts in measures)

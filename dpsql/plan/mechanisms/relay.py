@@ -7,27 +7,31 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from dpsql.accounting import ZCDP, Loss
-from dpsql.errors import Refusal, UsageError
+from dpsql.errors import Refusal
 from dpsql.mechanisms import FullHistogram, Noise, Relay, RelaySelection, Selection
-from dpsql.mechanisms.lower_cut import LowerCut
 from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
     Groups,
-    ItemLoss,
     MechanismOutput,
+    MechanismPlan,
     ReleaseSpec,
     RowsRead,
     SpecReport,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
-from dpsql.plan.mechanisms.measure_text import describe_amount
-from dpsql.plan.mechanisms.need import Need, need_of_leaders, need_of_weight, units_of_weight
-from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_cut
-from dpsql.plan.mechanisms.weighted_gaussian import OWN, compute_threshold
+from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
+from dpsql.plan.mechanisms.record import (
+    Auto,
+    Domain,
+    Mechanism,
+    MechanismRequest,
+    Need,
+    Reads,
+    refuse_out_of_range,
+)
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_cut
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_counts_and_weights
@@ -37,7 +41,7 @@ NOTHING_FOUND = Selection((), stopped_at_bottom=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RelayPlan:
+class RelayPlan(MechanismPlan):
     """The relay: keys by the item, the rest of the items for a second leg, and then counts by the item.
 
     `own_cap` says that neither policy nor query bounds the groups of each unit, but the second leg, and for weights
@@ -45,19 +49,17 @@ class RelayPlan:
     """
 
     selection: Relay
-    price: ItemLoss
     own_cap: bool
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, the items of its loss, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: all groups are read, with counts and weights."""
         chosen, price = self.selection, self.price
         weights = list_weights(chosen.weighed_groups)
         cut_query, cut = cut_rows(query, chosen, leaders=chosen.k_bar + 1, heaviest=chosen.k + 1)
+        left = describe_cut(query, cut, weighted=True)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
@@ -67,7 +69,7 @@ class RelayPlan:
                 min_weight=0,
                 others=len(query.measures) - 1,
                 cut=cut,
-                left=_describe_cut(query, cut, k_bar=chosen.k_bar),
+                left=f"the first {chosen.k_bar + 1:,} groups, {left}" if left else "",
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -79,107 +81,71 @@ class RelayPlan:
         )
 
     @property
-    def half(self) -> Loss:
-        """The loss of half of the keys: it saves the others but for BOTTOM and the gate, nothing where that opens."""
+    def half(self) -> Loss:  # it saves the other keys but for BOTTOM and the gate, nothing where that opens
         chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
         stopped = Selection(tuple(range(returned)), stopped_at_bottom=returned < chosen.k)
         return chosen.loss(RelaySelection((), stopped)) + ZCDP(price.rho(price.count_items(returned)), Delta(0))
 
     def describe(self, query: PrivateQuery) -> Facts:
-        """Return what both legs need."""
         chosen, offset = self.selection, self.selection.first_leg.threshold_offset
+        second, gate = chosen.second_leg(NOTHING_FOUND), chosen.gate_items(NOTHING_FOUND)
+        needs = f"a noisy weight of {float(compute_threshold(second)):.1f}"
+        last = f"if the first returns nothing, a gate costs {float(gate):g} items; behind it a group needs {needs}"
         return (
             ("legs", "limited domain; what it leaves buys a weighted Gaussian"),
             ("k_bar", str(chosen.k_bar)),
             ("threshold", f"{describe_amount(query, offset)} above group number {chosen.k_bar + 1}"),
-            ("second leg", _describe_second_leg(chosen)),
+            ("second leg", last),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw both legs, and then counts of the keys."""
         chosen = self.selection
         drawn = chosen.select(FullHistogram(groups.counts), groups.weights, noise=noise, read=groups.read)
+        first = len(drawn.first.positions)
+        legs = {
+            None: "nothing was left for a second leg",
+            False: "gate closed: the rest of the items was not charged",
+            True: f"gate open, weighted Gaussian: {len(drawn.positions) - first}",
+        }
         keys = MechanismOutput(
             drawn.positions,
             None,
             chosen.loss(drawn),
             math.ceil(chosen.items(drawn)),
             stopped_at_bottom=len(drawn.positions) < chosen.k,
-            legs=_describe_legs(drawn),
+            legs=f"limited domain: {first}; {legs[drawn.gate_opened]}",
         )
         return add_counts(keys, groups, price=self.price, noise=noise)
 
 
-def _describe_second_leg(chosen: Relay) -> str:
-    """Return what the second leg needs of a group if the first returns nothing."""
-    second, gate = chosen.second_leg(NOTHING_FOUND), chosen.gate_items(NOTHING_FOUND)
-    needs = f"a noisy weight of {float(compute_threshold(second)):.1f}"
-    return f"if the first returns nothing, a gate costs {float(gate):g} items; behind it a group needs {needs}"
-
-
-def _describe_cut(query: PrivateQuery, cut: LowerCut | None, *, k_bar: int) -> str:
-    """Return in words which groups the engine returns; "" for all of them."""
-    left = describe_cut(query, cut, weighted=True)
-    return f"the first {k_bar + 1:,} groups, {left}" if left else ""
-
-
-def _describe_legs(drawn: RelaySelection) -> str:
-    """Return what each leg did, in words, from what was released."""
-    first, added = len(drawn.first.positions), len(drawn.positions) - len(drawn.first.positions)
-    match drawn.gate_opened:
-        case None:
-            return f"limited domain: {first}; nothing was left for a second leg"
-        case False:
-            return f"limited domain: {first}; gate closed: the rest of the items was not charged"
-    return f"limited domain: {first}; gate open, weighted Gaussian: {added}"
-
-
+@refuse_out_of_range
 def _choose(request: MechanismRequest) -> Relay:
     """Return the mechanism of two legs."""
-    partitions = request.query.partitions
-    if partitions is not None:
+    if request.query.partitions is not None:
         hint = "Write mechanism = limited_domain, or leave the mechanism out."
         raise Refusal("partitions", "The mechanism relay does not go with PER.", hint=hint, place=request.place)
     if request.k == 1:
         reason = "The mechanism relay needs a k of 2 or more: of one item nothing can be left."
         raise Refusal("option-range", reason, hint="Write mechanism = limited_domain.", place=request.place)
     bound = request.bound()
-    try:
-        return Relay(
-            request.price.epsilon,
-            request.delta,
-            k=request.k,
-            k_bar=request.k_bar,
-            weighed_groups=bound,
-            max_groups_contributed=None if request.own_cap else bound,
-            sensitivity=request.most,
-        )
-    except UsageError as error:
-        refusal = request.out_of_range(error)
-    raise refusal
-
-
-def _plan(request: MechanismRequest) -> RelayPlan:
-    return RelayPlan(_choose(request), request.price, request.own_cap)
+    return Relay(
+        request.price.epsilon,
+        request.delta,
+        k=request.k,
+        k_bar=request.k_bar,
+        weighed_groups=bound,
+        max_groups_contributed=None if request.own_cap else bound,
+        sensitivity=request.most,
+    )
 
 
 def _predict(request: MechanismRequest) -> Need:
-    """Return the lesser need of the two legs."""
+    """Return the lesser need of the two legs.
+
+    That of the second is the weight of a group that opens the gate and reaches the threshold behind it in one of two
+    draws.
+    """
     legs = _choose(request)
-    first = need_of_leaders(legs.first_leg.threshold_offset, legs.k_bar)
-    return min(first, _predict_second_leg(legs, request), key=lambda each: each.units)
-
-
-def _reach(request: MechanismRequest) -> tuple[float, float]:
-    """Return between which numbers the need is: it is that of the first leg unless the second can need less."""
-    legs = _choose(request)
-    first = float(legs.first_leg.threshold_offset)
-    least = legs.second_leg(NOTHING_FOUND).least_threshold
-    return min(first, units_of_weight(least, legs.weighed_groups, request=request)), first
-
-
-def _predict_second_leg(legs: Relay, request: MechanismRequest) -> Need:
-    """Return the need of a group that opens the gate and reaches the threshold behind it in one of two draws."""
     gate, second = legs.gate(NOTHING_FOUND), legs.second_leg(NOTHING_FOUND)
     looks = [(gate.height, math.sqrt(gate.variance)), (second.threshold, math.sqrt(second.variance))]
     low: float = max(height for height, _ in looks)
@@ -188,7 +154,16 @@ def _predict_second_leg(legs: Relay, request: MechanismRequest) -> Need:
         middle = (low + high) / 2
         passes = math.prod(_NORMAL.cdf((middle - height) / deviation) for height, deviation in looks)
         low, high = (middle, high) if passes < 1 / 2 else (low, middle)
-    return need_of_weight(high, legs.weighed_groups, request=request)
+    first = Need.of_leaders(legs.first_leg.threshold_offset, legs.k_bar)
+    return min(first, Need.of_weight(high, legs.weighed_groups, request=request), key=lambda each: each.units)
+
+
+def _find_reach(request: MechanismRequest) -> tuple[float, float]:
+    """Return between which numbers the need is: it is that of the first leg unless the second can need less."""
+    legs = _choose(request)
+    first = float(legs.first_leg.threshold_offset)
+    least = legs.second_leg(NOTHING_FOUND).least_threshold
+    return min(first, Need.of_weight(least, legs.weighed_groups, request=request).units), first
 
 
 RELAY = Mechanism(
@@ -196,9 +171,9 @@ RELAY = Mechanism(
     domain=Domain.UNKNOWN,
     theorem=Relay,
     law="relay of two legs",
-    plan=_plan,
+    plan=lambda request: RelayPlan(_choose(request), request.price, request.own_cap),
     need=_predict,
-    reach=_reach,
+    reach=_find_reach,
     reads=Reads.GROUPS,
     weighs=True,
     options=frozenset(["delta", "k_bar"]),

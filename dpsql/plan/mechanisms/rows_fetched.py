@@ -1,39 +1,69 @@
-"""Rows that engines return to a mechanism: what its noise may lift, known names, and candidates of a domain."""
+"""Rows that engines return to a mechanism, and amounts in words.
+
+The rows are what its noise may lift, known names, or the candidates of a domain.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 
 from dpsql.dialects import DUCKDB
-from dpsql.mechanisms import WEIGHT_STEPS, Histogram
+from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, Relay, WeightedGaussian
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
-from dpsql.plan.arrow_tables import ReleasedNames
 from dpsql.plan.mechanisms.base import Groups, RowsRead
-from dpsql.plan.mechanisms.measure_text import describe_amount
-from dpsql.plan.mechanisms.record import Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.names import ReleasedNames
+from dpsql.plan.mechanisms.record import MechanismRequest, Reads
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
-from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
+from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite, rewrite_all
 
 MOST_NAMES = 500  # known names that a statement lists
+NO_ROW = "if no row has any of them, none is returned in 95 of 100 answers"
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
 
 
-class _HasCut(Protocol):
-    @property
-    def cut(self) -> LowerCut | None:
-        """The cut below which few groups need be read."""
-        ...
+def read_leaders(query: PrivateQuery, counting: CountingQuery, *, k_bar: int) -> RowsRead:
+    """Return the rows that have the first k_bar + 1 groups."""
+    return RowsRead(counting=counting, max_rows=k_bar + 1, others=len(query.measures) - 1)
+
+
+def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int, evident: bool = False) -> RowsRead:
+    """Return the rows that have all candidates: joined to the domain, or to `known` names after they are read."""
+    others, least = len(query.measures) - 1, find_min(query)
+    if not known:
+        most = count_groups(query.domain)
+        return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
+    query, listed = keep_known(replace(query, domain=None))
+    counting = rewrite_all(query, bound=bound, every=True)
+    return RowsRead(
+        counting=counting, min_count=least, others=others, known=known, alone=True, evident=evident, listed=listed
+    )
+
+
+def keep_known(query: PrivateQuery) -> tuple[PrivateQuery, bool]:
+    """Return the query of which an engine elsewhere returns the groups of known names alone, if it can be told them."""
+    listed = _list_names(query)
+    return (query, False) if listed is None else (replace(query, group_cut=GroupCut(names=listed)), True)
+
+
+def find_min(query: PrivateQuery) -> int | None:
+    """Return what the first measure of a group is at least; None where it may be below 0."""
+    bounds = query.measures[0].bounds
+    return None if bounds is not None and bounds.low < 0 else 0
 
 
 def cut_rows(
-    query: PrivateQuery, mechanism: _HasCut, *, known: int = 0, leaders: int = 0, heaviest: int = 0
+    query: PrivateQuery,
+    mechanism: GaussianHistogram | WeightedGaussian | Relay,
+    *,
+    known: int = 0,
+    leaders: int = 0,
+    heaviest: int = 0,
 ) -> tuple[PrivateQuery, LowerCut | None]:
     """Return the query with the mechanism's cut where the engine is in another program, and the cut.
 
@@ -47,10 +77,13 @@ def cut_rows(
     return replace(query, group_cut=GroupCut(cut.value, PLACES, leaders, heaviest, listed)), cut
 
 
-def keep_known(query: PrivateQuery) -> tuple[PrivateQuery, bool]:
-    """Return the query of which an engine elsewhere returns the groups of known names alone, if it can be told them."""
-    listed = _list_names(query)
-    return (query, False) if listed is None else (replace(query, group_cut=GroupCut(names=listed)), True)
+def describe_cut(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, known: int = 0) -> str:
+    """Return in words which groups the engine returns; "" for all of them."""
+    if cut is None:
+        return ""
+    named = "those of known names, " if known else ""
+    least = f"a weight of {float(Fraction(cut.value, WEIGHT_STEPS)):.1f}"
+    return f"{named}the groups with {least if weighted else describe_amount(query, cut.value)} or more, and few others"
 
 
 def is_within_rows(reads: Reads, request: MechanismRequest) -> bool:
@@ -86,18 +119,6 @@ def _list_names(query: PrivateQuery) -> tuple[tuple[Literal, ...], ...] | None:
     return tuple(zip(*columns, strict=True))
 
 
-def describe_cut(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, known: int = 0) -> str:
-    """Return in words which groups the engine returns; "" for all of them."""
-    if cut is None:
-        return ""
-    named = "those of known names, " if known else ""
-    if weighted:
-        least = f"a weight of {float(Fraction(cut.value, WEIGHT_STEPS)):.1f}"
-    else:
-        least = describe_amount(query, cut.value)
-    return f"{named}the groups with {least} or more, and few others"
-
-
 def read_candidates(groups: Groups) -> tuple[Histogram, list[int]]:
     """Return the scores of all candidates, in descending order, and the row of each.
 
@@ -109,19 +130,6 @@ def read_candidates(groups: Groups) -> tuple[Histogram, list[int]]:
     return Histogram.of_leaders(tuple(each - lowest for each in exact), len(exact)), order.tolist()
 
 
-def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int, evident: bool = False) -> RowsRead:
-    """Return the rows that have all candidates: joined to the domain, or to `known` names after they are read."""
-    others, least = len(query.measures) - 1, find_min(query)
-    if not known:
-        most = count_groups(query.domain)
-        return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
-    query, listed = keep_known(replace(query, domain=None))
-    counting = rewrite_all(query, bound=bound, every=True)
-    return RowsRead(
-        counting=counting, min_count=least, others=others, known=known, alone=True, evident=evident, listed=listed
-    )
-
-
 def count_candidates(query: PrivateQuery, known: int = 0) -> str:
     """Say in words who the candidates of a known domain are."""
     domain = query.domain
@@ -131,7 +139,44 @@ def count_candidates(query: PrivateQuery, known: int = 0) -> str:
     return f"{listed}; every one takes part, also with no unit at all"
 
 
-def find_min(query: PrivateQuery) -> int | None:
-    """Return what the first measure of a group is at least; None where it may be below 0."""
-    bounds = query.measures[0].bounds
-    return None if bounds is not None and bounds.low < 0 else 0
+def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
+    """Return a number of steps of the first measure as its value: so many units, rows, or so much of a sum.
+
+    A whole number of units or rows that is given as an int is written as one.
+    """
+    measure = query.measures[0]
+    value = float(steps) if measure.bounds is None else float(steps) * float(measure.bounds.step)
+    counted = f"{value:,.0f}" if isinstance(steps, int) else f"{value:.1f}"
+    match measure.aggregate:
+        case Aggregate.UNITS:
+            return f"{counted} units"
+        case Aggregate.ROWS:
+            return f"{counted} rows"
+        case Aggregate.SUM:
+            return f"a sum of {value:.1f}"
+
+
+def describe_noisy(query: PrivateQuery, steps: int) -> str:
+    """Return the noisy value that a group needs."""
+    amount = describe_amount(query, steps)
+    return f"a noisy {amount.removeprefix('a ')}" if amount.startswith("a ") else f"a noisy count of {amount}"
+
+
+def describe_spread(query: PrivateQuery, steps: float) -> tuple[str, str]:
+    """Return the scale of noise on the first measure as a value, and whether it is on a count or a sum."""
+    measure = query.measures[0]
+    value = steps if measure.bounds is None else steps * float(measure.bounds.step)
+    return f"{value:.1f}", "sum" if measure.aggregate is Aggregate.SUM else "count"
+
+
+def describe_known(known: int, *, line: str = "") -> tuple[tuple[str, str], ...]:
+    """Return how many names need no threshold, as lines of name and value; none where there are none.
+
+    `line` says what they need instead; "" for nothing.
+    """
+    if not known:
+        return ()
+    names = "1 that an earlier answer released needs" if known == 1 else f"{known:,} that earlier answers released need"
+    if line:
+        return (("known names", f"{names} {line}, less than the threshold; {NO_ROW}"),)
+    return (("known names", f"{names} no threshold, also with no unit at all"),)

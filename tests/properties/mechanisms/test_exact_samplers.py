@@ -15,10 +15,10 @@ import pytest
 from support.laws import ScriptedNoise, discrete_gaussian_law, discrete_laplace_law
 
 from dpsql.mechanisms import discrete_gaussian, discrete_laplace
-from dpsql.mechanisms.sampling.exponential import bernoulli_exp, discrete_exponential
+from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader
 
-EXPONENTIAL = cast("Any", sys.modules["dpsql.mechanisms.sampling.exponential"])
+EXPONENTIAL = cast("Any", sys.modules["dpsql.mechanisms.sampling.discrete_noise"])
 WORD, PLACES = 1 << 32, 32
 FARTHEST = 45  # beyond it a unit exponential is with probability exp(-45)
 RATIOS = [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(10**30 - 1, 3 * 10**30), Fraction(6, 7), Fraction(1)]

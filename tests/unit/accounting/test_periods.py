@@ -9,8 +9,8 @@ import pytest
 
 from dpsql.accounting import ZCDP, ApproximateDP, Periods, delta_of_zcdp, describe_periods, epsilon_of_zcdp, total_after
 from dpsql.errors import UsageError
-from dpsql.plan.terms import compute_budget
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.terms import compute_budget
 
 DAY = timedelta(days=1)
 EACH = ApproximateDP(Epsilon(1), Delta("1e-6"))

@@ -11,7 +11,7 @@ import pytest
 from support.laws import fits, goodness, rejects
 
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.mechanisms.sampling.exponential import bernoulli_exp, discrete_exponential
+from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader
 
 NOISE = OperatingSystemNoise()

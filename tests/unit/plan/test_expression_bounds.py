@@ -15,12 +15,12 @@ from dpsql import Budget, Policy, PrivateTable
 from dpsql.errors import Refusal
 from dpsql.plan.measures import expressions as expression_bounds
 from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import parse_type
+from dpsql.terms import Terms
 
 ROWS, UNITS, EXPRESSIONS = 4, 1_500, 160
 TYPES = {"u": "INTEGER", "k": "INTEGER", "x": "INTEGER", "y": "DOUBLE", "q": "INTEGER", "m": "DECIMAL(9,2)"}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dpsql.plan.cache.replay_key import identify_keys
+from dpsql.plan.identity.replay_key import identify_keys
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery

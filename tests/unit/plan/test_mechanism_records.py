@@ -16,12 +16,10 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.completion import find_completions
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.plan.cache import replay_key
-from dpsql.plan.mechanisms import auto, records
+from dpsql.plan.identity import replay_key
+from dpsql.plan.mechanisms import records
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
-from dpsql.plan.mechanisms.need import Need
-from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, MechanismRequest, Need, Reads
 from dpsql.session import Session
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +83,7 @@ def test_what_is_chosen_by_reach_is_what_needs_the_least() -> None:
         options += draw.choice([[], [f"delta = {draw.choice(['1e-12', '1e-8', '1e-5'])}"]])
         text = f"SELECT article{counts} FROM reads GROUP BY article TOP {k} PRIVATE WITH ({', '.join(options)})"
         plan = session.explain(text)
-        best = auto.choose_candidate(plan.considered)
+        best = records.choose_candidate(plan.considered)
         assert best is not None
         assert plan.record is best.mechanism, text
 

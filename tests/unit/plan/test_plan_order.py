@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.plan.arrow_tables import arrow_type, order_rows
+from dpsql.plan.release import arrow_type, order_rows
 from dpsql.sql.ir.statements import Order
 from dpsql.sql.ir.types import parse_type
 

@@ -20,9 +20,10 @@ from support.fuzzing import examples
 from support.sql_reference import catalog_of, private
 
 import dpsql
-from dpsql.plan import Plan, Terms, build_plan
-from dpsql.plan.cache import replay_key as replay
-from dpsql.plan.cache.replay_key import compute_replay_key
+from dpsql.plan import Plan, build_plan
+from dpsql.plan.identity import replay_key as replay
+from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.terms import Terms
 
 CON = duckdb.connect()
 CON.execute("""

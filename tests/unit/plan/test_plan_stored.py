@@ -20,11 +20,12 @@ from support.sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, priva
 import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.errors import LedgerError
-from dpsql.plan import Plan, Release, Terms, build_plan, release
-from dpsql.plan.cache.replay_key import compute_replay_key
-from dpsql.plan.cache.stored_release import pack_release, unpack
+from dpsql.plan import Plan, Release, build_plan, release
+from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.plan.identity.stored_release import pack_release, unpack
 from dpsql.plan.release import present
 from dpsql.session import Session
+from dpsql.terms import Terms
 
 KEYS = [name for name in NASTY_COLUMNS if name != "iv"]
 GENEROUS = dpsql.Policy(  # a group of two units is all but sure to be released
@@ -250,6 +251,6 @@ def test_the_release_of_another_query_is_refused(other: str) -> None:
 def test_the_release_of_another_format_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(PLAN_TEXT)
     stored = pack_release(plan, released(plan, 5)).answer
-    monkeypatch.setattr("dpsql.plan.cache.replay_key.FORMAT", "dpsql replay 0")
-    monkeypatch.setattr("dpsql.plan.cache.replay_key.QUESTION", "dpsql question 0")
+    monkeypatch.setattr("dpsql.plan.identity.replay_key.FORMAT", "dpsql replay 0")
+    monkeypatch.setattr("dpsql.plan.identity.replay_key.QUESTION", "dpsql question 0")
     refused(plan_of(PLAN_TEXT), stored)

@@ -8,8 +8,9 @@ from support.sql_reference import catalog_of, private
 
 import dpsql
 from dpsql.errors import Refusal
-from dpsql.plan import Plan, Terms, build_plan
-from dpsql.plan.cache.replay_key import compute_replay_key
+from dpsql.plan import Plan, build_plan
+from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.terms import Terms
 
 CON = duckdb.connect()
 CON.execute("CREATE TABLE reads(unit BIGINT, w VARCHAR, n BIGINT); CREATE TABLE likes AS FROM reads")

@@ -14,11 +14,9 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
 from dpsql.plan import Plan
-from dpsql.plan.mechanisms.auto import Candidate, choose_candidate
 from dpsql.plan.mechanisms.base import Groups
-from dpsql.plan.mechanisms.need import assume_groups_per_unit
-from dpsql.plan.mechanisms.record import Auto
-from dpsql.plan.mechanisms.records import list_records
+from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
+from dpsql.plan.mechanisms.records import Candidate, choose_candidate, list_records
 from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall

@@ -18,12 +18,12 @@ from dpsql.plan.measures import expressions as expression_bounds
 from dpsql.plan.measures import rows as row_counts
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.measures.rows import Rows
-from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Joined
 from dpsql.sql.ir.types import BIGINT
+from dpsql.terms import Terms
 
 UNITS = 400
 COLUMNS = {"a": "u k x", "b": "u k y", "c": "u k z", "wild": "u k w", "p": "k rate"}

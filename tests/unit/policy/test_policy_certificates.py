@@ -19,9 +19,9 @@ import dpsql
 from dpsql.accounting import Certificate
 from dpsql.curator import check_policy, grant
 from dpsql.errors import Error, PolicyError
-from dpsql.plan import Terms
 from dpsql.policy.validation import CERTIFICATES
 from dpsql.report.policy_text import describe_policy
+from dpsql.terms import Terms
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 OTHERS = ["pure", "theorem2", "optimal"]

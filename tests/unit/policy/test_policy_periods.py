@@ -25,13 +25,13 @@ from dpsql.curator import check_policy, grant
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.plan import Terms
 from dpsql.policy.model import separated
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.report import compute_balance
 from dpsql.report.policy_text import describe_policy
 from dpsql.session import Session
 from dpsql.session_dependencies import SessionDependencies
+from dpsql.terms import Terms
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)

@@ -16,7 +16,7 @@ import dpsql
 from dpsql import plan as planning
 from dpsql.accounting import ZCDP
 from dpsql.answer_json import encode_receipt
-from dpsql.plan.cache import stored_release
+from dpsql.plan.identity import stored_release
 from dpsql.session import Session
 
 NAMES, ABSENT = 60, "WHERE user_id < 0"
@@ -292,7 +292,7 @@ def test_an_answer_of_names_without_a_line_is_found_again_and_read(monkeypatch: 
     with opened() as own:
         know(own)
         query = ask(WEIGHTED, fresh=False)
-        monkeypatch.setattr("dpsql.plan.mechanisms.request.MechanismRequest.evident", False)
+        monkeypatch.setattr("dpsql.plan.mechanisms.record.MechanismRequest.evident", False)
         monkeypatch.setattr("dpsql.session.planning", _Earlier(earlier))
         first = own.sql(query)
         monkeypatch.undo()

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from support.surfaces_kit import make_data
 
-from dpsql.plan.arrow_tables import int64_array
+from dpsql.plan.mechanisms.names import int64_array
 
 ASK = """
 import sys, dpsql

@@ -139,7 +139,7 @@ def test_having_filters_what_was_released_and_saves_nothing(session: Session) ->
 def test_having_compares_as_it_is_written(term: str, passes: set[int], session: Session) -> None:
     import pyarrow as pa
 
-    from dpsql.plan.arrow_tables import filter_rows
+    from dpsql.plan.release import filter_rows
 
     query = session.explain(
         f"SELECT article, {COUNT} AS n FROM reads GROUP BY article HAVING {term} TOP 5 PRIVATE"

@@ -21,7 +21,7 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Statement
 from dpsql.errors import Error
 from dpsql.plan import release
-from dpsql.plan.measures.values import decode_steps, divide_steps
+from dpsql.plan.release import decode_steps, divide_steps
 from dpsql.policy import load_policy
 from dpsql.session import Session
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure

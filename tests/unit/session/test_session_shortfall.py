@@ -20,7 +20,7 @@ from support.shortfall_kit import (
 )
 
 import dpsql
-from dpsql.plan import Terms
+from dpsql.terms import Terms
 
 OWN_CAPS = ["weighted_gaussian", "domain_discovery"]
 

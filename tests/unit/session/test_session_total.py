@@ -17,7 +17,7 @@ from dpsql.answer import Answer
 from dpsql.answer_json import encode_answer, encode_notes
 from dpsql.intervals import SharedNoise, ValueNoise, widen_shares
 from dpsql.mechanisms import NoisyCounts, SharedTotal
-from dpsql.plan.measures.values import decode_steps
+from dpsql.plan.release import decode_steps
 from dpsql.quantities import Epsilon
 from dpsql.session import Session
 from dpsql.sql.ir.measures import DISTINCT_UNITS

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.ledger.base_ledger import Ledger
-from dpsql.plan.arrow_tables import ReleasedNames, arrow_type, int64_array, list_rows
-from dpsql.plan.cache.replay_key import identify_keys, order_canonically
-from dpsql.plan.cache.stored_release import read_earlier_key, read_names
+from dpsql.plan.identity.replay_key import identify_keys, order_canonically
+from dpsql.plan.identity.stored_release import read_earlier_key, read_names
+from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_rows
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class _Names:
             return
         new = list[int]()
         for at, row in enumerate(list_rows(table)):
-            if row not in self.seen and len(self.seen) < MOST_NAMES and not _is_unreadable(row):
+            if row in self.seen or len(self.seen) >= MOST_NAMES:
+                continue
+            if not any(isinstance(value, str) and _UNREADABLE in value for value in row):
                 self.seen.add(row)
                 new.append(at)
         if new:
@@ -65,8 +67,12 @@ class NamesOfAccount:
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
         """Return the query with the names of its keys that are known, if it may use any."""
-        if not _uses_names(query, by_default=self.by_default):
-            return query
+        known = query.clause.options.get("known")
+        if not isinstance(query.domain, ReleasedDomain):  # of other queries, TOP k of all groups may use names
+            is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
+            is_wanted = self.by_default if known is None else known.value != "false"
+            if not (is_wanted and is_ranked) or query.domain is not None or query.partitions is not None:
+                return query
         with self._lock:
             self._read()
             if not self._found:
@@ -81,7 +87,6 @@ class NamesOfAccount:
         table = table.select([order.index(at) for at in range(len(keys))])
         if list(table.schema.types) != [arrow_type(key.type) for key in query.keys]:
             return query
-        known = query.clause.options.get("known")
         return replace(query, names=ReleasedNames(table, evident=known is None or known.value != "all"))
 
     def earlier_keys(self) -> Collection[str]:
@@ -106,18 +111,3 @@ class NamesOfAccount:
             table = table.select(order).rename_columns([f"key_{at + 1}" for at in range(len(keys))])
             self._found.setdefault(tuple(keys[at] for at in order), _Names(table.slice(0, 0))).add(table)
         self._position, self._earlier = position, earlier
-
-
-def _uses_names(query: PrivateQuery, *, by_default: bool) -> bool:
-    """Return whether the query may use known names: TOP k of all groups, or any query of the domain of names."""
-    known = query.clause.options.get("known")
-    if isinstance(query.domain, ReleasedDomain):
-        return True
-    is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
-    is_wanted = by_default if known is None else known.value != "false"
-    return is_wanted and is_ranked and query.domain is None and query.partitions is None
-
-
-def _is_unreadable(row: tuple[object, ...]) -> bool:
-    """Return whether an engine could not read some bytes of a name."""
-    return any(isinstance(value, str) and _UNREADABLE in value for value in row)

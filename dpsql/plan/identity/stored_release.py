@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError, Refusal, Unsupported
 from dpsql.intervals import SharedNoise
-from dpsql.plan.cache.readings import READING
-from dpsql.plan.cache.replay_key import compute_replay_key, identify_keys
+from dpsql.plan.identity.replay_key import READING, compute_replay_key, identify_keys
 from dpsql.plan.mechanisms import CountNoise, NoisyTotal
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
@@ -61,7 +60,17 @@ def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
 
 def pack_release(plan: Plan, release: Release) -> PackedRelease:
     """Return the release of `plan` as the ledger settles it."""
-    loss = plan.price(release.loss)
+    loss, terms = plan.price(release.loss), release.terms
+    encoded: dict[str, object] = {  # as JSON has them, numbers exactly
+        **{name: getattr(terms, name) for name in _PLAIN},
+        "epsilon": str(terms.epsilon.value),
+        "delta": str(terms.delta.value),
+        "threshold_offset": str(terms.threshold_offset),
+        "counts": None if terms.counts is None else _encode_noise(terms.counts),
+        **({"others": list(map(_encode_noise, terms.others))} if terms.others else {}),
+        **({"known": terms.known, "evident": terms.evident} if terms.known else {}),
+        **({} if terms.total is None else {"total": [terms.total.value, str(terms.total.variance)]}),
+    }
     facts = {
         "key": plan.key,
         "release": plan.release_key,
@@ -72,7 +81,7 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "chosen": release.chosen,
         **({"legs": release.legs} if release.legs else {}),
         **({"known_before": release.known_before} if release.terms.known else {}),
-        "terms": _encode_terms(release.terms),
+        "terms": encoded,
         "keys": identify_keys(plan.query),
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
@@ -83,10 +92,17 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
 
 def is_same_release(plan: Plan, stored: bytes) -> bool:
     """Return whether stored bytes are an answer that was drawn as `plan` draws one; True for damaged ones, too."""
+    known = _read(stored)  # `unpack` refuses a damaged answer, which is not charged again in silence
+    return known is None or _is_release_of(known[0], plan)
+
+
+def _read(stored: bytes) -> tuple[dict[str, Any], bytes] | None:
+    """Return the facts and the Arrow stream of a stored answer; None for one that is not whole."""
     head, _, content = stored.partition(b"\n")
-    if not _is_whole(head, content):
-        return True  # so that `unpack` refuses it: a damaged answer is not charged again in silence
-    return _is_release_of(json.loads(content.partition(b"\n")[0]), plan)
+    if head + b"\n" not in {_head(content, mark) for mark in (_MARK, _SHARED_MARK)}:
+        return None
+    facts, _, stream = content.partition(b"\n")
+    return json.loads(facts), stream
 
 
 def _is_release_of(known: dict[str, Any], plan: Plan) -> bool:
@@ -100,12 +116,11 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     """
     import pyarrow as pa
 
-    head, _, content = stored.partition(b"\n")
-    if not _is_whole(head, content):
+    read = _read(stored)
+    if read is None:
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
-    facts, _, stream = content.partition(b"\n")
-    known = json.loads(facts)
+    known, stream = read
     if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
@@ -136,11 +151,11 @@ def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
     """Return the identity of the keys of a stored release and a table of them alone; None for what has no names."""
     import pyarrow as pa
 
-    head, _, content = stored.partition(b"\n")
-    if not _is_whole(head, content):
+    read = _read(stored)
+    if read is None:
         return None
-    facts, _, stream = content.partition(b"\n")
-    keys = tuple(json.loads(facts).get("keys", ()))
+    known, stream = read
+    keys = tuple(known.get("keys", ()))
     if not keys:
         return None
     with pa.ipc.open_stream(stream) as reader:
@@ -149,39 +164,17 @@ def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
 
 def read_earlier_key(stored: bytes) -> str | None:
     """Return the key of an answer that a version before 0.11 stored; None for a later one, and for a damaged one."""
-    head, _, content = stored.partition(b"\n")
-    known = json.loads(content.partition(b"\n")[0]) if _is_whole(head, content) else {"release": None}
-    return None if "release" in known else known["key"]
+    read = _read(stored)
+    return None if read is None or "release" in read[0] else read[0]["key"]
 
 
 def is_of_0_11(stored: bytes) -> bool:
     """Return whether an answer was stored before readings had numbers."""
-    head, _, content = stored.partition(b"\n")
-    return _is_whole(head, content) and "reading" not in json.loads(content.partition(b"\n")[0])
+    read = _read(stored)
+    return read is not None and "reading" not in read[0]
 
 
-def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
-    """Return the terms of a release as JSON holds them, numbers exactly."""
-    numbers = {name: str(getattr(terms, name).value) for name in ("epsilon", "delta")}
-    plain = {name: getattr(terms, name) for name in _PLAIN}
-    known: dict[str, object] = {
-        **plain,
-        **numbers,
-        "threshold_offset": str(terms.threshold_offset),
-        "counts": _encode_noise(terms.counts),
-    }
-    if terms.others:
-        known["others"] = [_encode_noise(each) for each in terms.others]
-    if terms.known:
-        known |= {"known": terms.known, "evident": terms.evident}
-    if terms.total is not None:
-        known["total"] = [terms.total.value, str(terms.total.variance)]
-    return known
-
-
-def _encode_noise(noise: CountNoise | None) -> list[object] | None:
-    if noise is None:
-        return None
+def _encode_noise(noise: CountNoise) -> list[object]:
     known: list[object] = [str(noise.variance), None if noise.scale is None else str(noise.scale)]
     parts = noise.parts
     return known if parts is None else [*known, [str(parts.own), str(parts.shared), parts.factor]]
@@ -207,10 +200,6 @@ def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
     )
 
 
-def _is_whole(head: bytes, content: bytes) -> bool:
-    return head + b"\n" in {_head(content, mark) for mark in (_MARK, _SHARED_MARK)}
-
-
 def _head(content: bytes, mark: bytes) -> bytes:
     start = b"" if mark == _MARK else mark
     return mark + hashlib.sha256(start + content).hexdigest().encode("ascii") + b"\n"
@@ -225,13 +214,14 @@ def _stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-_Build = Callable[[PrivateQuery], Plan]
 _CHOICES = ("limited_domain", "gaussian_histogram", "weighted_gaussian", "domain_discovery")
 _KNOWN_DOMAIN = ("peeling",)
 _WITH_POPULATION = frozenset(["limited_domain", "domain_discovery"])  # those preferred where few units were enough
 
 
-def list_earlier_plans(query: PrivateQuery, build: _Build, *, stored: Container[str]) -> Iterator[tuple[str, Plan]]:
+def list_earlier_plans(
+    query: PrivateQuery, build: Callable[[PrivateQuery], Plan], *, stored: Container[str]
+) -> Iterator[tuple[str, Plan]]:
     """Yield the keys that are `stored` and may have an answer to a question, each with the plan of its release.
 
     First comes what the earlier version chose. The plans have the clause of the `query`, whatever their mechanism is.
@@ -244,20 +234,15 @@ def list_earlier_plans(query: PrivateQuery, build: _Build, *, stored: Container[
     names: Sequence[str] = ()
     if is_auto and not query.clause.is_adaptive:
         names = _CHOICES if query.domain is None else _KNOWN_DOMAIN
-    plans = list(_build_each(query, names, build=build)) if names else [build(query)]
+    plans, clause = [] if names else [build(query)], query.clause
+    for name in names:  # each mechanism that can answer the query
+        options = {**clause.options, "mechanism": Option(name, clause.place, word=True)}
+        with suppress(Refusal, Unsupported):
+            plans.append(build(replace(query, clause=replace(clause, options=options))))
     found = [(key, plan) for plan in plans if (key := compute_replay_key(plan, as_in_0_10=True)) in stored]
     chosen = _find_chosen(plans) if found else None
     for key, plan in sorted(found, key=lambda each: each[1] is not chosen):
-        yield key, replace(plan, query=replace(plan.query, clause=query.clause))
-
-
-def _build_each(query: PrivateQuery, names: Sequence[str], *, build: _Build) -> Iterator[Plan]:
-    """Yield the plan of each mechanism that can answer the query."""
-    clause = query.clause
-    for name in names:
-        options = {**clause.options, "mechanism": Option(name, clause.place, word=True)}
-        with suppress(Refusal, Unsupported):
-            yield build(replace(query, clause=replace(clause, options=options)))
+        yield key, replace(plan, query=replace(plan.query, clause=clause))
 
 
 def _find_chosen(plans: Sequence[Plan]) -> Plan | None:

@@ -9,11 +9,11 @@ import pytest
 from support.sql_reference import catalog_of, private
 
 import dpsql
-from dpsql.plan import Plan, Terms, build_plan
-from dpsql.plan.cache import replay_key
-from dpsql.plan.cache.readings import find_changed_readings
-from dpsql.plan.cache.replay_key import encode_value
+from dpsql.plan import Plan, build_plan
+from dpsql.plan.identity import replay_key
+from dpsql.plan.identity.replay_key import encode_value, find_changed_readings
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.terms import Terms
 
 CON = duckdb.connect()
 CON.execute("""

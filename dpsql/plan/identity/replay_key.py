@@ -9,7 +9,7 @@ Analysts who share answers share those of one release alone. It is the key under
 
 No key depends on what the planner prefers today: a question that names no mechanism has a key without one. A class of
 the tree has in a key the name and the fields that it had in 0.11; a later field is there, by its name, only where it
-says something. What means something else today has the number of its reading besides (`readings.py`).
+says something. What means something else today has the number of its reading besides.
 
 Names and order of outputs, ends of intervals, ORDER BY, LIMIT and HAVING apply after the release, and the salts of a
 bound belong to the session; no key contains them. The answer of one query may therefore be shown for every query with
@@ -22,36 +22,56 @@ The keys of a query have an identity, too: two queries with the same keys have t
 computed from stored columns, whatever the query selects, joins or measures. The columns of subqueries in FROM are
 followed to those of the tables that they come from, so that a filter in a subquery makes no difference. It decides
 which earlier names are of use and never what is private, since names that were released are public.
+
+A statement of which a part is in the table below means something else than it did in an earlier version, and is another
+question: its key has the numbers of these readings, so that an answer stored under the earlier meaning is not shown for
+it. Every other statement has the key
+that 0.11 gave it, and its stored answers stay free. A change of the meaning or the arithmetic of a measure adds a line,
+or increments a number; a change that releases the same value with less noise, or under another type, does not.
+
+    reading      since   what changed
+    -----------  ------  -----------------------------------------------------------------------------------
+    average      0.12    AVG divides a sum and a count in which each unit has one weight
+    ratio        0.12    measures that are divided by each other have one weight for each unit
+    expression   0.12    SUM of an expression has the bounds of the expression, not those of the column in it
+    join         0.12    rows of several private tables are bounded by the tables whose rows are counted
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache
 
-from dpsql.plan.cache.readings import Reread
 from dpsql.plan.plan import Plan
-from dpsql.sql.ir.measures import Measure
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import (
+    Call,
+    Cast,
     ColumnRef,
     Combined,
     Cut,
     Derived,
     Exists,
+    Expression,
     FromWhere,
     InQuery,
     Joined,
     Numbered,
     Relation,
     Scan,
+    is_column,
+    list_scans,
 )
+from dpsql.sql.ir.types import DOUBLE
+from dpsql.terms import Terms
 
 _CHOICES = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")  # of AUTO since 0.11
 _OF_A_DOMAIN = ("peeling",)
@@ -170,7 +190,7 @@ def compute_replay_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
     ]
     if as_in_0_10:
         described = _rename_as_in_0_10(described)
-    return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
+    return _digest_json(described)
 
 
 def _release_fields(plan: Plan) -> tuple[object, ...]:
@@ -221,7 +241,7 @@ def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:
 
 
 def order_canonically(query: PrivateQuery) -> PrivateQuery:
-    """Return the query with its keys, and the values of a listed domain, once each and in the order of their spelling.
+    """Return the query with its keys, and the values of a listed domain, once each and in the order of their encoding.
 
     Keys break ties at the cut and are hashed together for a bound, so queries of one replay key need one order of them.
     """
@@ -229,24 +249,24 @@ def order_canonically(query: PrivateQuery) -> PrivateQuery:
         return query
     numbers = _Numbers()
     _encode(query.body, numbers)
-    spelled = [_to_json(_encode(key, numbers)) for key in query.keys]
-    order = sorted(set(spelled))
+    encoded = [_to_json(_encode(key, numbers)) for key in query.keys]
+    order = sorted(set(encoded))
     outputs = tuple(
-        replace(output, key=None if output.key is None else order.index(spelled[output.key]))
+        replace(output, key=None if output.key is None else order.index(encoded[output.key]))
         for output in query.outputs
     )
     domain = query.domain
     if isinstance(domain, LiteralDomain):
         domain = _sort_values(domain, numbers)
     elif isinstance(domain, ProductDomain):
-        factors = (domain.factors[spelled.index(key)] for key in order)
+        factors = (domain.factors[encoded.index(key)] for key in order)
         domain = ProductDomain(
             tuple(_sort_values(each, numbers) if isinstance(each, LiteralDomain) else each for each in factors)
         )
     partitions = query.partitions
     if partitions is not None:
-        partitions = replace(partitions, key=order.index(spelled[partitions.key]))
-    keys = tuple(query.keys[spelled.index(key)] for key in order)
+        partitions = replace(partitions, key=order.index(encoded[partitions.key]))
+    keys = tuple(query.keys[encoded.index(key)] for key in order)
     return replace(query, keys=keys, outputs=outputs, domain=domain, partitions=partitions)
 
 
@@ -259,13 +279,8 @@ def encode_value(value: object) -> object:
     return _encode(value, _Numbers())
 
 
-def list_fields(node: object) -> tuple[str, ...] | None:
-    """Return the fields of a node of the tree that decide anything; None for a plain value."""
-    return _compared_fields(type(node)) if is_dataclass(node) and not isinstance(node, type) else None
-
-
-def _to_json(spelled: object) -> str:
-    return json.dumps(spelled, separators=(",", ":"), allow_nan=False)
+def _to_json(encoded: object) -> str:
+    return json.dumps(encoded, separators=(",", ":"), allow_nan=False)
 
 
 def _encode(value: object, numbers: _Numbers) -> object:
@@ -300,8 +315,8 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
     recorded = _RECORDED_FIELDS.get(kind)
     for name in _compared_fields(kind):
         content = getattr(node, name)
-        if _is_new_default(name, content):
-            continue
+        if name == "sensitivity" and content == 1:
+            continue  # stored keys of counts of units were made without it
         if recorded is not None and name not in recorded:
             if content is not None:
                 parts.append([name, _encode(content, inside)])
@@ -318,14 +333,9 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
 def _compared_fields(kind: type) -> tuple[str, ...]:
     """Return the fields of a class of frozen values: all but `longest`, which decided what is in it and does no more.
 
-    Anything else has no spelling, and is a TypeError.
+    Anything else has no encoding, and is a TypeError.
     """
     return tuple(field.name for field in fields(kind) if field.compare and field.name != "longest")
-
-
-def _is_new_default(name: str, content: object) -> bool:
-    """Return whether a field has the value for which stored keys were made without it."""
-    return name == "sensitivity" and content == 1
 
 
 _NAMES_FORMAT = "dpsql names 1"
@@ -356,10 +366,10 @@ class _Expressions:
                 return _digest_json(["Derived", *(self.identify(part, inner) for part in (node.outputs, node.body))])
             case Scan():
                 return _digest_json(["Scan", *node.path])
-        names = list_fields(node)
-        if names is None:
+        if not is_dataclass(node) or isinstance(node, type):
             return encode_value(node)
-        return _digest_json([type(node).__name__, *(self.identify(getattr(node, name), relations) for name in names)])
+        parts = (self.identify(getattr(node, name), relations) for name in _compared_fields(type(node)))
+        return _digest_json([type(node).__name__, *parts])
 
     def _identify_column(self, column: ColumnRef, relations: _Relations) -> object:
         relation = relations[column.relation]
@@ -368,16 +378,14 @@ class _Expressions:
                 return _digest_json(["Column", *path, column.name, column.type.name])
             case Numbered():
                 return _digest_json(["Numbered", column.name])
-        at = int(column.name.removeprefix("c")) - 1
-        found = list(dict.fromkeys(str(self._identify_output(each, at)) for each in relation))
-        return found[0] if len(found) == 1 else _digest_json(["Combined", *found])
-
-    def _identify_output(self, subquery: Derived, at: int) -> object:
-        known = self.outputs.get((id(subquery), at))
-        if known is None:
-            known = self.identify(subquery.outputs[at], _list_relations(subquery.body.source))
-            self.outputs[id(subquery), at] = known
-        return known
+        at, found = int(column.name.removeprefix("c")) - 1, dict[str, None]()
+        for subquery in relation:
+            known = self.outputs.get((id(subquery), at))
+            if known is None:
+                known = self.identify(subquery.outputs[at], _list_relations(subquery.body.source))
+                self.outputs[id(subquery), at] = known
+            found[str(known)] = None
+        return next(iter(found)) if len(found) == 1 else _digest_json(["Combined", *found])
 
 
 def _list_relations(relation: Relation) -> _Relations:
@@ -396,4 +404,97 @@ def _list_relations(relation: Relation) -> _Relations:
 
 
 def _digest_json(described: object) -> str:
-    return hashlib.sha256(json.dumps(described, separators=(",", ":")).encode("ascii")).hexdigest()
+    return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
+
+
+READING = 2  # of the answers that are stored now; those of 0.11 have none
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What of a statement is read otherwise than in 0.11: the `readings` that changed, with their numbers.
+
+    There is none where only the bounds or the condition of a measure are others, which are in the key anyway. The
+    `measures` are those of the statement as 0.11 read it; None where it did not accept the statement.
+    """
+
+    readings: tuple[tuple[str, int], ...]
+    measures: tuple[Measure, ...] | None
+
+
+def find_changed_readings(query: PrivateQuery, terms: Terms) -> Reread | None:
+    """Return what a query with bounded measures is read otherwise than in 0.11; None where it means the same."""
+    found = tuple((name, number) for name, number, is_in in _CHANGED if is_in(query))
+    earlier = _measure_as_0_11(query, terms)
+    return Reread(found, earlier) if found or earlier not in (None, query.measures) else None
+
+
+def _has_ratio(query: PrivateQuery) -> bool:
+    averaged = {at for output in query.outputs if output.divisor is not None for at in (output.measure, output.divisor)}
+    return any(measure.weight is not None for at, measure in enumerate(query.measures) if at not in averaged)
+
+
+def _is_column(expression: Expression) -> bool:
+    """Say whether an expression is a column, read as DOUBLE or as it is."""
+    while isinstance(expression, Cast) and expression.type == DOUBLE and expression.argument.type.is_number:
+        expression = expression.argument
+    return is_column(expression)
+
+
+def _counts_rows_of_join(query: PrivateQuery) -> bool:
+    """Return whether rows, or their values, are measured where private tables are joined, or looked up in others."""
+    if all(measure.aggregate is Aggregate.UNITS for measure in query.measures):
+        return False
+    return len(query.protected) > 1 or sum(scan.path in query.private_paths for scan in list_scans(query.body)) > 1
+
+
+_CHANGED: tuple[tuple[str, int, Callable[[PrivateQuery], bool]], ...] = (
+    ("average", 2, lambda query: any(output.divisor is not None for output in query.outputs)),
+    ("ratio", 2, _has_ratio),
+    (
+        "expression",
+        2,
+        lambda query: any(each.argument is not None and not _is_column(each.argument) for each in query.measures),
+    ),
+    ("join", 2, _counts_rows_of_join),
+)
+
+
+def _measure_as_0_11(query: PrivateQuery, terms: Terms) -> tuple[Measure, ...] | None:
+    """Return the measures as 0.11 bounded them; None where it refused one."""
+    earlier = dict[Measure, None]()
+    for measure in query.measures:
+        condition = measure.condition
+        match condition:  # of COUNT(x) a value was not NULL, and could be NaN
+            case Call(function="and", arguments=(*others, Call(function="not", arguments=(Call(function="isnan"),)))):
+                condition = join_conjuncts(others)
+        earlier[Measure(measure.aggregate, measure.argument, condition, measure.columns)] = None
+    bounded = [_bound_as_0_11(measure, query, terms=terms) for measure in earlier]
+    found = tuple(measure for measure in bounded if measure is not None)
+    return found if len(found) == len(bounded) else None
+
+
+def _bound_as_0_11(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Measure | None:
+    """Return a measure with the bounds that it had: the fewest rows of any table, or the sum of the one column."""
+    match measure.aggregate:
+        case Aggregate.UNITS:
+            return measure
+        case Aggregate.ROWS:
+            rows = [most for name in query.tables if (most := terms.tables[name].bounds.rows) is not None]
+            if not rows:
+                return None
+            most = min(rows)
+            option = query.clause.options.get("max_rows_contributed")
+            if option is not None and isinstance(option.value, Decimal):
+                most = min(most, int(option.value))
+            return replace(measure, bounds=ContributionRange(0, most))
+        case Aggregate.SUM:
+            every = [terms.tables[table].bounds.find(column) for table, column in dict.fromkeys(measure.columns)]
+            found = [bounds for bounds in every if bounds is not None]
+            if len(found) != 1 or measure.argument is None:
+                return None
+            (bounds,) = found
+            if bounds.max is None:  # `each` alone, which 0.11 did not have
+                return None
+            low, high = bounds.min or Fraction(0), bounds.max
+            return replace(measure, bounds=ContributionRange.of_values(low, high, type_=measure.argument.type))

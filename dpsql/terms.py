@@ -1,10 +1,14 @@
-"""The terms of a session, worked out once from the policy: what may be spent, and what a query costs by default."""
+"""The terms of a session, worked out once from the policy: what may be spent, and what a query costs by default.
+
+Options of a query that the policy limits are read here, too.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
@@ -27,13 +31,15 @@ from dpsql.accounting import (
     rho_of_total,
     total_after,
 )
-from dpsql.errors import LedgerError, PolicyError, UsageError
+from dpsql.errors import LedgerError, PolicyError, Refusal, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.ir.statements import Option
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
+_LIMITED = "The policy sets the ceilings."
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +209,11 @@ def _choose_filter(policy: Policy, total: ApproximateDP) -> CertificateFilter | 
         return None
     if certificate is Certificate.pure:
         return PureFilter(total)
-    _refuse_limits_of_analysts(policy)
+    own = next((name for name, analyst in policy.analysts.items() if analyst.enabled), None)
+    if own is not None:  # a limit in epsilon, where the total is a number of items, which is fixed for all together
+        reason = f"The certificate {grant.certificate} fixes items for all analysts together; none has an own limit."
+        hint = "Leave the analyst out, or plan with the certificate zcdp or pure."
+        raise PolicyError("policy-certificate", reason, hint=hint, place=policy.where(f"analysts.{own}"))
     conversion, pool = _shares(total)
     try:
         found = item_epsilon(certificate, grant.items, total=ApproximateDP(total.epsilon, conversion))
@@ -216,16 +226,6 @@ def _choose_filter(policy: Policy, total: ApproximateDP) -> CertificateFilter | 
     delta = Delta(_rounded_down(pool.value / (2 * grant.queries)))  # the paper charges 2 delta a query
     delta = min(delta, limits.max_delta or delta)
     return TheoremTwoFilter(each, delta, items=grant.items, queries=grant.queries, conversion=conversion)
-
-
-def _refuse_limits_of_analysts(policy: Policy) -> None:
-    """Refuse limits in epsilon where the total is counted in items, whose number is fixed for all together."""
-    for name, analyst in policy.analysts.items():
-        if analyst.enabled:
-            certificate = policy.budget.certificate
-            reason = f"The certificate {certificate} fixes items for all analysts together; none has an own limit."
-            hint = "Leave the analyst out, or plan with the certificate zcdp or pure."
-            raise PolicyError("policy-certificate", reason, hint=hint, place=policy.where(f"analysts.{name}"))
 
 
 def _spread_over_items(limit: Fraction, items: int, *, certified: CertificateTerms) -> Fraction:
@@ -247,3 +247,23 @@ def _rounded_down(value: Fraction) -> Fraction:
     exponent = _DIGITS - 1 - math.floor(math.log10(value.numerator) - math.log10(value.denominator))
     grid = Fraction(10) ** exponent
     return math.floor(value * grid) / grid
+
+
+def read_number(option: Option, name: str, *, bounds: tuple[Fraction, Fraction]) -> Fraction:
+    """Return the option's exact value, within bounds."""
+    low, high = bounds
+    if isinstance(option.value, Decimal) and low <= (value := Fraction(option.value)) <= high:
+        return value
+    reason = f"{name} must be a number, at least {float(low):g} and at most {float(high):g}."
+    raise Refusal("option-range", reason, hint=_LIMITED, place=option.place)
+
+
+def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:
+    """Return the option's value as a whole number within bounds, or None when it is not given."""
+    if option is None:
+        return None
+    low, high = bounds
+    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and low <= option.value <= high:
+        return int(option.value)
+    reason = f"{name} must be a whole number from {low} to {high}."
+    raise Refusal("option-range", reason, hint=_LIMITED, place=option.place)

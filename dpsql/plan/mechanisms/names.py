@@ -1,10 +1,8 @@
-"""Tables of Arrow in a release: types and order of columns, and names that earlier answers released."""
+"""Keys as columns of Arrow: their types, and names that earlier answers released."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,22 +11,11 @@ import numpy as np
 
 from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.errors import EngineError
-from dpsql.sql.ir.statements import HavingTerm, Order
 from dpsql.sql.ir.types import Family, Type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
-
-
-_COMPARISONS = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def arrow_type(type_: Type) -> pa.DataType:
@@ -49,43 +36,6 @@ def int64_array(values: Iterable[int]) -> pa.Array:
 
     numbers = np.fromiter(values, np.int64)
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
-    """Return the rows whose released counts pass every comparison; NULL, as an average may be, passes none."""
-    for term in keep:
-        compare = _COMPARISONS[term.operator]
-        counts = table.column(term.output).to_pylist()
-        rows = [row for row, count in enumerate(counts) if count is not None and compare(count, term.value)]
-        table = table.take(int64_array(rows))
-    return table
-
-
-def order_rows(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
-    """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
-    rows = list(range(table.num_rows))
-    for term in reversed(order):
-        values = _comparable(table.column(term.output))
-        present = [row for row in rows if values[row] is not None]
-        absent = [row for row in rows if values[row] is None]
-        present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
-        rows = absent + present if term.nulls_first else present + absent
-    return table.take(int64_array(rows)) if order else table
-
-
-def _comparable(column: pa.ChunkedArray) -> list[object]:
-    """Return Python values that compare as the column's do; dates as numbers, since Arrow's reach beyond Python's."""
-    import pyarrow as pa
-
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    return list(column.to_pylist())
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 _NAN = "NaN"  # of a column of numbers, in which no text is
@@ -138,12 +88,12 @@ def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt
 
 def list_rows(table: pa.Table) -> list[tuple[object, ...]]:
     """Return the rows of a table of keys as values that are equal where the keys are; every NaN is the same."""
-    columns = [[_NAN if value != value else value for value in _list_values(column)] for column in table.columns]  # noqa: PLR0124 - NaN alone differs from itself
+    columns = [[_NAN if value != value else value for value in list_values(column)] for column in table.columns]  # noqa: PLR0124 - NaN alone differs from itself
     return list(zip(*columns, strict=True))
 
 
-def _list_values(column: pa.ChunkedArray) -> list[object]:
-    """Return the values of a column; times as numbers, since those of Arrow reach further than those of Python."""
+def list_values(column: pa.ChunkedArray) -> list[object]:
+    """Return values of a column that compare as it does; times as numbers, since Arrow's reach beyond Python's."""
     import pyarrow as pa
 
     if pa.types.is_date(column.type):
@@ -155,9 +105,11 @@ def _list_values(column: pa.ChunkedArray) -> list[object]:
 
 def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
     """Return the number of the known combination that each row has, -1 for none; keys are added one after another."""
+    import pyarrow.compute as pc
+
     rows, names = np.zeros(len(columns[0]), np.int64), np.zeros(len(known[0]), np.int64)
     for column, values in zip(columns, known, strict=True):
-        distinct = _unique(values)
+        distinct = pc.unique(values)
         own, found = _number(values, distinct), _number(column, distinct)
         combined, names = np.unique(names * len(distinct) + own, return_inverse=True)
         rows = _look_up(np.where((rows < 0) | (found < 0), -1, rows * len(distinct) + found), combined)
@@ -184,9 +136,3 @@ def _number(column: pa.ChunkedArray, values: pa.ChunkedArray | pa.Array) -> npt.
     found = pc.fill_null(pc.index_in(column, value_set=values), -1).cast(pa.int64())
     chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
     return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in chunks)])
-
-
-def _unique(column: pa.ChunkedArray) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.unique(column)
