@@ -272,6 +272,11 @@ class Plan(NotebookRepr):
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
 
+    def __str__(self) -> str:
+        facts = self.facts()
+        width = max(len(name) for name, _ in facts)
+        return "\n".join(f"{name:{width}}  {value}" for name, value in facts)
+
     def _repr_html_(self) -> str:
         """Return the plan for a notebook."""
         return facts_html(Facts("Plan: nothing was read, nothing was charged", self.facts()))

@@ -86,6 +86,7 @@ _RECORDED: dict[
     LiteralDomain: "Listed",
     TableDomain: "Stored",
     FromWhere: "Body",
+    ColumnRef: "Column",
 }
 _RECORDED_FIELDS: dict[type, tuple[str, ...]] = {  # those that classes had when stored keys were made, in their order
     Measure: ("aggregate", "argument", "condition", "columns", "bounds"),

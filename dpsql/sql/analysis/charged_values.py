@@ -40,7 +40,7 @@ from dpsql.sql.ir.tree import (
     stored_column,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
+from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 
@@ -68,15 +68,24 @@ def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) 
         return None
     names = tuple(sorted(found))
     value = stored_column(_TABLE, table.budget_by, type_=types[table.budget_by])
-    # the least is over all rows of the stored table, whatever the query's own conditions, options and salts are
+    condition = _select_units(table, (unit, own), value=value, wanted=tuple(found[name] for name in names))
+    return ChargedValues(table.name, table.budget_by, names, condition)
+
+
+def _select_units(
+    table: Table, units: tuple[Expression, Expression], *, value: Expression, wanted: tuple[Literal, ...]
+) -> Expression:
+    """Return the condition that the unit of a row has one of the wanted values.
+
+    The least is over all rows of the stored table, whatever the query's own conditions, options and salts are.
+    """
+    unit, own = units
     least = Call("min", (canonicalize(value),), value.type)
     is_there = Call("not", (Call("is_null", (own,), BOOLEAN),), BOOLEAN)
-    rows = FromWhere(Scan(_TABLE, table.path), is_there)
-    grouped = Derived(_UNITS, (canonicalize(own), least), rows, grouping="1")
+    grouped = Derived(_UNITS, (canonicalize(own), least), FromWhere(Scan(_TABLE, table.path), is_there), grouping="1")
     of_unit, of_value = output_column(_UNITS, 1, expression=own), output_column(_UNITS, 2, expression=value)
-    chosen = FromWhere(grouped, In(canonicalize(of_value), tuple(found[name] for name in names)))
-    condition = InQuery(canonicalize(unit), Derived(_SUBQUERY, (canonicalize(of_unit),), chosen))
-    return ChargedValues(table.name, table.budget_by, names, condition)
+    chosen = FromWhere(grouped, In(canonicalize(of_value), wanted))
+    return InQuery(canonicalize(unit), Derived(_SUBQUERY, (canonicalize(of_unit),), chosen))
 
 
 def _find_values(body: FromWhere, table: Table) -> _Values | None:
@@ -122,16 +131,22 @@ def _read_constants(
         return None
     values: dict[str, Literal] = {}
     for constant in constants:
-        if not isinstance(constant, Literal) or constant.type != column.type or column.type.family not in _FAMILIES:
-            return None
-        value = constant.value
-        if value is None or isinstance(value, float):
-            return None
-        name = str(value).lower() if isinstance(value, bool) else str(value)
-        if not name.isprintable() or len(name) > _MAX_LENGTH:  # a ledger does not name it
+        name = _name_value(constant, column.type)
+        if name is None or not isinstance(constant, Literal):
             return None
         values[name] = constant
     return values
+
+
+def _name_value(constant: Expression, type_: Type) -> str | None:
+    """Return the name of a constant of the column's type; None for NULL, and for what a ledger does not name."""
+    if not isinstance(constant, Literal) or constant.type != type_ or type_.family not in _FAMILIES:
+        return None
+    value = constant.value
+    if value is None or isinstance(value, float):
+        return None
+    name = str(value).lower() if isinstance(value, bool) else str(value)
+    return name if name.isprintable() and len(name) <= _MAX_LENGTH else None
 
 
 def _is_value(expression: Expression, source: Relation, *, table: Table) -> bool:
