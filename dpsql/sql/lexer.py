@@ -111,7 +111,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ScannedStatement:
     """The analyst's text, the tokens of sqlglot with values replaced by stand-ins, and those values.
 
     With `postgres`, the text means what it means in PostgreSQL; every reader of it looks here.
@@ -149,7 +149,7 @@ def _lines(text: str) -> tuple[int, ...]:
 
 def scan(  # noqa: C901 - each way in which a text is none
     text: str, *, lenient: bool = False, postgres: bool = False
-) -> Statement:
+) -> ScannedStatement:
     """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place.
 
     If it is `lenient`, characters and operators that dpsql does not know pass: what has them is DuckDB's to read, over
@@ -192,7 +192,7 @@ def scan(  # noqa: C901 - each way in which a text is none
         if words > MAX_TOKENS or len(tokens) > 2 * MAX_TOKENS:
             raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
     if tokens and tokens[0].token_type == TokenType.COMMAND:  # such as CALL: sqlglot takes the rest for one string
-        return Statement(text, (tokens[0],), (), postgres)
+        return ScannedStatement(text, (tokens[0],), (), postgres)
     similar = next((token for token in tokens if token.token_type == TokenType.SIMILAR_TO), None) if postgres else None
     if similar is not None:  # which DuckDB takes for a regular expression
         reason, hint = "SIMILAR TO is not read.", "Write LIKE, or ~ with a regular expression: name ~ '^(ab|cd)$'."
@@ -217,7 +217,7 @@ def _blank(text: str, spans: list[tuple[int, int, str]], *, marks: bool) -> str:
     return "".join([*parts, text[copied:]])
 
 
-def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
+def check_tokens(statement: ScannedStatement, tokens: Sequence[Token]) -> None:
     """Raise `Refusal` unless these tokens of a lenient statement are what `scan` makes of their part of the text.
 
     `statement` is as `scan` returned it. Tokens that have another type since then are compared as they were.
@@ -343,7 +343,9 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
             raise _refuse_doubt(text, at, end=at + 1)
 
 
-def _put_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]], postgres: bool) -> Statement:
+def _put_stand_ins(
+    text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]], postgres: bool
+) -> ScannedStatement:
     """Return the statement, in which the token of every string and parameter is a stand-in; drop nothing else."""
     from sqlglot import Token, TokenType
 
@@ -381,7 +383,7 @@ def _put_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int
         if reason:
             raise Refusal("syntax", reason, hint=hint, place=make_place(text, start, end=last))
         plain.append(token)
-    return Statement(text, tuple(plain), tuple(values), postgres)
+    return ScannedStatement(text, tuple(plain), tuple(values), postgres)
 
 
 def _decode(text: str, start: int, *, end: int, kind: str) -> str:

@@ -36,10 +36,17 @@ from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTION
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.scope import list_names, propose_name
-from dpsql.sql.ir.statements import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowFunctions, ShowTables
-from dpsql.sql.ir.statements import Statement as Asked
+from dpsql.sql.ir.statements import (
+    Describe,
+    PrivateQuery,
+    PublicQuery,
+    ShowBudget,
+    ShowFunctions,
+    ShowTables,
+    Statement,
+)
 from dpsql.sql.ir.types import Family
-from dpsql.sql.lexer import Statement, ascii_lower, scan
+from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
 from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (
     CLAUSE_HINT,
@@ -79,7 +86,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     standard: StandardSQL = EXPLICIT,
     parser: SelectParser | None = None,
     postgres: bool = False,
-) -> Asked:
+) -> Statement:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
@@ -87,7 +94,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     whether standard SQL over private tables is read as private. With a `parser`, the SELECT around private queries may
     be of DuckDB's SQL. With `postgres`, the text means what it means in PostgreSQL, where DuckDB means another thing.
     """
-    statement: Statement | None = None
+    statement: ScannedStatement | None = None
     refused: Refusal | Unsupported | None = None  # why dpsql cannot cut the text into words; DuckDB may read it
     try:
         statement = scan(text, postgres=postgres)
@@ -126,7 +133,7 @@ def _read_statement(
     *,
     parser: SelectParser | None,
     refused: Refusal | Unsupported | None,
-) -> Asked:
+) -> Statement:
     """Return what a statement means; `refused` says why dpsql cannot cut it into words, if it cannot."""
     if refused is None:
         try:
@@ -184,7 +191,7 @@ def _find_lasting(
     return _not_private(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 
-def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Asked | None:
+def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | None:
     """Return a statement with one private query or none; None where an outer SELECT is around its private query."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted is None:
@@ -250,7 +257,7 @@ def _read_public(sources: Sources, lifted: SplitStatement) -> PublicQuery:
     return replace(query, explained=True) if lifted.explained else query
 
 
-def _read_command(statement: Statement, catalog: Catalog) -> _Show | Describe | None:
+def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Describe | None:
     """Return the command that the statement is, or None when it does not begin like one."""
     tokens = list(statement.tokens)
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
@@ -278,7 +285,7 @@ def _read_command(statement: Statement, catalog: Catalog) -> _Show | Describe | 
 
 
 def _not_private(
-    statement: Statement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
+    statement: ScannedStatement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
 ) -> Refusal | Unsupported:
     """Return the refusal of a statement that would show exact values of a private table.
 
@@ -357,7 +364,7 @@ def _find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | No
     return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
 
 
-def _propose_total(statement: Statement, tokens: Sequence[Token], *, table: Table | None) -> str:
+def _propose_total(statement: ScannedStatement, tokens: Sequence[Token], *, table: Table | None) -> str:
     """Return a hint with the total of a query, its FROM and WHERE as they are written."""
     simple = "End the query with PRIVATE."
     unit = "" if table is None else table.privacy_unit or ""

@@ -28,7 +28,7 @@ from dpsql.sql.ir.literals import Open, fill_unbound
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Expression, Literal, Scalar, children
 from dpsql.sql.ir.types import BIGINT, TEXT, Family
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 BACKSLASH = Literal("\\", TEXT, 1)
 _NUMERIC = frozenset(["date_part", "round", "trunc", "sign"])  # these return no integer there
@@ -83,7 +83,7 @@ def _is_whole(expression: Expression) -> bool:
     return True
 
 
-def is_unsure(statement: Statement, operands: Iterable[Expression]) -> bool:
+def is_unsure(statement: ScannedStatement, operands: Iterable[Expression]) -> bool:
     """Return whether whole numbers that are divided may be NUMERIC in PostgreSQL, which their columns do not say.
 
     They are of a subquery, and the statement calls a function that is NUMERIC there and whole here.

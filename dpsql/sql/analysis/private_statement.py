@@ -40,7 +40,7 @@ from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
-from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens
+from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.block import flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
@@ -76,16 +76,16 @@ class AnalysisRequest:
     `scanned` is the statement as it was cut into words, before anything was added to it or taken out.
     """
 
-    statement: Statement
+    statement: ScannedStatement
     bound: dict[Value, object]
     catalog: Catalog
     accepts_pattern: PatternCheck
     clock: Clock | None
     header: PrivacyHeader | None
     is_lenient: bool
-    scanned: Statement
+    scanned: ScannedStatement
 
-    def sources(self, statement: Statement) -> Sources:
+    def sources(self, statement: ScannedStatement) -> Sources:
         """Return what reads the tables of a statement, which is this one or has a clause more."""
         reader = Reader(statement, self.bound, self.accepts_pattern, READERS, self.clock)
         return Sources(self.catalog, reader)
@@ -147,7 +147,7 @@ class ImpliedReading:
     `check` refuses a ranking.
     """
 
-    statement: Statement
+    statement: ScannedStatement
     catalog: Catalog
     max_k: int
     header: PrivacyHeader | None = None
@@ -353,7 +353,7 @@ class _Found:
         return self.query if self.computed is None else replace(self.query, order=(), limit=None)
 
 
-def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: Statement) -> _Found:
+def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> _Found:
     """Return one private query of a statement."""
     lifted = split_clause(statement, nest(span.tokens).nodes, start=span.clause, parameter=asked.bound.__getitem__)
     lifted = set_terms(lifted, asked.header)
@@ -463,7 +463,7 @@ def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parse
 
 
 def _refuse_ungrouped(
-    statement: Statement, found: _Found, *, ungrouped: Collection[str], columns: Collection[str]
+    statement: ScannedStatement, found: _Found, *, ungrouped: Collection[str], columns: Collection[str]
 ) -> Refusal | Unsupported:
     """Return the refusal of a column that is neither a key nor in a measure."""
     refused, computed = found.refused, found.computed

@@ -30,7 +30,7 @@ from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import CutList, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import ColumnRef, In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.types import Family
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
     call_at,
@@ -88,7 +88,7 @@ class RankedSelect:
     `clause` is what standard SQL implies; None where the clause is written.
     """
 
-    statement: Statement
+    statement: ScannedStatement
     catalog: Catalog
     span: PrivateSpan
     computed: ComputedSelect
@@ -189,7 +189,7 @@ class RankedSelect:
 
 
 def refuse_computation(
-    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
+    statement: ScannedStatement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
     hint = ""
@@ -249,13 +249,13 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
     return f", contribution_bounds_per_group => ({low}, {high})"
 
 
-def _divide_by(statement: Statement, total: Parts, *, ending: str = ")") -> Parts:
+def _divide_by(statement: ScannedStatement, total: Parts, *, ending: str = ")") -> Parts:
     """Return a private total in parentheses; for PostgreSQL a fraction, as its SUM of whole numbers is."""
     return ("(1.0 * (", *total, ending, ")") if statement.postgres else ("(", *total, ending)
 
 
 def _write_shares_around(
-    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
+    statement: ScannedStatement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     """Return the statement with a private total in place of SUM(n) OVER () or (SELECT SUM(n) FROM ranking)."""
     ranking, select = clause.ranking, found.select
@@ -292,7 +292,7 @@ def _write_shares_around(
 
 
 def _write_per_around(
-    statement: Statement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
+    statement: ScannedStatement, clause: ImpliedClause, *, found: Computation, query: PrivateQuery, catalog: Catalog
 ) -> str:
     """Return a hint with PER for RANK() OVER (PARTITION BY key ORDER BY measure DESC)."""
     tokens, ranking, window = clause.tokens, clause.ranking, found.window
@@ -326,7 +326,7 @@ def _write_per_around(
 
 
 def write_per(
-    statement: Statement, catalog: Catalog, *, query: PrivateQuery, per: _Per, at: tuple[int, int], source: Parts
+    statement: ScannedStatement, catalog: Catalog, *, query: PrivateQuery, per: _Per, at: tuple[int, int], source: Parts
 ) -> str:
     """Return a hint with PER a key: the statement, or how to find the values of the key first, in a `source`."""
     name = next(output.name for output in query.outputs if output.key == per.key)
@@ -372,7 +372,7 @@ def _limit(clause: ImpliedClause) -> list[Edit]:
     return [(start, start, ("(",)), (at, at, (*limit[2], ")"))]
 
 
-def computes_around(statement: Statement, tokens: list[Token], *, query: PrivateQuery) -> bool:
+def computes_around(statement: ScannedStatement, tokens: list[Token], *, query: PrivateQuery) -> bool:
     """Say whether a SELECT around a query whose clause is written computes from its rows."""
     root = nest(tokens)
     selects = sorted(find_selects(root), key=lambda each: each.end)
@@ -384,7 +384,7 @@ def computes_around(statement: Statement, tokens: list[Token], *, query: Private
     return find_computation(root, inner, selects=selects, k=query.clause.k or _MANY) is not None
 
 
-def _find_characters(statement: Statement, query: PrivateQuery) -> tuple[int, int]:
+def _find_characters(statement: ScannedStatement, query: PrivateQuery) -> tuple[int, int]:
     """Return the characters at which a written clause stands."""
     place = query.clause.place
     start = 0
@@ -394,7 +394,7 @@ def _find_characters(statement: Statement, query: PrivateQuery) -> tuple[int, in
     return start, start + len(place.fragment)
 
 
-def _is_at_end(statement: Statement, query: PrivateQuery) -> bool:
+def _is_at_end(statement: ScannedStatement, query: PrivateQuery) -> bool:
     """Say whether a clause is written behind the query, neither behind SELECT nor in HAVING."""
     start, end = _find_characters(statement, query)
     first = next((at for at, token in enumerate(statement.tokens) if token.start == start), 0)
@@ -405,13 +405,13 @@ def _is_at_end(statement: Statement, query: PrivateQuery) -> bool:
     )
 
 
-def _is_written(statement: Statement, query: PrivateQuery) -> bool:
+def _is_written(statement: ScannedStatement, query: PrivateQuery) -> bool:
     """Say whether the text has the clause, which is else a proposal for a statement without one."""
     start, end = _find_characters(statement, query)
     return ascii_lower(statement.text[start:end]).split()[:1] in (["top"], ["limit"], ["all"], ["private"])
 
 
-def _edit(statement: Statement, edits: Iterable[Edit]) -> str:
+def _edit(statement: ScannedStatement, edits: Iterable[Edit]) -> str:
     """Return the statement with other text for some characters."""
     parts, at = list[str | Slice](), 0
     for start, end, replacement in sorted(edits, key=lambda each: each[:2]):
@@ -421,7 +421,7 @@ def _edit(statement: Statement, edits: Iterable[Edit]) -> str:
     return text.strip().rstrip(";").rstrip()
 
 
-def _write(statement: Statement, parts: Parts) -> str:
+def _write(statement: ScannedStatement, parts: Parts) -> str:
     """Return text of the statement, in which each ? has its number: some may be there twice."""
     values = [(token, statement.value(token.text)) for token in statement.tokens]
     marks = [token for token, value in values if value and (value.kind, value.content) == ("parameter", "?")]

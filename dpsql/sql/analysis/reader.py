@@ -17,7 +17,7 @@ from dpsql.sql.ir.literals import CLOCK_WORDS, Clock, fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name, propose_text
 from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
 from dpsql.sql.ir.types import BOOLEAN, NULL, Family, find_read_type
-from dpsql.sql.lexer import Statement, Value, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.parameters import read_whole_number
 from dpsql.sql.syntax.sqlglot_nodes import only, place
 
@@ -69,7 +69,7 @@ class Reader:
     the reader `correlates`: in a WHERE, and in the keys of a private query.
     """
 
-    statement: Statement
+    statement: ScannedStatement
     bound: dict[Value, object]
     accepts_pattern: PatternCheck
     readers: Mapping[str, Read]

@@ -24,7 +24,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -149,7 +149,7 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallNodes:
     """A call of an aggregate with its FILTER; it `is_qualified` by a schema."""
 
     nodes: Nodes
@@ -318,22 +318,26 @@ def rewrite(block: Block, rule: Callable[[Nodes], Nodes]) -> Block:
     return made[id(block)]
 
 
-def call_at(nodes: Nodes, at: int) -> Call | None:
+def call_at(nodes: Nodes, at: int) -> CallNodes | None:
     """Return the call of an aggregate that begins at a node, with its FILTER; None for a window and anything else."""
     if name_of(nodes, at) not in AGGREGATES or kind_of(nodes, at + 1) != "L_PAREN":
         return None
     end = at + 2
     if kinds_of(nodes[end : end + 2]) == ["FILTER", "L_PAREN"]:
         end += 2
-    return None if kind_of(nodes, end) == "OVER" else Call(nodes[at:end], is_qualified=kind_of(nodes, at - 1) == "DOT")
+    return (
+        None
+        if kind_of(nodes, end) == "OVER"
+        else CallNodes(nodes[at:end], is_qualified=kind_of(nodes, at - 1) == "DOT")
+    )
 
 
-def find_calls(nodes: Nodes) -> list[Call]:
+def find_calls(nodes: Nodes) -> list[CallNodes]:
     """Return the calls of aggregates in some nodes, but no windows and none of a subquery.
 
     Those in the arguments of a window are found, those in the arguments of another call are not.
     """
-    found, passed = list[Call](), set[int]()
+    found, passed = list[CallNodes](), set[int]()
 
     def is_hidden(block: Block) -> bool:
         return block.is_query or id(block) in passed
@@ -373,7 +377,7 @@ def find_selects(block: Block) -> list[Select]:
     return sorted(found, key=lambda each: each.start)
 
 
-def spell(statement: Statement, nodes: Iterable[Node]) -> tuple[Spelling, ...]:
+def spell(statement: ScannedStatement, nodes: Iterable[Node]) -> tuple[Spelling, ...]:
     """Return nodes as they compare with others, token by token; each ? is another value."""
     words = list[Spelling]()
     for token in flatten(nodes):

@@ -25,7 +25,7 @@ from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue
 from dpsql.sql.ir.tree import Literal as TypedLiteral
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
     Node,
@@ -93,7 +93,7 @@ class SplitStatement:
     explained: bool
 
 
-def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement | None:
+def extract_clause(statement: ScannedStatement, parameter: Parameter) -> SplitStatement | None:
     """Take the one clause off a statement; `parameter` gives the value bound to a parameter.
 
     None where the clause is inside another SELECT.
@@ -110,7 +110,7 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
     return replace(split_clause(statement, nodes, start=clauses[0], parameter=parameter), explained=explained)
 
 
-def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:
+def list_select_tokens(statement: ScannedStatement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:
     """Return the tokens of a SELECT, without parentheses around all of it, and whether EXPLAIN stands before it.
 
     Raises `Refusal` for any other statement; one `of_duckdb` may also begin with FROM, VALUES or TABLE.
@@ -149,7 +149,7 @@ def list_select_tokens(statement: Statement, *, of_duckdb: bool = False) -> tupl
     return tokens, explained
 
 
-def find_clauses(statement: Statement, tokens: list[Token]) -> list[Token]:
+def find_clauses(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
     """Return the first token of each clause of a private query, in the order of the text."""
     tops, others = list[int](), list[int]()
     for at, token in enumerate(tokens):
@@ -198,14 +198,14 @@ def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
             yield at - (before == "ALL" and kinds[0] not in {"GROUP_BY", "ORDER_BY"})
 
 
-def several_queries(statement: Statement, second: Token) -> Refusal:
+def several_queries(statement: ScannedStatement, second: Token) -> Refusal:
     """Return the refusal of a statement with several private queries that cannot be in one statement."""
     hint = "Keep one of them; ask each question in a statement of its own."
     reason = "The statement has more than one private query."
     return Refusal("clause", reason, hint=hint, place=statement.place(second))
 
 
-def split_clause(statement: Statement, nodes: Nodes, *, start: Token, parameter: Parameter) -> SplitStatement:
+def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, parameter: Parameter) -> SplitStatement:
     """Return a SELECT without the clause that begins at the token `start` among its nodes.
 
     LIMIT n PRIVATE means TOP n PRIVATE in a SELECT with groups.
@@ -237,7 +237,7 @@ def split_clause(statement: Statement, nodes: Nodes, *, start: Token, parameter:
     return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=False)
 
 
-def _read_k(statement: Statement, token: Token, *, parameter: Parameter) -> int | None:
+def _read_k(statement: ScannedStatement, token: Token, *, parameter: Parameter) -> int | None:
     """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
     if word_of([token], 0) == "adaptive":
         return None
@@ -250,7 +250,7 @@ def _read_k(statement: Statement, token: Token, *, parameter: Parameter) -> int 
     raise Refusal("k", "k must be a whole number of at least 1.", hint=hint, place=statement.place(token))
 
 
-def _read_per(statement: Statement, after: Nodes, *, leading: bool) -> tuple[Name | None, Nodes]:
+def _read_per(statement: ScannedStatement, after: Nodes, *, leading: bool) -> tuple[Name | None, Nodes]:
     """Return the name after PER, which follows PRIVATE, and the nodes after it."""
     name, word = name_of(after, 1), word_of(after, 1)
     # a quoted name, or a word that goes on with nothing before it
@@ -271,7 +271,7 @@ def _read_per(statement: Statement, after: Nodes, *, leading: bool) -> tuple[Nam
     return Name(token.text, statement.place(token)), after[2:]
 
 
-def _check_around(statement: Statement, before: Nodes, *, after: Nodes) -> None:
+def _check_around(statement: ScannedStatement, before: Nodes, *, after: Nodes) -> None:
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
     if after and kind_of(after, 0) not in {"ORDER_BY", "LIMIT", "OFFSET"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
@@ -285,7 +285,7 @@ def _check_around(statement: Statement, before: Nodes, *, after: Nodes) -> None:
             raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=statement.place(where))
 
 
-def _refuse_call(statement: Statement, tokens: list[Token], *, start: int) -> Refusal:
+def _refuse_call(statement: ScannedStatement, tokens: list[Token], *, start: int) -> Refusal:
     """Return the refusal of PRIVATE_TOP(...) at tokens[start], with the statement to write where it is all of HAVING.
 
     ... HAVING PRIVATE_TOP(3, per => country, epsilon => 1) ...     ... TOP 3 PRIVATE PER country WITH (epsilon = 1) ...
@@ -311,12 +311,12 @@ def _refuse_call(statement: Statement, tokens: list[Token], *, start: int) -> Re
     return Refusal("clause", "PRIVATE_TOP(...) is not supported.", hint=hint, place=place)
 
 
-def _read_text(statement: Statement, nodes: Nodes) -> str:
+def _read_text(statement: ScannedStatement, nodes: Nodes) -> str:
     return statement.text[first_token(nodes).start : last_token(nodes).end + 1]
 
 
 def _read_options(
-    statement: Statement, after: Nodes, *, leading: bool, parameter: Parameter
+    statement: ScannedStatement, after: Nodes, *, leading: bool, parameter: Parameter
 ) -> tuple[Mapping[str, Option], Nodes]:
     """Return the options and the nodes without them: right after the clause, or at the end when it leads."""
     kinds = kinds_of(after)
@@ -339,7 +339,7 @@ def _read_options(
 
 
 def list_options(
-    statement: Statement, block: Node, *, start: Token, names: frozenset[str], hint: str, of: str = ""
+    statement: ScannedStatement, block: Node, *, start: Token, names: frozenset[str], hint: str, of: str = ""
 ) -> Iterator[tuple[str, list[Token], Place]]:
     """Yield each option in parentheses: its name, the tokens of its value if there are any, and its place."""
     closing = block.closing if isinstance(block, Block) else None
@@ -371,7 +371,7 @@ def list_options(
 
 
 def _read_option(
-    statement: Statement, tokens: list[Token], *, name: str, place: Place, parameter: Parameter
+    statement: ScannedStatement, tokens: list[Token], *, name: str, place: Place, parameter: Parameter
 ) -> Option | None:
     """Return the value of an option; None for one that is not known yet, as its parameters are not bound."""
     values = [value for token in tokens if (value := statement.value(token.text)) is not None]
@@ -395,7 +395,7 @@ def _read_option(
 
 
 def read_value(  # noqa: C901 - a case for each form
-    statement: Statement, tokens: list[Token], *, parameter: Parameter
+    statement: ScannedStatement, tokens: list[Token], *, parameter: Parameter
 ) -> tuple[OptionValue | None, bool]:
     """Return the value, None if it is not valid, and whether it is a bare word."""
     kinds = kinds_of(tokens)

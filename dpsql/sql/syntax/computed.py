@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     AGGREGATES,
     SET_OPERATIONS,
     Block,
-    Call,
+    CallNodes,
     Nodes,
     Select,
     Spelling,
@@ -53,7 +53,7 @@ from dpsql.sql.syntax.terms import (
     OpenBounds,
     RankedWindow,
     Total,
-    Window,
+    WindowNodes,
     cut_alias,
     cut_direction,
     find_alias,
@@ -98,7 +98,7 @@ class _Item:
     nodes: Nodes
     alias: str
     whole: Nodes
-    calls: list[Call]
+    calls: list[CallNodes]
     is_key: bool = False
 
     @property
@@ -230,13 +230,13 @@ def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
     return Slice(part.start, part.end, tuple((start, end, refers[int(at)]) for start, end, at in part.replaced))
 
 
-def split_measures(statement: Statement, tokens: list[Token]) -> ComputedSelect | None:
+def split_measures(statement: ScannedStatement, tokens: list[Token]) -> ComputedSelect | None:
     """Return the parts of a SELECT that computes with measures, without its clause; None for any other."""
     reader = _read(statement, tokens)
     return None if reader is None else reader.split()
 
 
-def read_ranking(statement: Statement, tokens: list[Token]) -> Ranking | None:
+def read_ranking(statement: ScannedStatement, tokens: list[Token]) -> Ranking | None:
     """Return the columns of a SELECT with measures, None for one that is read otherwise."""
     reader = _read(statement, tokens)
     return None if reader is None else reader.rank()
@@ -246,13 +246,13 @@ def read_ranking(statement: Statement, tokens: list[Token]) -> Ranking | None:
 class _Reader:
     """The outermost SELECT of a statement, behind the nodes of its `head`, while its measures and keys are found."""
 
-    statement: Statement
+    statement: ScannedStatement
     head: Nodes
     select: Select
     items: list[_Item]
     measures: list[_Measure] = field(default_factory=list)
     found: dict[int, _Measure] = field(default_factory=dict)  # by where each of their calls starts
-    calls: list[Call] = field(default_factory=list)  # where they stand
+    calls: list[CallNodes] = field(default_factory=list)  # where they stand
     keys: list[_Key] = field(default_factory=list)
     hidden: list[Nodes] = field(default_factory=list)  # keys that are not selected
 
@@ -348,12 +348,12 @@ class _Reader:
     def _note_keys(self, keys: Sequence[Nodes]) -> None:
         self.keys = [_Key(self._spell(nodes), len(nodes), at) for at, nodes in enumerate(keys)]
 
-    def _list_calls(self) -> list[Call] | None:
+    def _list_calls(self) -> list[CallNodes] | None:
         """Return the measures of all clauses, in their order; None where an aggregate is no measure.
 
         Those of one expression are noted, each with those that it is computed with.
         """
-        every: list[Call] = []
+        every: list[CallNodes] = []
         for nodes in [
             *(item.nodes for item in self.items),
             *split(self.select.clause("HAVING"), {"AND"}),
@@ -374,7 +374,7 @@ class _Reader:
             every += calls
         return every
 
-    def _find_number(self, call: Call) -> int:
+    def _find_number(self, call: CallNodes) -> int:
         """Return the number, from 0, of the measure that a call is, or of the same one beside it."""
         words = self._spell(call.nodes)
         measure = self.found.get(first_token(call.nodes).start, _Measure(words))
@@ -515,7 +515,7 @@ class _Reader:
         followed = self._follow(nodes)
         return _slice(term) if has_window and falls and followed is not None and followed.rises else None
 
-    def _write_sum(self, window: Window) -> Iterator[str | Slice | OpenBounds]:
+    def _write_sum(self, window: WindowNodes) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for SUM(measure) OVER (), nothing for another window."""
         if window.name != "sum" or len(window.arguments) != 1 or not window.is_of_all or self.select.has("HAVING"):
             return
@@ -531,7 +531,7 @@ class _Reader:
         """Return FROM and WHERE."""
         return _slice((*self.select.section("FROM"), *self.select.section("WHERE")))
 
-    def _write_total(self, call: Call, shown: list[_Item]) -> Iterator[str | Slice | OpenBounds]:
+    def _write_total(self, call: CallNodes, shown: list[_Item]) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for the sum of a measure over all groups, nothing where it is none.
 
         The numbers of units of all groups add up to the number of pairs of a unit and a group. A measure has a place
@@ -757,7 +757,7 @@ def _is_same(one: Sequence[Spelling], other: Sequence[Spelling]) -> bool:
     return tuple(one[-shorter:]) == tuple(other[-shorter:])
 
 
-def _read(statement: Statement, tokens: Sequence[Token]) -> _Reader | None:
+def _read(statement: ScannedStatement, tokens: Sequence[Token]) -> _Reader | None:
     """Return the outermost SELECT with its clauses and items; None for one that has others, or DISTINCT."""
     nodes = nest(tokens).nodes
     kinds = kinds_of(nodes)

@@ -42,7 +42,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
+from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
     Node,
@@ -98,7 +98,7 @@ _BOUNDED = frozenset(["sum", "avg", "count"])
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
 
-def normalize_clauses(tokens: Sequence[Token], statement: Statement | None = None) -> list[Token]:
+def normalize_clauses(tokens: Sequence[Token], statement: ScannedStatement | None = None) -> list[Token]:
     """Return the tokens with row limits and group lists in their plain form; dates too, with their `statement`."""
     kinds = kinds_of(tokens)
     forms: list[Form] = []
@@ -111,7 +111,7 @@ def normalize_clauses(tokens: Sequence[Token], statement: Statement | None = Non
     return _apply(tokens, forms) if forms else list(tokens)
 
 
-def normalize_expressions(statement: Statement, tokens: list[Token]) -> list[Token]:
+def normalize_expressions(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
     """Return the tokens of a private query with each expression in its plain form."""
     if not _EXPRESSIONS.search(statement.text):
         return tokens
@@ -238,7 +238,7 @@ def _read_groups(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     return (), end - at if find_calls(split(nodes[last:at], {"FROM"})[0]) else 0
 
 
-def _read_date(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence[Node], int]:
+def _read_date(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[Sequence[Node], int]:
     """Write (DATE '...') for TO_DATE('...', 'YYYY-MM-DD')."""
     name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
     if name not in _FORMATS or not isinstance(called, Block) or kinds_of(called.nodes) != ["STRING", "COMMA", "STRING"]:
@@ -266,7 +266,7 @@ def _read_literal(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     return [*written, nodes[at]], 1
 
 
-def _leave_out(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence[Node], int]:
+def _leave_out(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[Sequence[Node], int]:
     """Write nothing for LATERAL before unnest, and for samples of all rows; refuse any other sample."""
     kind = kind_of(nodes, at)
     if kind == "LATERAL" and name_of(nodes, at + 1) == "unnest":
@@ -285,7 +285,7 @@ def _leave_out(nodes: Nodes, at: int, *, statement: Statement) -> tuple[Sequence
     return (), width
 
 
-def _read_call(nodes: Nodes, at: int, *, statement: Statement | None) -> tuple[Sequence[Node], int]:
+def _read_call(nodes: Nodes, at: int, *, statement: ScannedStatement | None) -> tuple[Sequence[Node], int]:
     """Write commas in a call of standard SQL; EXTRACT is changed only where there is a statement."""
     word, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
     if word not in _CALLS or not isinstance(called, Block) or called.kind != "L_PAREN" or called.closing is None:
@@ -340,7 +340,7 @@ def _split_substring(nodes: Nodes, *, beside: Token) -> list[Nodes]:
     return [tuple(parts[""]), tuple(start), *([tuple(parts["for"])] if "for" in parts else [])]
 
 
-def find_array_values(statement: Statement, tokens: list[Token]) -> frozenset[Value]:
+def find_array_values(statement: ScannedStatement, tokens: list[Token]) -> frozenset[Value]:
     """Return the texts and parameters that are the array of a comparison with ANY or ALL."""
     values = set[Value]()
     for beside, at in walk(nest(tokens).nodes):
@@ -414,7 +414,7 @@ def _read_like(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     return (nodes[at], quantifier, Block(array.opening, inside, array.closing)), 3
 
 
-def _state_bounds(statement: Statement, tokens: list[Token]) -> list[Token]:
+def _state_bounds(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
     """Return the tokens with the bounds of each aggregate as a call; refuse any other name => value."""
     root = nest(tokens)
     blocks = [("", root)]
@@ -432,7 +432,7 @@ def _state_bounds(statement: Statement, tokens: list[Token]) -> list[Token]:
     return [token for token in written if id(token) not in arrows]
 
 
-def _check_bounds(statement: Statement, block: Block, *, at: int, called: str) -> None:
+def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called: str) -> None:
     """Refuse bounds that do not follow the argument of an aggregate, or that are not two of a group."""
     nodes, name, example = block.nodes, word_of(block.nodes, at - 1), f"Write SUM(x, {_BOUNDS} => (0, 500))."
     bounds = nodes[at + 1] if at + 1 < len(nodes) else None

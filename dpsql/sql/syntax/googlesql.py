@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.statements import Option, QueryTerms
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import Block, Node, flatten, kind_of, kinds_of, nest, word_of
 from dpsql.sql.syntax.clause import list_options, read_value
 from dpsql.sql.syntax.parameters import Parameter
@@ -54,8 +54,8 @@ class PrivacyHeader:
 
 
 def extract_header(  # noqa: C901 - the grammar of one header
-    statement: Statement, parameter: Parameter
-) -> tuple[Statement, PrivacyHeader | None]:
+    statement: ScannedStatement, parameter: Parameter
+) -> tuple[ScannedStatement, PrivacyHeader | None]:
     """Return the statement without WITH DIFFERENTIAL_PRIVACY and its options, and these; None if it has none."""
     words = ascii_lower(statement.text)
     if "differential_privacy" not in words and "anon" not in words:  # as most statements
@@ -110,7 +110,7 @@ def extract_header(  # noqa: C901 - the grammar of one header
     return replace(statement, tokens=(*tokens[: start + 1], *tokens[end:])), header
 
 
-def _read_options(statement: Statement, block: Node, *, start: Token, parameter: Parameter) -> dict[str, Option]:
+def _read_options(statement: ScannedStatement, block: Node, *, start: Token, parameter: Parameter) -> dict[str, Option]:
     options: dict[str, Option] = {}
     listed = list_options(
         statement, block, start=start, names=frozenset(_EXAMPLES), hint=_HINT, of=" of DIFFERENTIAL_PRIVACY"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
+from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import Block, first_token, flatten, kind_of, kinds_of, last_token, nest, split, walk
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF, STATED, normalize_expressions
 from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
@@ -145,7 +145,7 @@ _INSTEAD = {
 _VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
 
-def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[str] = ()) -> list[Token]:
+def settle(statement: ScannedStatement, tokens: list[Token], *, aggregates: Collection[str] = ()) -> list[Token]:
     """Return the tokens with every word settled; raise at the first that has no place in our grammar.
 
     `aggregates` are functions that may be called besides those of the allow-list.
@@ -189,7 +189,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
 
 
 def _check_neighbours(
-    statement: Statement, token: Token, *, near: list[str], before: Token | None, after: Token | None
+    statement: ScannedStatement, token: Token, *, near: list[str], before: Token | None, after: Token | None
 ) -> None:
     """Refuse what sqlglot would repair in silence: empty list items, adjacent literals, names that call."""
     previous, kind, following = near[:3]
@@ -221,7 +221,7 @@ def _fold(token: Token) -> str:
     return ascii_lower(token.text)
 
 
-def _check_sign(statement: Statement, tokens: list[Token], *, kind: str, index: int, level: str) -> None:
+def _check_sign(statement: ScannedStatement, tokens: list[Token], *, kind: str, index: int, level: str) -> None:
     """Refuse a : that gives no name, and a list that is none of unnest."""
     before = tokens[max(index - 2, 0) : index]
     kinds = kinds_of(before) if len(before) > 1 else ["", ""]
@@ -237,7 +237,7 @@ def _check_sign(statement: Statement, tokens: list[Token], *, kind: str, index: 
         raise Unsupported("keyword", "This sign has no place here.", hint=hint, place=place)
 
 
-def _check_order(statement: Statement, token: Token, *, near: list[str], levels: list[str]) -> None:
+def _check_order(statement: ScannedStatement, token: Token, *, near: list[str], levels: list[str]) -> None:
     """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot accepts silently."""
     previous, kind, following = near[:3]
     is_good = True
@@ -266,7 +266,7 @@ def _check_order(statement: Statement, token: Token, *, near: list[str], levels:
 
 
 def _settle_word(  # noqa: C901, PLR0912 - each kind of word
-    statement: Statement,
+    statement: ScannedStatement,
     token: Token,
     *,
     near: list[str],
@@ -323,13 +323,13 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
     return "VAR", token.text
 
 
-def _no_zone(statement: Statement, token: Token) -> Unsupported:
+def _no_zone(statement: ScannedStatement, token: Token) -> Unsupported:
     hint = "Shift a TIMESTAMP by its offset, ts + INTERVAL 1 HOUR, or ask the curator to store one in that zone."
     reason = "A TIMESTAMP WITH TIME ZONE is not computed with, which AT TIME ZONE reads or makes."
     return Unsupported("type", reason, hint=hint, place=statement.place(token))
 
 
-def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
+def _no_grouping_sets(statement: ScannedStatement, token: Token) -> Unsupported:
     hint = "Write a query for each grouping, with GROUP BY and its keys, and one without for the total."
     queries = [
         f"one with GROUP BY {', '.join(keys)}" if keys else "one without for the total"
@@ -341,7 +341,7 @@ def _no_grouping_sets(statement: Statement, token: Token) -> Unsupported:
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
 
 
-def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]:
+def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str, ...]]:
     """Return the keys of each grouping of ROLLUP, CUBE or GROUPING SETS; nothing where others are beside it."""
     places = walk(nest(statement.tokens).nodes)
     same = ((beside, at) for beside, at in places if getattr(beside[at], "start", None) == token.start)
@@ -366,7 +366,7 @@ def _list_groupings(statement: Statement, token: Token) -> list[tuple[str, ...]]
     return [tuple(key for part in each for key in part) for each in chosen]
 
 
-def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
+def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Refusal | Unsupported:
     code, place = "not-row-local", statement.place(token)
     if word in EVERY_AGGREGATE:
         reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."

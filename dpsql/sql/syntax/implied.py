@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
-from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
     Block,
@@ -54,7 +54,7 @@ from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.terms import (
     Direction,
-    Window,
+    WindowNodes,
     cut_alias,
     find_alias,
     find_direction,
@@ -111,7 +111,7 @@ class Computation:
 
     first: Token
     select: Select | None = None
-    window: Window | None = None
+    window: WindowNodes | None = None
     is_direct: bool = False
     is_filter: bool = False
 
@@ -154,7 +154,7 @@ class ImpliedClause:
 
 
 def find_implied_clauses(  # noqa: C901 - from the statement to its clauses
-    statement: Statement, names: PrivateNames, *, default_k: int, parameter: Parameter
+    statement: ScannedStatement, names: PrivateNames, *, default_k: int, parameter: Parameter
 ) -> list[ImpliedClause]:
     """Return where the clauses of the private queries of a statement belong, in the order of the text.
 
@@ -220,7 +220,7 @@ def find_ending(tokens: Sequence[Token], *, k: int = 10) -> list[ImpliedClause]:
     return [ImpliedClause(head, tail, tokens[0], is_total=False, k=k, may_be_all=False)]
 
 
-def describe_end(statement: Statement, clause: ImpliedClause) -> str:
+def describe_end(statement: ScannedStatement, clause: ImpliedClause) -> str:
     """Return where the clause of a query inside parentheses belongs, by the words that it follows."""
     nodes = find_open_block(clause.head).nodes
     starts = [at for at, kind in enumerate(kinds_of(nodes)) if kind in _CLAUSES]
@@ -231,7 +231,7 @@ def describe_end(statement: Statement, clause: ImpliedClause) -> str:
     return f"after {text}" if len(text) <= _LONGEST_QUOTED else "at their end"
 
 
-def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
+def add_clause(statement: ScannedStatement, clause: ImpliedClause, *, all_groups: bool) -> ScannedStatement:
     """Return the statement with the clause: PRIVATE, ALL PRIVATE or TOP k PRIVATE."""
     words = [("VAR", "PRIVATE")]
     if not clause.is_total:
@@ -303,7 +303,7 @@ def _find_limit(select: Select) -> Token | None:
 
 
 def _describe_around(
-    statement: Statement, clause: ImpliedClause, *, root: Block, inner: Select, selects: Sequence[Select]
+    statement: ScannedStatement, clause: ImpliedClause, *, root: Block, inner: Select, selects: Sequence[Select]
 ) -> ImpliedClause:
     """Return a clause with what the SELECTs around its query compute."""
     ranking = read_ranking(statement, flatten(inner.nodes))

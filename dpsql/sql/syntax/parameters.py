@@ -22,7 +22,7 @@ from dpsql.sql.ir.types import (
     decimal,
     find_integer_type,
 )
-from dpsql.sql.lexer import Statement, Value
+from dpsql.sql.lexer import ScannedStatement, Value
 
 MAX_PARAMETER_BYTES = 16 * 1024  # of one parameter; a statement may bind thousands
 ParameterValues = Sequence[object] | Mapping[str, object]
@@ -58,7 +58,7 @@ _ARRAY_ITEM = re.compile(
 )
 
 
-def bind(statement: Statement, parameters: ParameterValues) -> dict[Value, object]:
+def bind(statement: ScannedStatement, parameters: ParameterValues) -> dict[Value, object]:
     """Bind a value to every parameter of the statement; refuse too many, too few and mixed styles."""
     if isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters):
         values = {name.lstrip(":$"): value for name, value in parameters.items()}

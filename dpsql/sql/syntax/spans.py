@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL, Family, find_integer_type
-from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
+from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
     Block,
@@ -77,7 +77,7 @@ def name_released(number: int) -> str:
 
 
 def find_private_spans(
-    statement: Statement, tokens: list[Token], *, clauses: Sequence[Token], marks: Collection[int] = ()
+    statement: ScannedStatement, tokens: list[Token], *, clauses: Sequence[Token], marks: Collection[int] = ()
 ) -> list[PrivateSpan]:
     """Return the private queries whose clauses begin at these tokens, in the order of the text.
 
@@ -91,7 +91,7 @@ def find_private_spans(
 
 
 def cut_private_queries(
-    statement: Statement,
+    statement: ScannedStatement,
     tokens: list[Token],
     *,
     spans: Sequence[PrivateSpan],
@@ -109,7 +109,7 @@ def cut_private_queries(
     return SurroundingText("".join(text.parts), tuple(text.literals))
 
 
-def write_parts(statement: Statement, parts: Parts) -> str:
+def write_parts(statement: ScannedStatement, parts: Parts) -> str:
     """Return the text of a SELECT, in which private queries are as they are written."""
     text = _Text(statement, list(statement.tokens), (), {}, lambda _: Literal(None, NULL))
     text.add(parts)
@@ -120,7 +120,7 @@ def write_parts(statement: Statement, parts: Parts) -> str:
 class _Text:
     """A text that is written part by part, with what is bound to its parameters."""
 
-    statement: Statement
+    statement: ScannedStatement
     tokens: list[Token]
     spans: Sequence[PrivateSpan]
     computed: Mapping[int, Parts]
@@ -178,20 +178,20 @@ class _Text:
             self.parts.append(f" [{', '.join(marks)}] " if isinstance(bound, list) else f" {marks[0]} ")
 
 
-def _find_start(statement: Statement, tokens: list[Token]) -> int:
+def _find_start(statement: ScannedStatement, tokens: list[Token]) -> int:
     """Return where the SELECT begins: EXPLAIN is none of it, parentheses around all of it are."""
     first = statement.tokens[0]
     return first.end + 1 if tokens[0] is not first and first.token_type.name != "L_PAREN" else 0
 
 
-def _find_end(statement: Statement, tokens: list[Token]) -> int:
+def _find_end(statement: ScannedStatement, tokens: list[Token]) -> int:
     """Return where the SELECT ends, without a semicolon."""
     after = [token.start for token in statement.tokens if token.token_type.name == "SEMICOLON"]
     return next((start for start in after if start > tokens[-1].end), len(statement.text))
 
 
 def _find_span(
-    statement: Statement, tokens: list[Token], *, root: Block, clause: Token, private: Collection[int]
+    statement: ScannedStatement, tokens: list[Token], *, root: Block, clause: Token, private: Collection[int]
 ) -> PrivateSpan | None:
     around = next(block for block in list_blocks(root) if any(node is clause for node in block.nodes))
     first, last = _find_part(around.nodes, clause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, make_place
+from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, make_place
 from dpsql.sql.syntax.block import Select, first_token, kinds_of, last_token, nest
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _LISTS = frozenset(["Select", "Group", "Order", "Window", "With"])
 EVERY_COLUMN = "all\0columns"  # in ORDER BY ALL: a name that no statement can hold
 
 
-def parse(statement: Statement, tokens: list[Token]) -> Node:
+def parse(statement: ScannedStatement, tokens: list[Token]) -> Node:
     """Parse the tokens as one SELECT."""
     from sqlglot.dialects.duckdb import DuckDB
     from sqlglot.errors import ParseError
@@ -44,7 +44,7 @@ def parse(statement: Statement, tokens: list[Token]) -> Node:
     raise Refusal("syntax", "This is not a SELECT that dpsql can read.", hint=hint, place=where)
 
 
-def _check_breadth(statement: Statement, tree: Node) -> None:
+def _check_breadth(statement: ScannedStatement, tree: Node) -> None:
     """Refuse long lists of keys, columns, tables and CTEs; some checks are quadratic in their length."""
     combined = 0
     for node in tree.walk():
@@ -62,7 +62,7 @@ def _check_breadth(statement: Statement, tree: Node) -> None:
             raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
 
 
-def _find_fault(statement: Statement, faults: list[dict[str, object]]) -> Place | None:
+def _find_fault(statement: ScannedStatement, faults: list[dict[str, object]]) -> Place | None:
     """Return the place of the fault that sqlglot reports by line and last column."""
     line, column = (faults[0].get("line"), faults[0].get("col")) if faults else (None, None)
     if not isinstance(line, int) or not isinstance(column, int):
@@ -72,7 +72,7 @@ def _find_fault(statement: Statement, faults: list[dict[str, object]]) -> Place 
     return make_place(statement.text, starts[0] if starts else end - 1, end=end)
 
 
-def place(statement: Statement, node: Node) -> Place | None:
+def place(statement: ScannedStatement, node: Node) -> Place | None:
     """Return the place of the smallest fragment that covers `node`, or its parent if `node` has no position."""
     spans = [below.meta for below in node.walk() if "start" in below.meta]
     if not spans:
@@ -81,7 +81,7 @@ def place(statement: Statement, node: Node) -> Place | None:
     return make_place(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
 
 
-def only(statement: Statement, node: Node, *allowed: str) -> None:
+def only(statement: ScannedStatement, node: Node, *allowed: str) -> None:
     """Refuse a node with any argument other than the `allowed` ones."""
     for name, value in node.args.items():
         if name not in allowed and value is not None and value is not False and value != []:
@@ -90,7 +90,7 @@ def only(statement: Statement, node: Node, *allowed: str) -> None:
             raise Unsupported("construct", "This construct is not supported.", hint=hint, place=where)
 
 
-def find_every_column(statement: Statement, order: Node) -> Node | None:
+def find_every_column(statement: ScannedStatement, order: Node) -> Node | None:
     """Return the term of ORDER BY ALL; None for another list."""
     terms = order.expressions
     (term, *others) = [term for term in terms if term.this.name == EVERY_COLUMN] or [None]
@@ -113,7 +113,7 @@ def is_unnest(node: Node) -> bool:
     return type(node).__name__ == "Anonymous" and node.this == f"{FUNCTION_PREFIX}unnest"
 
 
-def pair_items_with_text(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
+def pair_items_with_text(statement: ScannedStatement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
     """Pair the items of the outermost select list with their text, the name of an item without an alias."""
     nodes = nest(tokens).nodes
     kinds = kinds_of(nodes)

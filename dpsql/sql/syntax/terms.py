@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from dpsql.sql.syntax.block import (
     AGGREGATES,
     Block,
-    Call,
+    CallNodes,
     Node,
     Nodes,
     find_calls,
@@ -131,7 +131,7 @@ def unwrap(nodes: Nodes) -> Nodes:
     return nodes
 
 
-def is_whole(call: Call, nodes: Nodes) -> bool:
+def is_whole(call: CallNodes, nodes: Nodes) -> bool:
     """Say whether a call is all of an expression."""
     return len(call.nodes) == len(nodes) and call.nodes[0] is nodes[0]
 
@@ -145,7 +145,7 @@ def list_comparisons(nodes: Nodes) -> Iterator[tuple[Nodes, Nodes]]:
         yield less[1], less[0]
 
 
-def find_direction(nodes: Nodes) -> tuple[Call, bool] | None:
+def find_direction(nodes: Nodes) -> tuple[CallNodes, bool] | None:
     """Return the measure that an expression follows, and whether it rises with it; None for any other form."""
     rises = True
     while nodes:
@@ -244,7 +244,7 @@ class _Over:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowNodes:
     """A call of a window function up to the end of its OVER, for which the WINDOW clause may stand.
 
     Each term of `over.order` has its expression and whether it falls. `is_plain` says that nothing else, such as FILTER
@@ -295,7 +295,7 @@ class RankedWindow:
     total: Total
 
 
-def list_windows(nodes: Nodes, *, definitions: Nodes = ()) -> Iterator[Window]:
+def list_windows(nodes: Nodes, *, definitions: Nodes = ()) -> Iterator[WindowNodes]:
     """Yield the windows in some nodes, but those of subqueries; `definitions` are those of WINDOW."""
     named = dict[str, _Over]()
     for part in split(definitions) if definitions else ():
@@ -311,7 +311,7 @@ def list_windows(nodes: Nodes, *, definitions: Nodes = ()) -> Iterator[Window]:
         inside = called.nodes if isinstance(called, Block) else ()
         words = beside[at + 1] if at + 1 < len(beside) else None
         name = name_of(beside, at + 1)
-        yield Window(
+        yield WindowNodes(
             nodes=beside[max(0, arguments - 1) : at + 2],
             name=name_of(beside, arguments - 1),
             arguments=tuple(split(inside)) if inside else (),
@@ -342,7 +342,7 @@ def _read_over(nodes: Nodes, named: Mapping[str, _Over]) -> _Over:
     return _Over(partition, order, parts["FRAME"], name_of(nodes, dict(marks)["FRAME"]))
 
 
-def is_decided(window: Window, *, follow: Follow) -> bool:
+def is_decided(window: WindowNodes, *, follow: Follow) -> bool:
     """Say whether the groups that rank first decide a window, in the partitions that it has."""
     over = window.over
     if not over.order:  # decided if it is MAX of the measure that ranks
