@@ -222,18 +222,21 @@ class DuckDBEngine:
 
     def _run(self, statement: Statement, stop: Stop | None = None) -> pa.Table:
         """Return the result; every failure is one error, whose context has nothing of DuckDB's."""
-        connection = self._connection
 
-        def fetch() -> pa.Table:
-            (only,) = connection.extract_statements(statement.sql)
+        def fetch() -> pa.Table:  # no local variable has a word of the engine: errors show this frame
+            (only,) = self._connection.extract_statements(statement.sql)
             if only.type != duckdb.StatementType.SELECT:
                 raise ValueError
-            return connection.sql(only, params=list(statement.parameters)).to_arrow_table()
+            return self._connection.sql(only, params=list(statement.parameters)).to_arrow_table()
 
         with self._lock:
             self._require_open()
             table = run_beside(
-                fetch, name="dpsql-statement", seconds=self._time_limit, stop=stop, interrupt=connection.interrupt
+                fetch,
+                name="dpsql-statement",
+                seconds=self._time_limit,
+                stop=stop,
+                interrupt=self._connection.interrupt,
             )
         if table is None:
             raise engine_failed()
