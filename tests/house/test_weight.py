@@ -13,7 +13,7 @@ from house.figures import SESSION, traced
 
 ROOT = Path(__file__).parents[2]
 # files, functions and calls of the package that a query passes through
-WAYS = {"simplest": (110, 703, 2066), "replay": (29, 132, 207)}
+WAYS = {"simplest": (90, 565, 1752), "replay": (29, 115, 188)}
 
 
 @pytest.mark.parametrize("way", WAYS)
