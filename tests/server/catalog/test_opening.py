@@ -90,5 +90,5 @@ def test_a_reload_shows_the_tables_of_the_new_policy_or_leaves_those_of_the_old(
         served.renew()
         assert served.current is former
     finally:
-        served.close()
+        served.current.close()
         front.service.close()
