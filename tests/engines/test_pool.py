@@ -310,7 +310,7 @@ def test_what_is_charged_is_what_analysts_were_told_while_connections_are_killed
         while not ended.wait(0.03):
             server().rows(f"SELECT pg_terminate_backend(pid, 5000) FROM ({victim}) AS t")
 
-    def ask(service: Service, number: int) -> str:
+    def outcome(service: Service, number: int) -> str:
         try:
             ask(service, f"analyst{number % 16}", PRIVATE.format(schema, "light", number))
         except Error as error:
@@ -320,12 +320,12 @@ def test_what_is_charged_is_what_analysts_were_told_while_connections_are_killed
     with served(policy) as service:
         with ThreadPoolExecutor(17) as threads:
             killing = threads.submit(kill)
-            codes = list(threads.map(partial(ask, service), range(1, 33)))
+            codes = list(threads.map(partial(outcome, service), range(1, 33)))
             ended.set()
             killing.result(60)
         assert set(codes) <= {"answered", "engine-failed", "engine-closed"}
         assert "answered" in codes
-        codes += [ask(service, number) for number in range(33, 37)]
+        codes += [outcome(service, number) for number in range(33, 37)]
         assert codes[-4:] == ["answered"] * 4  # no place is lost
     entries = read_spending(policy).entries
     assert None not in [entry.settlement for entry in entries]
