@@ -31,7 +31,7 @@ MEMORY_LIMIT, SECONDS = "1GB", 60.0  # of a statement, where the policy allows a
 _ROWS = "dpsql_rows"
 _STATE = (  # parts of the names of what reads or changes the state of an instance, which others would notice
     "connection_id", "query_id", "transaction_id", "txid", "random", "uuid", "seed", "sample", "reservoir", "nextval",
-    "currval", "setval", "write_log",
+    "currval", "setval", "write_log", "duckdb_", "pg_", "sqlite_",  # the catalog numbers what was ever created
 )  # fmt: skip
 
 

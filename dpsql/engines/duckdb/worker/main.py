@@ -109,7 +109,7 @@ def _answer(engine: DuckDBEngine, asked: Mapping[str, object], *, answers: int) 
 def evaluate() -> None:
     """Confine this process, then compute one statement after the other until the front has ended.
 
-    Each statement with tables runs in a new instance of DuckDB that has these tables and opens no other file.
+    Each statement finds its own tables alone in the DuckDB that runs it, which opens no file.
     """
     questions, answers = _take_pipes()
     has_left_network = measures.leave_network()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -30,6 +31,29 @@ def test_nothing_of_one_statement_is_there_for_the_next() -> None:
     evaluator.compute({PATH: ROWS}, Statement(f"SELECT 1 {FROM}"))
     with pytest.raises(EngineError):
         evaluator.compute({}, Statement(f"SELECT 1 {FROM}"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT table_oid, estimated_size FROM duckdb_tables()",
+        "SELECT oid, relname, relnamespace FROM pg_catalog.pg_class",
+        "SELECT * FROM information_schema.tables",
+        "SELECT type_oid, type_name FROM duckdb_types()",
+        "SELECT sum(memory_usage_bytes) AS used FROM duckdb_memory()",
+        "SELECT name, rootpage FROM sqlite_master",
+        f"SELECT rowid, hash(c1), c1, typeof(c4) {FROM}",
+    ],
+)
+def test_a_statement_finds_its_instance_as_a_first_one_does(sql: str) -> None:
+    rows = ROWS.append_column("c4", pa.array([5, 6, 7]).cast(pa.decimal128(38, 0)))
+    labels = pa.table({"label": pa.array(["x", "y"]).dictionary_encode()})
+    for evaluator in (DuckDBEvaluator(), SuccessiveInstances("1GB")):
+        first = evaluator.compute({PATH: rows}, Statement(sql)).to_pylist()
+        with suppress(EngineError, duckdb.Error):
+            evaluator.compute({PATH: rows}, Statement(f"SELECT CAST(c1 AS INTEGER) {FROM}"))
+        evaluator.compute({("memory", "main", "other"): labels, PATH: rows}, Statement(f"SELECT sum(c4) {FROM}"))
+        assert repr(evaluator.compute({PATH: rows}, Statement(sql)).to_pylist()) == repr(first)
 
 
 READS_STATE = "SELECT current_transaction_id() AS a, current_query_id() AS b, txid_current() AS c"
