@@ -1,0 +1,247 @@
+"""Two looks: noisy sums say how much stands out, and by them one of three mechanisms answers with what is left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_offset
+from dpsql.errors import UsageError
+from dpsql.mechanisms.domain_discovery import DomainDiscovery
+from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.limited_domain import LimitedDomain
+from dpsql.mechanisms.lower_cut import LowerCut, find_cut
+from dpsql.mechanisms.parameters import check_leaders
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
+from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
+from dpsql.quantities import Delta, Epsilon, Rho
+
+LOOK_SHARE = Fraction(3, 100)  # of rho, for each look
+_ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold the limited domain answers at once
+_CROWDED = 2  # by the second look the groups are so heavy that it pays to choose among them by their counts
+_FLOOR, _TOP = Fraction(1, 5), Fraction(14, 5)  # of the threshold: what of a weight the second look sees
+
+
+class Answerer(Enum):
+    """Which mechanism answers after the looks."""
+
+    AT_ONCE = "limited domain, after the first look"
+    LEADERS = "limited domain, after both looks"
+    WEIGHTS = "weighted Gaussian"
+    DISCOVERY = "domain discovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Release a sum over groups, in whole steps, with discrete Gaussian noise.
+
+    Given: one privacy unit more or less changes the sum by at most `sensitivity` steps. Where there is no group the sum
+    is 0, and the noise is the same.
+    Returns: the noisy sum divided by `whole`, the steps that stand for all k groups.
+    Loss: rho, = sensitivity**2 / (2 sigma**2).
+    Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Theorem 4.
+
+    >>> look = Look(Rho("0.01"), sensitivity=10, whole=400)
+    >>> look.variance
+    Fraction(5000, 1)
+    """
+
+    rho: Rho
+    sensitivity: int
+    whole: int
+
+    @property
+    def variance(self) -> Fraction:
+        """Return sigma squared, in squared steps."""
+        return Fraction(self.sensitivity**2) / (2 * self.rho.value)
+
+    def draw(self, total: int, noise: Noise) -> Fraction:
+        """Return the noisy share."""
+        (drawn,) = discrete_gaussian(self.variance, noise, count=1)
+        return Fraction(total + drawn, self.whole)
+
+    def find_height(self, probability: Fraction) -> Fraction:
+        """Return the least share that the noise alone reaches with at most this probability."""
+        return Fraction(discrete_gaussian_offset(self.variance, float(probability)), self.whole)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLooks:
+    """Look at the counts, and unless enough stands out at the weights; then answer with the mechanism that they favour.
+
+    The first look adds up by how much each of the k first counts is above half of what the limited domain asks for,
+    above count number k_bar + 1. If it says that more than .8 of the k groups are far above, a limited domain answers
+    with what is left. Otherwise the second look adds up the k heaviest weights, each from a fifth of the threshold of
+    a weighted Gaussian on. If this is above what noise reaches where there is nothing, but for the allowed share of
+    queries, and above what the first look said, the weighted Gaussian answers, or domain discovery where groups are
+    very heavy. Otherwise a limited domain does.
+    Given: epsilon is the bounded-range parameter of one item; delta in (0, 1) is this query's; 1 <= k <= k_bar;
+    `max_groups_contributed` bounds how many groups one privacy unit is counted in (None: no bound), `weighed_groups` in
+    how many it is weighed, both enforced by the caller. The counts of the first look are those of the limited domain,
+    read in one statement; weights and counts of the second are another's. Both are of groups in an order of labels that
+    does not depend on data.
+    Returns: the shares that the looks give, each once; what answers takes these numbers and public ones alone.
+    Loss: with rho = k epsilon**2 / 8: .03 rho for each look that was taken, then that of the mechanism that answers, of
+    .97 rho at most after one look, .94 rho after two; never more than rho. Delta once, for one mechanism answers.
+    Utility: where there is nothing, the second look opens with probability p (`open_probability`), so that a query
+    costs about .06 + .94 p of rho, and one item of the limited domain, on average.
+    Cost: a sort of the k_bar first counts; of the weights, the k largest.
+    Source: `pay.md` 1. Counts minus count k_bar + 1 change by at most 1, in one direction, and clipping does not widen
+    that: the sum of k changes by at most k. A unit adds w <= 1 / sqrt(t) to the weights of t groups, and ordered
+    weights change by no more than what they are ordered of: the sum of k changes by min(k, t) w <= sqrt(min(k, t)).
+
+    >>> looks = TwoLooks(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=1000, weighed_groups=100)
+    >>> float(looks.first.rho.value / looks.rho.value), round(float(looks.open_probability), 4)
+    (0.03, 0.2021)
+    """
+
+    epsilon: Epsilon
+    delta: Delta
+    k: int
+    k_bar: int
+    weighed_groups: int
+    max_groups_contributed: int | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        return "two_looks"
+
+    @property
+    def rho(self) -> Rho:
+        """Return the loss of k items."""
+        return BoundedRange(self.epsilon).rho * self.k
+
+    @property
+    def worst_case(self) -> ZCDP:
+        """The loss of k items, and delta."""
+        return ZCDP(self.rho, self.delta)
+
+    def _left(self, looks: int) -> Rho:
+        """Return the loss that so many looks leave."""
+        return Rho(self.rho.value * (1 - looks * LOOK_SHARE))
+
+    def leaders(self, answerer: Answerer) -> LimitedDomain:
+        """Return the limited domain that answers after one look, or after both."""
+        share = self._left(1 if answerer is Answerer.AT_ONCE else 2)
+        epsilon = Epsilon(_round_root_down(8 * share.value / self.k))
+        return LimitedDomain(epsilon, self.delta, self.k, self.k_bar, self.max_groups_contributed)
+
+    @property
+    def weighted(self) -> WeightedGaussian:
+        """Return the weighted Gaussian that answers after both looks."""
+        return WeightedGaussian(self._left(2), self.delta, self.k, self.weighed_groups)
+
+    @property
+    def discovery(self) -> DomainDiscovery:
+        """Return the domain discovery that answers after both looks: each of its stages has half of what is left."""
+        half = Rho(self._left(2).value / 2)
+        peeling = Epsilon(_round_root_down(8 * half.value / self.k))
+        return DomainDiscovery(half, self.delta, self.weighed_groups, peeling, self.k)
+
+    @property
+    def first(self) -> Look:
+        """Return the look at counts: its share is about the part of k that the limited domain would find."""
+        return Look(Rho(self.rho.value * LOOK_SHARE), self.k, self.k * self._count_window[1])
+
+    @property
+    def _count_window(self) -> tuple[int, int]:
+        """Return from which lead on the first look sees a count, and how much of it."""
+        offset = self.leaders(Answerer.AT_ONCE).threshold_offset
+        return math.ceil(offset / 2), math.ceil(offset * Fraction(7, 10))
+
+    def look_at_counts(self, leaders: Histogram, noise: Noise) -> Fraction:
+        """Draw the first look."""
+        check_leaders(leaders, self.k_bar)
+        start, width = self._count_window
+        leads = (count - leaders.following - start for count in leaders.leaders[: self.k])
+        return self.first.draw(sum(min(max(lead, 0), width) for lead in leads), noise)
+
+    @property
+    def second(self) -> Look:
+        """Return the look at weights."""
+        sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=WEIGHT_STEPS)
+        return Look(Rho(self.rho.value * LOOK_SHARE), sensitivity, self.k * self.weighted.threshold)
+
+    @property
+    def _weight_window(self) -> tuple[int, int]:
+        """Return from which weight on the second look sees a group, and how much of it."""
+        threshold = self.weighted.threshold
+        return math.floor(_FLOOR * threshold), math.floor(_TOP * threshold)
+
+    def look_at_weights(self, weights: npt.NDArray[np.int64], noise: Noise) -> Fraction:
+        """Draw the second look at the weights of all groups, at least of those above a fifth of the threshold."""
+        start, width = self._weight_window
+        heaviest = np.partition(weights, len(weights) - self.k)[-self.k :] if len(weights) > self.k else weights
+        return self.second.draw(int(np.clip(heaviest - start, 0, width).sum()), noise)
+
+    @property
+    def open_probability(self) -> Fraction:
+        """Return the largest probability with which the second look may open on nothing."""
+        allowed = Fraction(3, 8) if self.k <= 5 else max(Fraction(1, 10), Fraction(5, 2 * self.k))
+        return (allowed - 2 * LOOK_SHARE) / (1 - 2 * LOOK_SHARE)
+
+    @property
+    def height(self) -> Fraction:
+        """Return what the second look must reach to open."""
+        return self.second.find_height(self.open_probability)
+
+    def choose(self, first: Fraction, second: Fraction | None = None) -> Answerer | None:
+        """Return what answers by the looks so far; None where the second must be taken."""
+        if first > _ENOUGH:
+            return Answerer.AT_ONCE
+        if second is None:
+            return None
+        if second < self.height or min(second, _ENOUGH) <= first:
+            return Answerer.LEADERS
+        return Answerer.DISCOVERY if second >= _CROWDED else Answerer.WEIGHTS
+
+    @property
+    def cut(self) -> LowerCut | None:
+        """Return the cut of weights below which few groups need be read, if there is one; the loss is the same.
+
+        It is not above what the second look sees from: below it, weights change nothing there.
+        """
+        chosen = self.weighted, self.discovery.discovery
+        found = find_cut(tuple((each.threshold, each.variance) for each in chosen))
+        if found is None:
+            return None
+        start, _ = self._weight_window
+        return found if found.value <= start else LowerCut(start, found.releases)
+
+    def items(self, answerer: Answerer, loss: ZCDP) -> Fraction:
+        """Return how many items the looks and a mechanism of this loss cost, at most k."""
+        looks = 1 if answerer is Answerer.AT_ONCE else 2
+        return looks * LOOK_SHARE * self.k + loss.rho.value / BoundedRange(self.epsilon).rho.value
+
+    def loss(self, answerer: Answerer, loss: ZCDP) -> ZCDP:
+        """Return what the looks and a mechanism of this loss cost, at most `worst_case`."""
+        looks = 1 if answerer is Answerer.AT_ONCE else 2
+        return ZCDP(Rho(self.rho.value * looks * LOOK_SHARE + loss.rho.value), self.delta)
+
+
+def bound_weight_sum(groups: int, *, steps: int) -> int:
+    """Return by how much at most one unit changes the sum of so many weights: `steps` * sqrt(groups), rounded up.
+
+    >>> bound_weight_sum(4, steps=10), bound_weight_sum(5, steps=10)
+    (20, 23)
+    """
+    square = groups * steps * steps
+    root = math.isqrt(square)
+    return root if root * root == square else root + 1
+
+
+def _round_root_down(square: Fraction) -> Fraction:
+    """Return the square root, rounded down to twelve decimals."""
+    if square <= 0:
+        raise UsageError("epsilon-range", "Nothing is left for a mechanism.")
+    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
