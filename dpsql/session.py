@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
+Execute = Callable[[engines.Statement], engines.Exact]
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 
 
@@ -285,8 +286,8 @@ class Session:
         own, plan = self._dependencies, planning.draw_places(plan, self._dependencies.noise)
         made = list[planning.Release]()
 
-        def draw(exact: engines.Exact) -> planning.PackedRelease:
-            made.append(planning.release(plan, exact, noise=own.noise))
+        def draw(exact: engines.Exact, execute: Execute) -> planning.PackedRelease:
+            made.append(planning.release(plan, exact, noise=own.noise, execute=execute))
             return planning.pack_release(plan, made[0])
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
@@ -312,7 +313,7 @@ class Session:
         request: ledgers.Request,
         statement: engines.Statement,
         *,
-        draw: Callable[[engines.Exact], planning.PackedRelease],
+        draw: Callable[[engines.Exact, Execute], planning.PackedRelease],
         shared: bool,
         stop: engines.Stop | None = None,
     ) -> ledgers.Settled:
@@ -343,14 +344,22 @@ class Session:
             begun.append(True)
             hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
-            failure: BaseException = errors.EngineError("engine-failed", reason, hint=hint)
+            engine_failure = errors.EngineError("engine-failed", reason, hint=hint)
+            reason = "The answer could not be drawn; the query is charged in full."
+            draw_failure = errors.EngineError("release-failed", reason, hint=hint)
+            failure: BaseException = engine_failure
+
+            def execute(statement: engines.Statement) -> engines.Exact:
+                nonlocal failure
+                failure = engine_failure
+                exact = own.engine.execute(statement)
+                failure = draw_failure
+                return exact
+
             try:
                 begin()
                 with time_grid.hold_to_grid(grid_ms):
-                    exact = own.engine.execute(statement)
-                    reason = "The answer could not be drawn; the query is charged in full."
-                    failure = errors.EngineError("release-failed", reason, hint=hint)
-                    drawn = draw(exact)
+                    drawn = draw(execute(statement), execute)
             except Exception:  # noqa: BLE001, S110 - see above
                 pass
             except BaseException as interrupt:  # noqa: BLE001 - passed on below
@@ -530,7 +539,7 @@ class Session:
         own = self._dependencies
         stored, replayed = own.ledger.stored(release.key, own.account), True
 
-        def draw(exact: engines.Exact) -> planning.PackedRelease:
+        def draw(exact: engines.Exact, _: Execute) -> planning.PackedRelease:
             return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
 
         if stored is None:

@@ -19,7 +19,6 @@ from dpsql.mechanisms.noisy_counts import (
 from dpsql.mechanisms.noisy_votes import VOTE_STEPS, NoisyVotes, vote_weight
 from dpsql.mechanisms.peeling import EvidenceGate, EvidentPeeling, EvidentSelection, Peeling
 from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
-from dpsql.mechanisms.relay import Gate, Relay, RelaySelection
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise, OperatingSystemNoise
@@ -42,7 +41,6 @@ __all__ = [
     "FixedStableTopK",
     "FullHistogram",
     "GapChoice",
-    "Gate",
     "GaussianHistogram",
     "Histogram",
     "JointExponential",
@@ -62,8 +60,6 @@ __all__ = [
     "PTRLaplace",
     "Peeling",
     "PermuteAndFlip",
-    "Relay",
-    "RelaySelection",
     "Selection",
     "SharedTotal",
     "SharedTotalRelease",

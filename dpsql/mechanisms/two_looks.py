@@ -25,6 +25,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 LOOK_SHARE = Fraction(3, 100)  # of rho, for each look
 _ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold the limited domain answers at once
 _CROWDED = 2  # by the second look the groups are so heavy that it pays to choose among them by their counts
+_FEW, _ALLOWED_OF_FEW = 5, Fraction(3, 8)  # up to so many k, what a query costs on average where there is nothing
 _FLOOR, _TOP = Fraction(1, 5), Fraction(14, 5)  # of the threshold: what of a weight the second look sees
 
 
@@ -187,7 +188,7 @@ class TwoLooks:
     @property
     def open_probability(self) -> Fraction:
         """Return the largest probability with which the second look may open on nothing."""
-        allowed = Fraction(3, 8) if self.k <= 5 else max(Fraction(1, 10), Fraction(5, 2 * self.k))
+        allowed = _ALLOWED_OF_FEW if self.k <= _FEW else max(Fraction(1, 10), Fraction(5, 2 * self.k))
         return (allowed - 2 * LOOK_SHARE) / (1 - 2 * LOOK_SHARE)
 
     @property

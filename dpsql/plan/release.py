@@ -6,7 +6,7 @@ Then come what the query shows of it, and its measures as values: quotients, and
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -17,13 +17,14 @@ import numpy as np
 
 from dpsql.accounting import BudgetVector, Loss
 from dpsql.engines import Exact, Statement, open_exact
-from dpsql.errors import EngineError, Unsupported
+from dpsql.errors import EngineError, Unsupported, UsageError
 from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.places import ReadPlaces
 from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
+from dpsql.plan.mechanisms.base import ReadAgain, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_values, match_names
-from dpsql.plan.plan import Plan
+from dpsql.plan.plan import Plan, build_statement
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import HavingTerm, Order, Output, PrivateQuery, PublicQuery
@@ -134,27 +135,43 @@ class Release:
 
 
 def draw_places(plan: Plan, noise: Noise) -> Plan:
-    """Return the plan of one release, with places drawn for its cut if it has one: for each release again."""
-    rows = plan.spec.rows
-    if rows.cut is None:
+    """Return the plan of one release, with places drawn for its cuts if it has any: for each release again."""
+    spec = plan.spec
+    rows, second = _draw_places(spec.rows, noise), None if spec.second is None else _draw_places(spec.second, noise)
+    if rows is spec.rows and second is spec.second:
         return plan
+    return replace(plan, spec=replace(spec, rows=rows, second=second))
+
+
+def _draw_places(rows: RowsRead, noise: Noise) -> RowsRead:
+    if rows.cut is None:
+        return rows
     places = rows.cut.draw(noise)
-    counting = rows.counting.select_places((*places.drawn, places.last))
-    return replace(plan, spec=replace(plan.spec, rows=replace(rows, counting=counting, places=places)))
+    return replace(rows, counting=rows.counting.select_places((*places.drawn, places.last)), places=places)
 
 
-def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
+def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statement], Exact] | None = None) -> Release:
     """Draw the private answer of `plan` from the exact groups.
 
     Given: the engine's answer to `plan.counting`, keys first, then the count, the weight if asked for, the position of
     the partition if there are any, and the number of units if it is read, the same in every row: at most k_bar + 1
     groups (of each partition), every candidate of a known domain, or all groups but for those that its cut leaves out.
+    A mechanism that reads twice has `execute` run the second statement.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     import pyarrow as pa
 
     read = _join_names(plan, open_exact(exact))
-    drawn = plan.mechanism_plan.draw(read.groups, noise)
+    drawn = plan.mechanism_plan.begin(read.groups, noise)
+    if isinstance(drawn, ReadAgain):
+        second = plan.spec.second
+        if second is None or execute is None:
+            hint = "Give release() the engine's execute."
+            raise UsageError("second-read", "This mechanism reads the groups twice.", hint=hint)
+        again = replace(plan, spec=replace(plan.spec, rows=second))
+        read_again = _join_names(again, open_exact(execute(build_statement(again.counting))))
+        drawn = drawn.resume(read_again.groups, noise)
+        read = read_again if drawn.of_second_read else read
     values = () if drawn.counts is None else (drawn.counts, *drawn.others)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {  # all that is released, its types from the query
         f"key_{at + 1}": read.take_keys(at, drawn.rows, type_=arrow_type(key.type))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, Self
@@ -210,7 +210,8 @@ class ReleaseSpec:
     """All that is known of a release before a row is read: its loss, the rows read, the noise of counts, the report.
 
     At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
-    The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released.
+    The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released. The
+    `second` read takes place only where what was drawn from the first says so.
     """
 
     k: int
@@ -220,6 +221,7 @@ class ReleaseSpec:
     counts: CountNoise | None = None
     min_rho: Fraction = Fraction(0)
     charged_partitions: int = 1
+    second: RowsRead | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,8 @@ class MechanismOutput:
     `stopped_at_bottom` says that fewer than k came back because nothing else stood out. `chosen` is the k or k_bar that
     the mechanism chose privately, if it chooses one. `others` are the noisy values of the measures after the first, and
     `legs` says in words what each part of a mechanism of several parts did. `noises` are those of all measures where
-    they depend on how many rows there are, and `total` is the noisy number of units where counts share one.
+    they depend on how many rows there are, and `total` is the noisy number of units where counts share one. With
+    `of_second_read` the rows are those of the second of two reads.
     """
 
     rows: tuple[int, ...]
@@ -242,6 +245,14 @@ class MechanismOutput:
     legs: str = ""
     noises: tuple[CountNoise, ...] = ()
     total: NoisyTotal | None = None
+    of_second_read: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReadAgain:
+    """What a mechanism of two reads does with the groups of the second, where the first did not settle it."""
+
+    resume: Callable[[Groups, Noise], MechanismOutput]
 
 
 class SelectionMechanism(Protocol):
@@ -281,3 +292,7 @@ class MechanismPlan(ABC):
     @abstractmethod
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw from what was read of the rows of the counting query: keys, and what the query releases of them."""
+
+    def begin(self, groups: Groups, noise: Noise) -> MechanismOutput | ReadAgain:
+        """Draw from the rows of the first read; return what to do with those of the second where they are needed."""
+        return self.draw(groups, noise)

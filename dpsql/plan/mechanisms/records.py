@@ -33,15 +33,15 @@ from dpsql.plan.mechanisms.limited_domain import LAPLACE_LIMITED_DOMAIN, LIMITED
 from dpsql.plan.mechanisms.peeling import PEELING
 from dpsql.plan.mechanisms.per_partition import check_partitions, plan_request
 from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, MechanismRequest, Need
-from dpsql.plan.mechanisms.relay import RELAY
 from dpsql.plan.mechanisms.rows_fetched import is_within_rows
 from dpsql.plan.mechanisms.stable import ADAPTIVE, STABLE, TOP_STABLE
+from dpsql.plan.mechanisms.two_looks import TWO_LOOKS
 from dpsql.sql.ir.statements import LiteralDomain
 
 Fit = Callable[[Mechanism], MechanismRequest]
 RECORDS = (  # in the order in which they are listed and, of equal ones, chosen
     LIMITED_DOMAIN,
-    RELAY,
+    TWO_LOOKS,
     GAUSSIAN_HISTOGRAM,
     LAPLACE_LIMITED_DOMAIN,
     WEIGHTED_GAUSSIAN,

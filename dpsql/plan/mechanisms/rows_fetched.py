@@ -11,8 +11,9 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.dialects import DUCKDB
-from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, Relay, WeightedGaussian
+from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, WeightedGaussian
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
 from dpsql.plan.mechanisms.record import MechanismRequest, Reads
@@ -59,7 +60,7 @@ def find_min(query: PrivateQuery) -> int | None:
 
 def cut_rows(
     query: PrivateQuery,
-    mechanism: GaussianHistogram | WeightedGaussian | Relay,
+    mechanism: GaussianHistogram | WeightedGaussian | TwoLooks,
     *,
     known: int = 0,
     leaders: int = 0,

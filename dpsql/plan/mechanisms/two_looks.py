@@ -1,0 +1,223 @@
+"""Two looks: what most queries of an unknown domain get that count units and name no mechanism.
+
+The first look, and the limited domain, need the first k_bar + 1 groups alone. All groups, with their weights, are read
+only where the first look did not settle it: what decides that is released, so that the second statement tells nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+
+from dpsql.accounting import ZCDP, Loss
+from dpsql.errors import Refusal
+from dpsql.mechanisms import FullHistogram, Histogram, Noise, Selection
+from dpsql.mechanisms.two_looks import LOOK_SHARE, Answerer, TwoLooks
+from dpsql.mechanisms.weighted_gaussian import list_weights
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    MechanismOutput,
+    MechanismPlan,
+    ReadAgain,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+)
+from dpsql.plan.mechanisms.counts_by_item import add_counts
+from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
+from dpsql.plan.mechanisms.record import (
+    Auto,
+    Domain,
+    Mechanism,
+    MechanismRequest,
+    Need,
+    Reads,
+    refuse_out_of_range,
+)
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_cut, read_leaders
+from dpsql.quantities import Delta
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_weighted, rewrite_weighted_of_all
+
+LEAST_K_BAR = 1_000  # more leaders than 20 k cost next to nothing to read, and the group after them is smaller
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLooksPlan(MechanismPlan):
+    """Two looks, the mechanism that they choose, and then counts by the item.
+
+    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
+    alone.
+    """
+
+    selection: TwoLooks
+    own_cap: bool
+
+    @property
+    def release_identity(self) -> tuple[object, object]:
+        return self.selection, (self.price, self.own_cap)
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        looks, price = self.selection, self.price
+        counting = rewrite(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
+        rewrite_weights = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        cut_query, cut = cut_rows(query, looks)
+        weights = list_weights(looks.weighed_groups)
+        return ReleaseSpec(
+            k=looks.k,
+            worst_case=price.loss(price.items(looks.k), looks.delta),
+            rows=read_leaders(query, counting, k_bar=looks.k_bar),
+            second=RowsRead(
+                counting=rewrite_weights(cut_query, bound=bound, weights=weights),
+                weighted=True,
+                others=len(query.measures) - 1,
+                cut=cut,
+                left=describe_cut(query, cut, weighted=True),
+            ),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged="charged: the looks, and what answers after them",
+                k_bar=looks.k_bar,
+                threshold_offset=looks.leaders(Answerer.AT_ONCE).threshold_offset,
+                cap=OWN if self.own_cap else "",
+            ),
+        )
+
+    @property
+    def half(self) -> Loss:  # of the limited domain at once: the others would have been charged in full
+        looks, returned = self.selection, math.ceil(self.selection.k / 2)
+        stopped = Selection(tuple(range(returned)), stopped_at_bottom=returned < looks.k)
+        keys = looks.loss(Answerer.AT_ONCE, looks.leaders(Answerer.AT_ONCE).loss(stopped))
+        return keys + ZCDP(self.price.rho(self.price.count_items(returned)), Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        looks, opens = self.selection, self.selection.open_probability
+        offset, share = looks.leaders(Answerer.AT_ONCE).threshold_offset, 2 * LOOK_SHARE
+        nothing = looks.k * (share + opens * (1 - share)) + (1 - share) * (1 - opens)
+        weight = float(compute_threshold(looks.weighted))
+        return (
+            ("k_bar", str(looks.k_bar)),
+            ("first look", f"at counts: how many of {looks.k} are far above group number {looks.k_bar + 1}"),
+            ("threshold", f"{describe_amount(query, offset)} above group number {looks.k_bar + 1}"),
+            ("second look", f"at weights, if the first settled nothing; a group needs a noisy weight of {weight:.1f}"),
+            ("if nothing stands out", f"about {float(nothing):.1f} of {looks.k} items are charged"),
+        )
+
+    def begin(self, groups: Groups, noise: Noise) -> MechanismOutput | ReadAgain:
+        looks = self.selection
+        leaders = Histogram.of_leaders(tuple(groups.counts[: looks.k_bar + 1].tolist()), looks.k_bar)
+        seen = looks.look_at_counts(leaders, noise)
+        if looks.choose(seen) is None:
+            return ReadAgain(partial(self._finish, groups, leaders, seen))
+        return self._answer_by_counts(groups, leaders, Answerer.AT_ONCE, noise=noise, looked=_describe(looks, seen))
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        begun = self.begin(groups, noise)
+        return begun.resume(groups, noise) if isinstance(begun, ReadAgain) else begun
+
+    def _finish(
+        self, first: Groups, leaders: Histogram, seen: Fraction, groups: Groups, noise: Noise
+    ) -> MechanismOutput:
+        """Take the second look at all groups, and answer from them, or from the leaders that were read first."""
+        looks, weights = self.selection, FullHistogram(groups.weights, groups.read)
+        second = looks.look_at_weights(groups.weights, noise)
+        answerer, looked = looks.choose(seen, second), f"{_describe(looks, seen)}; by weights, {float(second):.2f}"
+        match answerer:
+            case Answerer.WEIGHTS:
+                rows = looks.weighted.release(weights, noise).positions
+                loss = looks.weighted.loss
+            case Answerer.DISCOVERY:
+                discovery = looks.discovery
+                found = discovery.select(weights, FullHistogram(groups.counts), noise=noise)
+                rows, loss = found.positions, discovery.loss(found)
+            case _:
+                return self._answer_by_counts(first, leaders, Answerer.LEADERS, noise=noise, looked=looked)
+        keys = MechanismOutput(
+            rows,
+            None,
+            looks.loss(answerer, loss),
+            math.ceil(looks.items(answerer, loss)),
+            stopped_at_bottom=len(rows) < looks.k,
+            legs=f"{looked}; {answerer.value}: {len(rows)}",
+        )
+        return replace(add_counts(keys, groups, price=self.price, noise=noise), of_second_read=True)
+
+    def _answer_by_counts(
+        self, groups: Groups, leaders: Histogram, answerer: Answerer, *, noise: Noise, looked: str
+    ) -> MechanismOutput:
+        looks, domain = self.selection, self.selection.leaders(answerer)
+        selected = domain.select(leaders, noise)
+        loss = domain.loss(selected)
+        keys = MechanismOutput(
+            selected.positions,
+            None,
+            looks.loss(answerer, loss),
+            math.ceil(looks.items(answerer, loss)),
+            stopped_at_bottom=selected.stopped_at_bottom,
+            legs=f"{looked}; {answerer.value}: {len(selected.positions)}",
+        )
+        return add_counts(keys, groups, price=self.price, noise=noise)
+
+
+def _describe(looks: TwoLooks, seen: Fraction) -> str:
+    return f"by counts, about {float(seen * looks.k):.1f} of {looks.k} stand out"
+
+
+@refuse_out_of_range
+def _set_parameters(request: MechanismRequest) -> TwoLooks:
+    if request.query.partitions is not None:
+        hint = "Write mechanism = limited_domain, or leave the mechanism out."
+        raise Refusal("partitions", "The mechanism two_looks does not go with PER.", hint=hint, place=request.place)
+    bound = request.bound()
+    return TwoLooks(
+        request.price.epsilon,
+        request.delta,
+        k=request.k,
+        k_bar=_read_k_bar(request),
+        weighed_groups=bound,
+        max_groups_contributed=None if request.own_cap else bound,
+    )
+
+
+def _read_k_bar(request: MechanismRequest) -> int:
+    """Return how many leaders are read: those of the query, or 20 k and 1000 at least, within the limit."""
+    if "k_bar" in request.query.clause.options:
+        return request.k_bar
+    return max(request.k_bar, min(LEAST_K_BAR, request.max_k_bar))
+
+
+def _predict(request: MechanismRequest) -> Need:
+    """Return the lesser need of the limited domain and of the weights."""
+    looks = _set_parameters(request)
+    leaders = Need.of_leaders(looks.leaders(Answerer.AT_ONCE).threshold_offset, looks.k_bar)
+    weights = Need.of_weight(looks.weighted.threshold, looks.weighed_groups, request=request)
+    return min(leaders, weights, key=lambda each: each.units)
+
+
+def _find_reach(request: MechanismRequest) -> tuple[float, float]:
+    """Return between which numbers the need is: it is that of the leaders unless weights can need less."""
+    looks = _set_parameters(request)
+    leaders = float(looks.leaders(Answerer.AT_ONCE).threshold_offset)
+    least = Need.of_weight(looks.weighted.least_threshold, looks.weighed_groups, request=request).units
+    return min(leaders, least), leaders
+
+
+TWO_LOOKS = Mechanism(
+    name="two_looks",
+    domain=Domain.UNKNOWN,
+    theorem=TwoLooks,
+    law="two looks",
+    plan=lambda request: TwoLooksPlan(_set_parameters(request), request.price, request.own_cap),
+    need=_predict,
+    reach=_find_reach,
+    reads=Reads.GROUPS,
+    weighs=True,
+    options=frozenset(["delta", "k_bar"]),
+    auto=Auto.UNITS,  # to weigh rows and sums takes about three times as long as to count users
+    replaces="limited_domain",
+    why="it looks first how much stands out, and then answers as that favours",
+)
