@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.domain_discovery import DomainDiscovery
+from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
@@ -36,6 +37,7 @@ class Answerer(Enum):
     LEADERS = "limited domain, after both looks"
     WEIGHTS = "weighted Gaussian"
     DISCOVERY = "domain discovery"
+    HISTOGRAM = "Gaussian histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class TwoLooks:
     Returns: the shares that the looks give, each once; what answers takes these numbers and public ones alone.
     Loss: with rho = k epsilon**2 / 8: .03 rho for each look that was taken, then that of the mechanism that answers, of
     .97 rho at most after one look, .94 rho after two; never more than rho. Delta once, for one mechanism answers.
+    With `counts_rho` a Gaussian histogram answers in place of weights and discovery, and that much rho is added to what
+    it has, since it releases counts as well: it needs `max_groups_contributed`.
     Utility: where there is nothing, the second look opens with probability p (`open_probability`), so that a query
     costs about .06 + .94 p of rho, and one item of the limited domain, on average.
     Cost: a sort of the k_bar first counts; of the weights, the k largest.
@@ -108,9 +112,12 @@ class TwoLooks:
     k_bar: int
     weighed_groups: int
     max_groups_contributed: int | None = None
+    counts_rho: Rho | None = None
 
     def __post_init__(self) -> None:
         _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
+        if self.counts_rho is not None:
+            _ = self.histogram
 
     @property
     def name(self) -> str:
@@ -124,8 +131,8 @@ class TwoLooks:
 
     @property
     def worst_case(self) -> ZCDP:
-        """The loss of k items, and delta."""
-        return ZCDP(self.rho, self.delta)
+        """The loss of k items, and of the counts of a histogram, and delta."""
+        return ZCDP(self.rho if self.counts_rho is None else self.rho + self.counts_rho, self.delta)
 
     def _left(self, looks: int) -> Rho:
         """Return the loss that so many looks leave."""
@@ -148,6 +155,14 @@ class TwoLooks:
         half = Rho(self._left(2).value / 2)
         peeling = Epsilon(_round_root_down(8 * half.value / self.k))
         return DomainDiscovery(half, self.delta, self.weighed_groups, peeling, self.k)
+
+    @property
+    def histogram(self) -> GaussianHistogram:
+        """Return the Gaussian histogram that answers after both looks, with its counts."""
+        if self.counts_rho is None or self.max_groups_contributed is None:
+            raise UsageError("bound-range", "A Gaussian histogram needs a bound, and a rho for its counts.")
+        rho = Rho(self._left(2).value + self.counts_rho.value)
+        return GaussianHistogram(rho, self.delta, self.k, self.max_groups_contributed)
 
     @property
     def first(self) -> Look:
@@ -204,6 +219,8 @@ class TwoLooks:
             return None
         if second < self.height or min(second, _ENOUGH) <= first:
             return Answerer.LEADERS
+        if self.counts_rho is not None:
+            return Answerer.HISTOGRAM
         return Answerer.DISCOVERY if second >= _CROWDED else Answerer.WEIGHTS
 
     @property
@@ -212,6 +229,8 @@ class TwoLooks:
 
         It is not above what the second look sees from: below it, weights change nothing there.
         """
+        if self.counts_rho is not None:  # the threshold of a histogram is one of counts
+            return None
         chosen = self.weighted, self.discovery.discovery
         found = find_cut(tuple((each.threshold, each.variance) for each in chosen))
         if found is None:

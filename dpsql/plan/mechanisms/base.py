@@ -170,7 +170,12 @@ class CountNoise:
     @classmethod
     def of(cls, counts: CountRelease | None) -> Self | None:
         """Return the noise of a release of counts; None where none are released."""
-        return None if counts is None else cls(counts.variance, counts.scale)
+        return None if counts is None else cls.of_release(counts)
+
+    @classmethod
+    def of_release(cls, counts: CountRelease) -> Self:
+        """Return the noise of a release of counts."""
+        return cls(counts.variance, counts.scale)
 
     def read(self, released: Iterable[int]) -> list[int | Fraction]:
         """Return released numbers as steps, whole or halves."""

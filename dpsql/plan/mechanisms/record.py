@@ -364,11 +364,11 @@ class Mechanism:
     known names, and `evidence` what such a name needs; a mechanism without `spread` does not answer over known names.
     `takes_names` is the least number of known names for each key from which it is considered.
 
-    `theorem` is the class whose docstring states the loss, and `law` names the distribution of its output for the tests
-    of that loss. `weighs` says that it ranks by weights, with a bound of its own where there is none. Counts are drawn
-    after the choice, and may share one noisy total, with `draws_after`. `replaces` names a mechanism that is its first
-    part and never better beside it; where candidates times k are above `most_simulated`, it takes too long for EXPLAIN
-    to try it. `options` are those it takes of the options that only some mechanisms take, and
+    `theorem` is the class whose docstring states the loss, and `law` names the distribution of its output for the
+    tests of that loss. `weighs` says that it ranks by weights, with a bound of its own where there is none. Counts
+    are drawn after the choice, and may share one noisy total, with `draws_after`. `replaces` names mechanisms that
+    are parts of it and never chosen beside it. Where candidates times k are above `most_simulated`, it takes too
+    long for EXPLAIN to try it. `options` are those it takes of the options that only some mechanisms take, and
     `why` is what EXPLAIN says where AUTO chose it.
     """
 
@@ -390,6 +390,6 @@ class Mechanism:
     certificates: frozenset[Certificate] = _ZCDP
     options: frozenset[str] = frozenset()
     auto: Auto = Auto.NEVER
-    replaces: str = ""
+    replaces: tuple[str, ...] = ()
     most_simulated: int | None = None
     why: str = ""

@@ -125,11 +125,12 @@ def compare(mechanisms: Iterable[Mechanism], fit: Fit) -> tuple[Candidate, ...]:
 def choose_candidate(found: Iterable[Candidate]) -> Candidate | None:
     """Return the first of those that cost least and, among these, need the fewest units; None of none.
 
-    Others than AUTO may choose are there to be compared with, and never the best; so is the first part of another.
+    Others than AUTO may choose are there to be compared with, and never the best; so are the parts of another.
     """
     chosen = {each.name: each for each in found if each.mechanism.auto is not Auto.NEVER}
     for each in list(chosen.values()):
-        chosen.pop(each.mechanism.replaces, None)
+        for name in each.mechanism.replaces:
+            chosen.pop(name, None)
     return min(chosen.values(), key=lambda each: (each.prediction.items, each.prediction.units), default=None)
 
 
@@ -140,7 +141,7 @@ def choose(mechanisms: Sequence[Mechanism], fit: Fit) -> Mechanism | None:
     """
     able: dict[str, tuple[Mechanism, int, tuple[float, float]]] = {}
     for each in sorted(mechanisms, key=lambda each: not each.replaces):
-        if any(each.name == other.replaces for other, *_ in able.values()):
+        if any(each.name in other.replaces for other, *_ in able.values()):
             continue
         try:
             request = fit(each)

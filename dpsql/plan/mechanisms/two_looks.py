@@ -27,7 +27,7 @@ from dpsql.plan.mechanisms.base import (
     RowsRead,
     SpecReport,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_counts
+from dpsql.plan.mechanisms.counts_by_item import add_counts, add_others
 from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
 from dpsql.plan.mechanisms.record import (
     Auto,
@@ -130,6 +130,23 @@ class TwoLooksPlan(MechanismPlan):
             case Answerer.WEIGHTS:
                 rows = looks.weighted.release(weights, noise).positions
                 loss = looks.weighted.loss
+            case Answerer.HISTOGRAM:
+                histogram = looks.histogram
+                drawn = histogram.release(FullHistogram(groups.counts), noise)
+                loss = looks.loss(answerer, histogram.loss)
+                items = self.price.joint_items(looks.k)
+                noises = CountNoise(histogram.variance), *map(CountNoise.of_release, self.price.others)
+                keys = MechanismOutput(
+                    drawn.positions,
+                    drawn.counts,
+                    loss,
+                    items,
+                    stopped_at_bottom=len(drawn.positions) < looks.k,
+                    legs=f"{looked}; {answerer.value}: {len(drawn.positions)}",
+                    noises=noises,
+                    of_second_read=True,
+                )
+                return add_others(keys, groups, price=self.price, noise=noise)
             case Answerer.DISCOVERY:
                 discovery = looks.discovery
                 found = discovery.select(weights, FullHistogram(groups.counts), noise=noise)
@@ -172,15 +189,21 @@ def _set_parameters(request: MechanismRequest) -> TwoLooks:
     if request.query.partitions is not None:
         hint = "Write mechanism = limited_domain, or leave the mechanism out."
         raise Refusal("partitions", "The mechanism two_looks does not go with PER.", hint=hint, place=request.place)
-    bound = request.bound()
-    return TwoLooks(
-        request.price.epsilon,
+    bound, price, k = request.bound(), request.price, request.k
+    looks = TwoLooks(
+        price.epsilon,
         request.delta,
-        k=request.k,
+        k=k,
         k_bar=_read_k_bar(request),
         weighed_groups=bound,
         max_groups_contributed=None if request.own_cap else bound,
     )
+    if price.counts is None or request.own_cap:
+        return looks
+    # under a bound a histogram can find more with the rho of the keys and of their counts
+    by_counts = replace(looks, counts_rho=price.rho(price.joint_items(k) - price.keys(k)))
+    weights = Need.of_weight(looks.weighted.threshold, bound, request=request)
+    return by_counts if by_counts.histogram.threshold < weights.units else looks
 
 
 def _read_k_bar(request: MechanismRequest) -> int:
@@ -194,6 +217,8 @@ def _predict(request: MechanismRequest) -> Need:
     """Return the lesser need of the limited domain and of the weights."""
     looks = _set_parameters(request)
     leaders = Need.of_leaders(looks.leaders(Answerer.AT_ONCE).threshold_offset, looks.k_bar)
+    if looks.counts_rho is not None:
+        return min(leaders, Need(float(looks.histogram.threshold)), key=lambda each: each.units)
     weights = Need.of_weight(looks.weighted.threshold, looks.weighed_groups, request=request)
     return min(leaders, weights, key=lambda each: each.units)
 
@@ -203,6 +228,8 @@ def _find_reach(request: MechanismRequest) -> tuple[float, float]:
     looks = _set_parameters(request)
     leaders = float(looks.leaders(Answerer.AT_ONCE).threshold_offset)
     least = Need.of_weight(looks.weighted.least_threshold, looks.weighed_groups, request=request).units
+    if looks.counts_rho is not None:
+        least = looks.histogram.threshold
     return min(leaders, least), leaders
 
 
@@ -218,6 +245,6 @@ TWO_LOOKS = Mechanism(
     weighs=True,
     options=frozenset(["delta", "k_bar"]),
     auto=Auto.UNITS,  # to weigh rows and sums takes about three times as long as to count users
-    replaces="limited_domain",
+    replaces=("limited_domain", "weighted_gaussian", "gaussian_histogram"),
     why="it looks first how much stands out, and then answers as that favours",
 )
