@@ -61,6 +61,9 @@ class PlanFinder:
             if plan.earlier_key:
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
+        option = query.clause.options.get("mechanism")
+        if (stored is None or plan.fresh) and option is not None and option.value in planning.RETIRED:
+            raise planning.refuse_retired(option)
         if query.explained:
             plan = report.simulate_recall(plan, noise=self.own.noise)
         return replace(

@@ -14,7 +14,7 @@ from dpsql.plan.identity.stored_release import (
 )
 from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView, Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
-from dpsql.plan.planner import build_plan
+from dpsql.plan.planner import RETIRED, build_plan, refuse_retired
 from dpsql.plan.release import (
     MOST_PUBLIC_ROWS,
     Draw,
@@ -32,6 +32,7 @@ from dpsql.plan.release import (
 
 __all__ = [
     "MOST_PUBLIC_ROWS",
+    "RETIRED",
     "AnswerCache",
     "Draw",
     "EvaluatorParser",
@@ -59,6 +60,7 @@ __all__ = [
     "name_measure",
     "pack_bytes",
     "pack_release",
+    "refuse_retired",
     "release",
     "result_view",
     "unpack",

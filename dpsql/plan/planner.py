@@ -52,6 +52,7 @@ from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.sql.rewrite.passes import confine_to_values
 from dpsql.terms import Terms, read_number, read_whole_number
 
+RETIRED = frozenset(["relay"])
 _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do
     Domain.UNKNOWN: ("with this mechanism", "Leave it out: all groups are read."),
     Domain.KNOWN: ("with a domain", "Leave it out: every candidate of the domain is read, and no delta is spent."),
@@ -296,6 +297,8 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Me
     fitting = list_records(Domain.KNOWN if is_known else Domain.ADAPTIVE if clause.is_adaptive else Domain.UNKNOWN)
     if option is None or option.value == "auto":
         return fitting, None
+    if option.value in RETIRED and not clause.is_adaptive and not is_known:  # only a stored answer is left of it
+        return fitting, None
     for mechanism in fitting:
         if option.value == mechanism.name:
             return fitting, mechanism
@@ -304,6 +307,8 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Me
 
 def _refuse_mechanism(option: Option, query: PrivateQuery, *, fitting: Sequence[Mechanism]) -> Refusal:
     """Return the refusal of a name that is none of the mechanisms for such a query."""
+    if option.value in RETIRED:
+        return refuse_retired(option)
     if option.value not in {each.name for each in list_records() if each.domain is not Domain.ALL}:
         near = propose_name(str(option.value), list_names())
         hint = f"{near}Leave it out, or write one of {', '.join(list_names())}."
@@ -316,6 +321,12 @@ def _refuse_mechanism(option: Option, query: PrivateQuery, *, fitting: Sequence[
     elif query.domain is not None:
         reason, hint = f"A known domain is for {listed}.", "Leave the mechanism out."
     return Refusal("option", reason, hint=hint, place=option.place)
+
+
+def refuse_retired(option: Option) -> Refusal:
+    """Return the refusal of a mechanism that is no more; answers of it that are stored stay free."""
+    hint = "Leave the mechanism out, or write mechanism = auto, which looks twice before it pays for names."
+    return Refusal("option", f"The mechanism {option.value} has left dpsql.", hint=hint, place=option.place)
 
 
 def _check_words(query: PrivateQuery) -> None:

@@ -125,7 +125,8 @@ class TwoLooksPlan(MechanismPlan):
         """Take the second look at all groups, and answer from them, or from the leaders that were read first."""
         looks, weights = self.selection, FullHistogram(groups.weights, groups.read)
         second = looks.look_at_weights(groups.weights, noise)
-        answerer, looked = looks.choose(seen, second), f"{_describe(looks, seen)}; by weights, {float(second):.2f}"
+        answerer, looked = looks.choose(seen, second), _describe(looks, seen)
+        looked += f"; by weights {'something' if second >= looks.height else 'nothing'} does"
         match answerer:
             case Answerer.WEIGHTS:
                 rows = looks.weighted.release(weights, noise).positions
@@ -181,7 +182,8 @@ class TwoLooksPlan(MechanismPlan):
 
 
 def _describe(looks: TwoLooks, seen: Fraction) -> str:
-    return f"by counts, about {float(seen * looks.k):.1f} of {looks.k} stand out"
+    share = min(max(seen, Fraction(0)), Fraction(1))
+    return f"by counts about {float(share * looks.k):.0f} of {looks.k} stand out"
 
 
 @refuse_out_of_range
