@@ -57,6 +57,7 @@ from dpsql.sql.ir.scope import (
     list_names,
     propose_name,
 )
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     ColumnRef,
@@ -75,9 +76,8 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, INTEGER
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -133,11 +133,11 @@ class Sources:
                 raise Unsupported("subquery", reason, hint=hint, place=reader.place(select))
             with reader.reading(self.usual), reader.correlating(correlates=False):
                 derived, table = self._projected(select, "", node=select)
-            reader.within(outside)
+            reader.point_at(outside)
             return Inside(derived, table, tied=False)
         number = self._number(select)
         with reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
-            body, scope = self.block(select, outer=outside if reader.correlates else None)
+            body, scope = self.read_from_and_where(select, outer=outside if reader.correlates else None)
             if has_list:
                 derived, table = read_subquery(reader, select, number=number, alias="", body=body, scope=scope)
             else:
@@ -147,17 +147,17 @@ class Sources:
                 private = scope.private
                 table = ScopeTable("", (), None if private is None else private.table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
-        reader.within(outside)
+        reader.point_at(outside)
         whole = next((column for column in scope.units if not column.absent), None)
         return Inside(derived, table, scope.tied, unit=whole, linked=scope.linked)
 
-    def nowhere(self, select: Node) -> tuple[FromWhere, Scope]:
+    def read_without_from(self, select: Node) -> tuple[FromWhere, Scope]:
         """Return the one row that a SELECT without FROM is computed on, and no names."""
         scope = Scope(())
-        self.reader.within(scope)
+        self.reader.point_at(scope)
         return FromWhere(Numbered(self._number(select), 1), None), scope
 
-    def block(self, select: Node, *, outer: Scope | None = None) -> tuple[FromWhere, Scope]:
+    def read_from_and_where(self, select: Node, *, outer: Scope | None = None) -> tuple[FromWhere, Scope]:
         """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names.
 
         WHERE and the select list may also name columns of `outer`.
@@ -166,10 +166,10 @@ class Sources:
         if origin is None:
             hint = "Name the table: FROM reads."
             raise Refusal("no-table", "There is no FROM.", hint=hint, place=self.reader.place(select))
-        only(self.reader.statement, origin, "this")
+        allow_only(self.reader.statement, origin, "this")
         joins = select.args.get("joins") or ()
         with self.reader.correlating(correlates=False):
-            self.reader.within(Scope(()))
+            self.reader.point_at(Scope(()))
             relation, scope = self._relation(origin.this)
             commas = False
             for join in joins:
@@ -178,7 +178,7 @@ class Sources:
                     hint = "CROSS JOIN, JOIN ... ON and LEFT JOIN ... ON are, and a comma."
                     reason, where = "This join of unnest is not read.", self.reader.place(join)
                     raise Unsupported("unnest", reason, hint=hint, place=where)
-                self.reader.within(scope)
+                self.reader.point_at(scope)
                 right = self._relation(join.this)
                 relation, scope = _read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
@@ -186,12 +186,14 @@ class Sources:
         condition = None
         if select.args.get("where") is not None:
             with self.reader.correlating():
-                condition = self.reader.within(scope).condition(select.args["where"].this)
-        condition, scope = self._tied(select, condition, scope=scope)
-        self.reader.within(scope)
+                condition = self.reader.point_at(scope).condition(select.args["where"].this)
+        condition, scope = self._check_units_tied(select, condition, scope=scope)
+        self.reader.point_at(scope)
         return FromWhere(relation, condition), scope
 
-    def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
+    def _check_units_tied(
+        self, select: Node, condition: Expression | None, *, scope: Scope
+    ) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
         units, outer_units = scope.units, scope.outer_units
         condition, pairs = extract_unit_equalities(condition, units, right=units)
@@ -210,11 +212,11 @@ class Sources:
 
     def define(self, with_: Node) -> None:
         """Take up the CTEs of a WITH; each sees those before it, those around it, and the tables."""
-        only(self.reader.statement, with_, "expressions")
+        allow_only(self.reader.statement, with_, "expressions")
         names: set[str] = set()
         for cte in with_.expressions:
-            only(self.reader.statement, cte, "this", "alias")
-            only(self.reader.statement, cte.args["alias"], "this")
+            allow_only(self.reader.statement, cte, "this", "alias")
+            allow_only(self.reader.statement, cte.args["alias"], "this")
             name = ascii_lower(cte.alias)
             if name in names:
                 raise Refusal(
@@ -232,12 +234,12 @@ class Sources:
             numbered, table = read_unnest(self.reader, node, number=self._table(node))
             return numbered, Scope((table,))
         if kind == "Subquery":
-            only(self.reader.statement, node, "this", "alias")
+            allow_only(self.reader.statement, node, "this", "alias")
             return self._derived(node.this, self._alias(node) or "", node=node)
         if kind != "Table" or type(node.this).__name__ != "Identifier":
             hint = "FROM takes tables that the policy names, and subqueries over them."
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
-        only(self.reader.statement, node, "this", "db", "catalog", "alias")
+        allow_only(self.reader.statement, node, "this", "db", "catalog", "alias")
         name = node.name
         schema, database = node.args.get("db"), node.args.get("catalog")
         found = None if schema or database else self.ctes.get(ascii_lower(name))
@@ -254,7 +256,7 @@ class Sources:
         alias = node.args.get("alias")
         if alias is None:
             return ""
-        only(self.reader.statement, alias, "this")
+        allow_only(self.reader.statement, alias, "this")
         return str(alias.name)
 
     def _number(self, node: Node) -> int:
@@ -330,7 +332,7 @@ class Sources:
                         hint = "Leave them out, or order and limit a subquery that holds the UNION."
                         where = self.reader.place(select.args[name])
                         raise Unsupported("subquery", reason, hint=hint, place=where)
-                only(self.reader.statement, select, "this", "expression", "distinct", "with_")
+                allow_only(self.reader.statement, select, "this", "expression", "distinct", "with_")
                 if type(select).__name__ != "Union" and not select.args.get("distinct"):
                     reason, hint = "INTERSECT ALL and EXCEPT ALL are not read.", "Leave ALL out."
                     raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(select))
@@ -340,9 +342,9 @@ class Sources:
                 hint = "Or several, with UNION, INTERSECT or EXCEPT between them."
                 reason = "A subquery here must be one SELECT."
                 raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(node))
-            only(self.reader.statement, select, *SUBQUERY_PARTS)
+            allow_only(self.reader.statement, select, *SUBQUERY_PARTS)
             number = self._number(node)
-            body, scope = self.block(select)
+            body, scope = self.read_from_and_where(select)
             return read_subquery(self.reader, select, number=number, alias=alias, body=body, scope=scope)
         finally:
             self.ctes = outside
@@ -350,7 +352,7 @@ class Sources:
     def _branch(self, node: Node) -> tuple[Derived, ScopeTable]:
         """Read one side of a set operation; sqlglot puts parentheses around what binds closer."""
         if type(node).__name__ == "Subquery":
-            only(self.reader.statement, node, "this")
+            allow_only(self.reader.statement, node, "this")
             node = node.this
         return self._projected(node, "", node=node)
 
@@ -405,7 +407,7 @@ def _qualify(alias: str, column: ScopeColumn) -> str:
 
 def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
     """Return the join of two sides, of which the right one is a single table; `commas` precede it in FROM."""
-    only(reader.statement, join, "this", "side", "kind", "on", "using")
+    allow_only(reader.statement, join, "this", "side", "kind", "on", "using")
     (source, scope), (other, added) = left, right
     kind = _kind(reader, join, scope=scope, added=added, commas=commas)
     is_untied = kind in _KEEPS_RIGHT and bool(scope.linked) and not is_connected(scope)
@@ -428,7 +430,7 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
     if join.args.get("using"):
         after, conditions = _read_using(reader, join, scope=scope, table=table, after=after)
     if join.args.get("on") is not None:
-        conditions.append(reader.within(after).condition(join.args["on"]))
+        conditions.append(reader.point_at(after).condition(join.args["on"]))
         parts = walk(conditions[-1])
         if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(isinstance(each, InQuery | Exists | Scalar) for each in parts):
             # DuckDB's optimizer fails on it where it could do without the join
@@ -439,7 +441,7 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
             raise Unsupported("subquery", reason, hint=hint, place=where)
     if not conditions and (kind != "INNER" or str(join.args.get("kind") or "") not in {"", "CROSS"}):
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=reader.place(join))
-    condition, after = _tied(
+    condition, after = _tie_join(
         reader, join, kind=kind, scopes=(scope, added, after), condition=join_conjuncts(conditions)
     )
     joined_ = Joined(source, "CROSS" if condition is None else kind, other, condition)
@@ -477,7 +479,7 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
 
 
-def _tied(
+def _tie_join(
     reader: Reader, join: Node, *, kind: str, scopes: tuple[Scope, Scope, Scope], condition: Expression | None
 ) -> tuple[Expression | None, Scope]:
     """Return the condition and the names of a join; refuse one of private sides that could join two units.

@@ -34,6 +34,7 @@ from dpsql.sql.functions.allow_list import AGGREGATES
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
 from dpsql.sql.ir.scope import join_conjuncts
+from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -58,10 +59,9 @@ from dpsql.sql.ir.types import (
     find_read_type,
     sum_type,
 )
-from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.forms import STATED, find_aggregate_call
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -105,7 +105,7 @@ def name_unit(reader: Reader) -> str:
 
 def read_end_argument(reader: Reader, node: Node, *, named: Sequence[tuple[str, ReadMeasure]]) -> ReadMeasure:
     """Return the measure of value_low or value_high; `named` are the measures of the select list, with their names."""
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     (argument, *more) = node.expressions or [None]
     if argument is not None and not more:
         if is_measure(argument):
@@ -125,13 +125,13 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     """Return what an aggregate of the select list releases; refuse one that is not released."""
     condition: Expression | None = None
     if type(node).__name__ == "Filter":
-        only(reader.statement, node, "this", "expression")
-        only(reader.statement, node.expression, "this")
+        allow_only(reader.statement, node, "this", "expression")
+        allow_only(reader.statement, node.expression, "this")
         condition, node = reader.condition(node.expression.this), node.this
     name = find_function(node)
     if not name:
         return _read_count(reader, node, condition=condition)
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     arguments, stated = _split_stated_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     words = _find_words(reader, node)
@@ -178,7 +178,7 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
-    only(reader.statement, node, "this", "expressions", "big_int")
+    allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
     (counted, *more), stated = _split_stated_bounds(reader, [node.this, *node.expressions])
     if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
@@ -189,7 +189,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     if more:
         raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=where)
     if type(counted).__name__ == "Star":
-        only(reader.statement, counted)
+        allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
         _, of_units = _split_stated_bounds(reader, counted.expressions)
@@ -228,7 +228,7 @@ def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[lis
     if not arguments or type(arguments[-1]).__name__ != "Anonymous" or arguments[-1].this != STATED:
         return list(arguments), None
     *most, node = arguments
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     ends = list[Fraction]()
     for sample, end in zip(_SAMPLES, node.expressions, strict=True):
         found = fill_unbound(reader.read(end), DOUBLE, such_as=sample)
@@ -278,13 +278,13 @@ def read_argument(reader: Reader, node: Node) -> Expression:
 
 def _count(reader: Reader, node: Node, *, form: Callable[[Expression], Expression] = canonicalize) -> Expression:
     """Return a COUNT; values that it tells apart are put into `form`."""
-    only(reader.statement, node, "this", "big_int")
+    allow_only(reader.statement, node, "this", "big_int")
     counted = node.this
     if type(counted).__name__ == "Star":
-        only(reader.statement, counted)
+        allow_only(reader.statement, counted)
         return Call("count_star", (), BIGINT)
     if type(counted).__name__ == "Distinct":
-        only(reader.statement, counted, "expressions")
+        allow_only(reader.statement, counted, "expressions")
         if len(counted.expressions) == 1:
             return Call("count_distinct", (form(read_argument(reader, counted.expressions[0])),), BIGINT)
     elif counted is not None:
@@ -298,7 +298,7 @@ def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
     name = str(node.this).removeprefix(FUNCTION_PREFIX)
     if name not in AGGREGATES:
         return None
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     arguments = [read_argument(reader, argument) for argument in node.expressions]
     if name in {"sum", "avg"}:
         arguments = [fill_unbound(argument, DOUBLE) for argument in arguments]
@@ -308,7 +308,7 @@ def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
     return name, arguments[0]
 
 
-def _exact(reader: Reader, node: Node) -> Expression:
+def _read_public_call(reader: Reader, node: Node) -> Expression:
     """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
     named = _named(reader, node)
     if named is None:
@@ -328,7 +328,7 @@ def _exact(reader: Reader, node: Node) -> Expression:
     return Call(name, (argument,), type_, argument.longest)
 
 
-def _local(reader: Reader, node: Node) -> Expression:
+def _read_subquery_call(reader: Reader, node: Node) -> Expression:
     """Return an aggregate inside a subquery, or a function of the allow-list."""
     named = _named(reader, node)
     if named is None:
@@ -346,8 +346,8 @@ def _local(reader: Reader, node: Node) -> Expression:
 
 def _filter(reader: Reader, node: Node) -> Expression:
     """Return an aggregate of the rows where a condition holds: elsewhere its argument is NULL, which none counts."""
-    only(reader.statement, node, "this", "expression")
-    only(reader.statement, node.expression, "this")
+    allow_only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node.expression, "this")
     with reader.reading(READERS):
         condition = reader.condition(node.expression.this)
     found, called = reader.read(node.this), str(node.this.this).removeprefix(FUNCTION_PREFIX)
@@ -382,10 +382,10 @@ def cast_sum(total: Expression, argument: Expression) -> Expression:
     return Cast(total, decimal(WIDEST_DECIMAL, scale))
 
 
-EXACT: Mapping[str, Read] = {
+PUBLIC_READERS: Mapping[str, Read] = {
     **READERS,
     "Count": partial(_count, form=lambda value: value),
     "Filter": _filter,
-    "Anonymous": _exact,
+    "Anonymous": _read_public_call,
 }
-LOCAL: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _local}
+SUBQUERY_READERS: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _read_subquery_call}

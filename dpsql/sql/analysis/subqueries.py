@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
-from dpsql.sql.analysis.measures import LOCAL, has_aggregate
+from dpsql.sql.analysis.measures import SUBQUERY_READERS, has_aggregate
 from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_block import Grouping, SelectBlock, Selected
+from dpsql.sql.analysis.select_clauses import Grouping, SelectClauses, Selected
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
+from dpsql.sql.ir.transforms import Stage, canonicalize, group_in_subquery
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -47,16 +48,15 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, INTEGER, NULL, TEXT, Family, Type, has_one_form, set_collations
-from dpsql.sql.ir.visitor import Stage, canonicalize, group_in_subquery
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
-READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
+READERS_INSIDE: Mapping[str, Read] = {**SUBQUERY_READERS, "Window": read_window}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
 SUBQUERY_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
@@ -92,7 +92,7 @@ def read_subquery(
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
-    block = SelectBlock(reader, select, outputs, READERS_INSIDE)
+    block = SelectClauses(reader, select, outputs, READERS_INSIDE)
     derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
     parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))  # DISTINCT comes after unnest
     if lists.longest and (
@@ -124,7 +124,7 @@ def read_subquery(
 class _Subquery:
     """One SELECT below the top: its block, the names it sees and its number."""
 
-    block: SelectBlock
+    block: SelectClauses
     scope: Scope
     number: int
 
@@ -323,11 +323,11 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
 
 def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:
     """Return the source that unnest(...) [AS x [(name)]] is in FROM, over the names that the reader sees."""
-    only(reader.statement, node, "this", "alias")
+    allow_only(reader.statement, node, "this", "alias")
     items, alias = _items(reader, node.this), node.args.get("alias")
     name, column = "unnest", "unnest"
     if alias is not None:
-        only(reader.statement, alias, "this", "columns")
+        allow_only(reader.statement, alias, "this", "columns")
         name = column = str(alias.name)
         names = alias.args.get("columns") or ()
         if len(names) > 1:
@@ -362,11 +362,11 @@ class Lists:
 
 
 def _items(reader: Reader, node: Node) -> tuple[Expression, ...]:
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     lists = node.expressions
     if len(lists) != 1 or type(lists[0]).__name__ != "Array" or not lists[0].expressions:
         raise Unsupported("unnest", "This unnest is not read.", hint=_FORM, place=reader.place(node))
-    only(reader.statement, lists[0], "expressions")
+    allow_only(reader.statement, lists[0], "expressions")
     if len(lists[0].expressions) > MAX_ITEMS:
         reason = f"A list in unnest has at most {MAX_ITEMS} items."
         raise Refusal("too-large", reason, hint="Join a public table instead.", place=reader.place(node))

@@ -52,7 +52,7 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.computed import Ranking, read_ranking
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.terms import (
+from dpsql.sql.syntax.select_list import (
     Direction,
     WindowNodes,
     cut_alias,

@@ -16,7 +16,7 @@ from dpsql.sql.analysis.reader import Read, Reader, read_position
 from dpsql.sql.ir.tree import Call, Cast, Expression, Literal, Sorted, is_column
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, read_direction
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -43,7 +43,7 @@ class Grouping:
 def strip_parentheses(reader: Reader, node: Node) -> Node:
     """Return the node inside redundant parentheses."""
     while type(node).__name__ == "Paren":
-        only(reader.statement, node, "this")
+        allow_only(reader.statement, node, "this")
         node = node.this
     return node
 
@@ -60,7 +60,7 @@ def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> E
 
 
 @dataclass(frozen=True, slots=True)
-class SelectBlock:
+class SelectClauses:
     """One SELECT, with its outputs; `readers` are the nodes that may stand in its expressions."""
 
     reader: Reader
@@ -78,7 +78,7 @@ class SelectBlock:
         """Say whether this is SELECT DISTINCT; refuse DISTINCT ON."""
         if self.select.args.get("distinct") is None:
             return False
-        only(self.reader.statement, self.select.args["distinct"])
+        allow_only(self.reader.statement, self.select.args["distinct"])
         return True
 
     def grouping(self) -> Grouping:
@@ -90,7 +90,7 @@ class SelectBlock:
             aggregates = having is not None or any(map(has_aggregate, expressions))
             return Grouping(() if aggregates else None, by_all=False, having=having)
         by_all = bool(group.args.get("all"))
-        only(self.reader.statement, group, "all" if by_all else "expressions")
+        allow_only(self.reader.statement, group, "all" if by_all else "expressions")
         if by_all:
             keys = tuple(expression for expression in expressions if not has_aggregate(expression))
         else:
@@ -102,14 +102,14 @@ class SelectBlock:
         order = self.select.args.get("order")
         if order is None:
             return ()
-        only(self.reader.statement, order, "expressions")
+        allow_only(self.reader.statement, order, "expressions")
         every = find_every_column(self.reader.statement, order)
         if every is not None:
             outputs = (output.expression for output in self.outputs)
             return tuple(Sorted(each, *read_direction(every)) for each in outputs if not isinstance(each, Literal))
         terms = list[Sorted]()
         for term in order.expressions:
-            only(self.reader.statement, term, "this", "desc", "nulls_first")
+            allow_only(self.reader.statement, term, "this", "desc", "nulls_first")
             node = strip_parentheses(self.reader, term.this)
             expression = self._named(node)
             if expression is None and isinstance(
@@ -142,7 +142,7 @@ class SelectBlock:
 
     def condition(self, node: Node) -> Expression:
         """Return what HAVING or QUALIFY says, in which a name that no column has may be that of an output."""
-        only(self.reader.statement, node, "this")
+        allow_only(self.reader.statement, node, "this")
         with self.reader.reading({**self.readers, "Column": self._column}):
             return self.reader.condition(node.this)
 
