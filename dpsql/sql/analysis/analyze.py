@@ -173,7 +173,7 @@ def _find_lasting(
         return failed
     near = _find_misspelt(failed, asked.catalog)
     implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
-    implied = [replace(each, k=min(each.asked or each.k, max_k)) for each in implied]
+    implied = [replace(each, k=min(each.written_limit or each.k, max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:

@@ -97,7 +97,7 @@ _BINARY = BITWISE.keys() | frozenset("Add Sub Mul Div IntDiv Mod DPipe".split())
 
 def _column(reader: Reader, node: Node) -> Expression:
     if not reader.means_clock(node):
-        return reader.column(node).column
+        return reader.column(node).expression
     word, block = ascii_lower(node.name), node.parent_select
     items = [] if block is None else block.expressions
     for item in items:
@@ -341,7 +341,7 @@ def _scalar(reader: Reader, node: Node) -> Expression:
     allow_only(reader.statement, node, "this")
     with reader.correlating(correlates=False):
         inside = reader.subquery(node.this)
-    if inside.table.table is not None:
+    if inside.table.private_table is not None:
         hint = "Compute it for each privacy unit in a subquery of FROM, and join that on the unit."
         reason = "A subquery in place of a value may not read a private table."
         raise Refusal("subquery-private", reason, hint=hint, place=reader.place(node))

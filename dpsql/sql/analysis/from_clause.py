@@ -145,7 +145,7 @@ class Sources:
                     if reader.star(item) is None:
                         reader.read(read_alias(reader, item)[1])
                 private = scope.private
-                table = ScopeTable("", (), None if private is None else private.table)
+                table = ScopeTable("", (), None if private is None else private.private_table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
         reader.point_at(outside)
         whole = next((column for column in scope.units if not column.absent), None)
@@ -198,10 +198,13 @@ class Sources:
         units, outer_units = scope.units, scope.outer_units
         condition, pairs = extract_unit_equalities(condition, units, right=units)
         condition, outside = extract_unit_equalities(condition, units, right=outer_units)
-        around = [(inner, outer_units[0].column) for inner, _ in outside] if outside else []  # all of one unit
+        around = [(inner, outer_units[0].expression) for inner, _ in outside] if outside else []  # all of one unit
         if not is_connected(scope, (*pairs, *around)):
             linked = (*scope.linked, *find_linked_units(condition, scope.tables, right=scope.tables))
-            condition, pairs = add_ties(condition, linked), (*pairs, *((one.column, two.column) for one, two in linked))
+            condition, pairs = (
+                add_ties(condition, linked),
+                (*pairs, *((one.expression, two.expression) for one, two in linked)),
+            )
         if not is_connected(scope, (*pairs, *around)):
             reason = "Private tables meet only where their privacy units are equal."
             joins = select.args.get("joins") or [select]
@@ -302,7 +305,7 @@ class Sources:
         relation: Relation = Scan(number, table.path)
         if table.link is not None:
             relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
-            columns = (*columns[:-1], replace(columns[-1], column=owner))
+            columns = (*columns[:-1], replace(columns[-1], expression=owner))
         private = table.name if unit is not None else None
         if table.privacy_unit is not None:
             self.protected[table.name] = table.privacy_unit
@@ -313,7 +316,7 @@ class Sources:
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""
         derived, table = self._projected(select, alias, node=node)
-        if table.table is not None and not any(column.is_unit for column in table.columns):
+        if table.private_table is not None and not any(column.is_unit for column in table.columns):
             reason = f"This subquery loses the privacy unit {table.unit_name}."
             hint = f"Select {table.unit_name} there too, unchanged: SELECT {table.unit_name}, ..."
             raise Refusal("unit-lost", reason, hint=hint, place=self.reader.place(select))
@@ -364,7 +367,7 @@ def propose_tie(*scopes: Scope, joins: Sequence[Node] = (), reader: Reader | Non
     """
     tables = [table for scope in scopes for table in scope.tables]
     found = [(table.alias, column) for table in tables for column in table.columns if column.is_unit]
-    types = sorted({str(column.column.type) for _, column in found})
+    types = sorted({str(column.expression.type) for _, column in found})
     if len(types) > 1:
         return f"Ask the curator for units of one type: {' and '.join(types)} are not equal here, even if cast."
     if not all(alias for alias, _ in found):
@@ -392,7 +395,7 @@ def _propose_pair(table: ScopeTable, before: Sequence[ScopeTable], *, written: C
     for other in before:
         for column in table.columns:
             for known in other.columns:
-                if other.table == table.table or column.row_keys.isdisjoint(known.row_keys):
+                if other.private_table == table.private_table or column.row_keys.isdisjoint(known.row_keys):
                     continue
                 sides = _qualify(other.alias, known), _qualify(table.alias, column)
                 if {" = ".join(sides), " = ".join(sides[::-1])}.isdisjoint(written):
@@ -414,7 +417,7 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
     if is_untied and isinstance(source, Joined) and source.kind in _INNER:
         # rows of the right side are kept: links have to tie the left side by then
         source = replace(source, kind="INNER", on=add_ties(source.on, scope.linked))
-        scope = replace(scope, ties=(*scope.ties, *((one.column, two.column) for one, two in scope.linked)))
+        scope = replace(scope, ties=(*scope.ties, *((one.expression, two.expression) for one, two in scope.linked)))
     (table,) = added.tables
     if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
         hint = "Give one of them another alias."
@@ -496,7 +499,10 @@ def _tie_join(
         return condition, after
     condition, pairs = extract_unit_equalities(condition, scope.units, right=added.units)
     if not pairs:
-        condition, pairs = add_ties(condition, linked), tuple((one.column, other.column) for one, other in linked)
+        condition, pairs = (
+            add_ties(condition, linked),
+            tuple((one.expression, other.expression) for one, other in linked),
+        )
     if not pairs or (kind in _KEEPS_RIGHT and not is_connected(scope)):
         reason = "Private tables meet only where their privacy units are equal."
         hint = propose_tie(scope, added, joins=[join], reader=reader)
@@ -517,13 +523,15 @@ def _read_using(
             near = propose_name(name.name, [each.name for each in scope.star() if ascii_lower(each.name) in others])
             reason, hint = "USING needs this column on both sides.", f"{near}Write ON left.x = right.y instead."
             raise Refusal("unknown-column", reason, hint=hint, place=where())
-        if left.is_unit and right.is_unit and left.column.type == right.column.type:
-            sides: tuple[Expression, ...] = (left.column, right.column)
+        if left.is_unit and right.is_unit and left.expression.type == right.expression.type:
+            sides: tuple[Expression, ...] = (left.expression, right.expression)
         else:
-            sides = unify_for_comparison(tuple(reader.computed(side.column, name) for side in (left, right)), where())
+            sides = unify_for_comparison(
+                tuple(reader.computed(side.expression, name) for side in (left, right)), where()
+            )
         conditions.append(Call("=", sides, BOOLEAN))
         side = str(join.args.get("side") or "")
-        if left.is_unit != right.is_unit and (scope.private is None or table.table is None):
+        if left.is_unit != right.is_unit and (scope.private is None or table.private_table is None):
             side = "LEFT" if left.is_unit else "RIGHT"  # rows of the public side alone are dropped
         if side == "FULL":  # the present one of both
             lengths = [each.longest for each in sides]
@@ -543,12 +551,12 @@ def _merge_columns(after: Scope, left: ScopeColumn, *, right: ScopeColumn, share
     for table in after.tables:
         columns = list(table.columns)
         for at, column in enumerate(columns):
-            if column.column == right.column:
+            if column.expression == right.expression:
                 columns[at] = replace(column, merged=True)
-            elif column.bare.column == left.column and not column.merged:
-                known = shared.column == column.bare.column
+            elif column.bare.expression == left.expression and not column.merged:
+                known = shared.expression == column.bare.expression
                 columns[at] = column if known else replace(column, shared=shared)
-                ties = (*ties, (left.column, column.column)) if column.is_unit else ties
+                ties = (*ties, (left.expression, column.expression)) if column.is_unit else ties
         tables.append(replace(table, columns=tuple(columns)))
     return replace(after, tables=tuple(tables), ties=ties)
 

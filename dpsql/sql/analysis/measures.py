@@ -200,7 +200,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
             columns = [columns[0].this]
         if len(columns) == 1 and type(columns[0]).__name__ == "Column" and (found := reader.column(columns[0])).is_unit:
-            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.column)
+            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.expression)
         hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
         reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
         raise Refusal("aggregate", reason, hint=hint, place=where)
@@ -220,7 +220,7 @@ def _count_present(argument: Expression, condition: Expression | None, *, rows: 
 
 
 def _is_unit(reader: Reader, expression: Expression) -> bool:
-    return any(expression == unit.column for unit in reader.scope.units)
+    return any(expression == unit.expression for unit in reader.scope.units)
 
 
 def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:

@@ -271,7 +271,7 @@ def _in_query(reader: Reader, node: Node) -> Expression:
     if len(inside.source.outputs) != 1:
         hint = "Select the one column to compare with."
         raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
-    if inside.table.table is not None and not inside.tied:
+    if inside.table.private_table is not None and not inside.tied:
         tied = _tie_by_link(reader, inside, argument=argument)
         if tied is None:
             return _unit_among_units(reader, node, argument=argument, inside=inside)
@@ -285,7 +285,7 @@ def _exists(reader: Reader, node: Node) -> Expression:
     """Return EXISTS (SELECT ...)."""
     allow_only(reader.statement, node, "this")
     inside = reader.subquery(node.this, has_list=False)
-    if inside.table.table is None or inside.tied:
+    if inside.table.private_table is None or inside.tied:
         return Exists(inside.source)
     tied = _tie_by_link(reader, inside)
     if tied is None:
@@ -303,7 +303,7 @@ def _tie_by_link(reader: Reader, inside: Inside, *, argument: Expression | None 
             (column,) = inside.table.columns
             rows = ScopeTable("", (column, inside.unit))
             outside = (*reader.scope.tables, *reader.scope.outer_tables)
-            linked = tuple(link_units((argument, column.column), outside, right=(rows,)))
+            linked = tuple(link_units((argument, column.expression), outside, right=(rows,)))
     if not linked:
         return None
     body = inside.source.body
@@ -314,17 +314,17 @@ def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, insid
     """Return unit IN (SELECT unit ...), which is never NULL where the unit is there."""
     (output,) = inside.table.columns
     unit = find_unit(argument, (*reader.scope.units, *reader.scope.outer_units))
-    if unit is None or not output.is_unit or unit.column.type != output.column.type:
+    if unit is None or not output.is_unit or unit.expression.type != output.expression.type:
         raise _untied(reader, node)
     source, (column,) = inside.source, inside.source.outputs
     found = ColumnRef(source.number, "c1", column.type, column.longest)
     there = Call("not", (Call("is_null", (found,), BOOLEAN),), BOOLEAN)
     among = InQuery(
-        compare_by_bytes(unit.column), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
+        compare_by_bytes(unit.expression), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
     )
     if not unit.absent:  # where it is NULL the row has no unit
         return among
-    return Case(((Call("is_null", (unit.column,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)
+    return Case(((Call("is_null", (unit.expression,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)
 
 
 def _untied(reader: Reader, node: Node) -> Refusal:

@@ -139,7 +139,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,
-        table=private.table or "",
+        table=private.private_table or "",
         unit_name=private.unit_name or "",
         protected=tuple(sorted(sources.protected.items())),
         unit=unit,
@@ -158,7 +158,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         private_tables=catalog.private_tables,
         measures=measures,
         key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
-        cut=cut,
+        bucket_note=bucket_note,
         charged_values=find_charged_values(body, unit, catalog=catalog),
     )
     if measured:
@@ -440,5 +440,5 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
         return None
     named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
     if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
-        named = [found.column, Cast(found.column, find_read_type(found.column.type))]
+        named = [found.expression, Cast(found.expression, find_read_type(found.expression.type))]
     return next((keys.index(expression) for expression in named if expression in keys), None)

@@ -160,24 +160,24 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
     header = by.header
-    groups = "" if header is None else header.groups
+    strategy = "" if header is None else header.strategy
     if clause.is_total:
         return _mark(read(all_groups=False))
-    if groups == "public":
+    if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
             hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found)
-    if clause.may_be_all and groups != "threshold" and (every := _read_all(read)) is not None:
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(read)) is not None:
         return every
     found = _mark(read(all_groups=False))
     try:
         (by.check or check_ranking)(found)
     except Refusal as error:
         every = None
-        if error.code in {"order", "window"} and groups != "threshold" and not clause.may_be_all:
+        if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
             every = _read_all(read)  # the first of all groups, in any order
         if every is None:
             raise
@@ -190,7 +190,7 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     if clause.may_be_all and not clause.is_largest:
         may_have_clause = not clause.beside and by.header is None
         after = describe_end(by.statement, clause) if clause.is_inside else ""
-        reading = ListReading(clause.asked, by.max_k, may_have_clause, after)
+        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
         return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
     return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
 

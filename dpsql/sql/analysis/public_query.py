@@ -70,7 +70,7 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
     outputs = list[Selected]()
     for item, text in pair_items_with_text(reader.statement, select, tokens=tokens):
         if (starred := reader.star(item)) is not None:
-            outputs += [Selected(column.name, column.column) for column in starred]
+            outputs += [Selected(column.name, column.expression) for column in starred]
             continue
         name, node = read_alias(reader, item)
         if type(node).__name__ == "Column" and not reader.means_clock(node):

@@ -206,8 +206,8 @@ class Reader:
             reason = f"The stars of a statement may stand for {MAX_STARRED:,} columns."
             raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
         for column in columns:
-            if not is_column(column.column):
-                self.copy(column.column, item)
+            if not is_column(column.expression):
+                self.copy(column.expression, item)
         return columns
 
     def column(self, node: Node) -> ScopeColumn:
@@ -218,8 +218,8 @@ class Reader:
         if is_database(database):
             found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ == "Identifier" and found is not None:
-            if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
-                self.copy(found.column, node)
+            if not is_column(found.expression):  # an item of unnest, or what FULL JOIN ... USING makes of one
+                self.copy(found.expression, node)
             return found
         known, where = self.scope.star(qualifier, schema), self.place(node)
         if qualifier and not known:

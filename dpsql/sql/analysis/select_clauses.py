@@ -52,7 +52,7 @@ def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> E
     """Return an expression in which `readers` may stand; a column, or its MIN or MAX, alone as it is stored."""
     node = strip_parentheses(reader, node)
     if type(node).__name__ == "Column" and not reader.means_clock(node):
-        return reader.column(node).column
+        return reader.column(node).expression
     with reader.reading(readers):
         expression = reader.read(node)
     inner = expression.argument if isinstance(expression, Cast) else expression

@@ -101,9 +101,11 @@ def read_subquery(
     ):
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
         raise Unsupported("unnest", reason, hint=hint, place=block.place)
-    units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
+    units = {unit.expression: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
     keys = (
-        {} if any(units.values()) else {each.column: each.row_keys for table in scope.tables for each in table.columns}
+        {}
+        if any(units.values())
+        else {each.expression: each.row_keys for table in scope.tables for each in table.columns}
     )
     columns = tuple(
         ScopeColumn(
@@ -116,7 +118,7 @@ def read_subquery(
         for index, (output, expression) in enumerate(zip(block.outputs, derived.outputs, strict=True), start=1)
     )
     private = scope.private
-    table = ScopeTable(alias, columns, *((private.table, private.unit_name) if private is not None else ()))
+    table = ScopeTable(alias, columns, *((private.private_table, private.unit_name) if private is not None else ()))
     return derived, table
 
 
@@ -198,7 +200,7 @@ class _Subquery:
             return
         name = self.scope.private.unit_name
         found = [column for table in self.scope.tables for column in table.columns if column.is_unit]
-        units, always = {each.column for each in found}, {each.column for each in found if not each.absent}
+        units, always = {each.expression for each in found}, {each.expression for each in found if not each.absent}
         for part, word in _CUT.items():
             if (node := self.block.select.args.get(part)) is not None:
                 numbered = f"row_number() OVER (PARTITION BY {name} ORDER BY ...)"
@@ -228,13 +230,13 @@ class _Subquery:
 def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[Selected]:
     """Return the outputs of one item of a subquery's select list."""
     if (starred := reader.star(item)) is not None:
-        return [Selected(column.name, column.column, column.is_unit) for column in starred]
+        return [Selected(column.name, column.expression, column.is_unit) for column in starred]
     name, node = read_alias(reader, item)
     check_alias(reader, name, node=node, scope=scope)
     is_clock = reader.means_clock(node)
     if type(node).__name__ == "Column" and not is_clock:
         column = reader.column(node)
-        return [Selected(name or column.name, column.column, column.is_unit)]
+        return [Selected(name or column.name, column.expression, column.is_unit)]
     if is_unnest(node):
         return [Selected(name, lists.read(reader, node))]
     with reader.reading(READERS_INSIDE):
@@ -270,10 +272,10 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
         reason, hint = "The two sides have different numbers of columns.", "Select the same columns on both sides."
         raise Refusal("subquery", reason, hint=hint, place=where)
     units = [(one, two) for one, two in columns_of if one.is_unit and two.is_unit]
-    if (table.table is not None or other.table is not None) and not units:
+    if (table.private_table is not None or other.private_table is not None) and not units:
         hint = "Select the privacy unit's column, unchanged, in the same place on both sides."
         raise Refusal("unit-lost", "One side has no privacy unit where the other has it.", hint=hint, place=where)
-    if any(one.column.type != two.column.type for one, two in units):
+    if any(one.expression.type != two.expression.type for one, two in units):
         hint = "Ask about one of the tables at a time."
         raise Unsupported("type", "The privacy units are of different types.", hint=hint, place=where)
     compares = type(node).__name__ != "Union" or bool(node.args.get("distinct"))
@@ -314,7 +316,9 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
         for at, ((known, same), each) in enumerate(zip(columns_of, outputs, strict=True), start=1)
     )
     named = ascii_lower(table.unit_name or "")
-    if table.table is not None and any(ascii_lower(each.name) == named and not each.is_unit for each in columns):
+    if table.private_table is not None and any(
+        ascii_lower(each.name) == named and not each.is_unit for each in columns
+    ):
         reason = f"Only the privacy unit itself may be called {table.unit_name}."
         raise Refusal("unit-name", reason, hint="Select it in the same place on both sides.", place=where)
     both = replace(table, alias=alias, columns=columns)

@@ -287,7 +287,7 @@ class PrivateQuery:
     table; the answer is the same without it. `private_tables` are all private tables, each by its path and its
     name. `reads_seconds` says that the text means another query a second later, because it calls now(). `names` of the
     keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is
-    worked out from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts, and
+    worked out from, as (table, column), or None. `bucket_note` says in words which time buckets a bound in WHERE cuts, and
     `list_note` what SQL means beyond the groups that rank first; of a `cut_list` the plan writes it. A query with
     `charged_values` counts units of these values alone. With `reads_total` the number of units in any group is read
     with the groups, and with a `group_cut` few of the groups below it.
@@ -316,7 +316,7 @@ class PrivateQuery:
     reads_seconds: bool = field(default=False, compare=False)
     names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
-    cut: str = field(default="", compare=False)
+    bucket_note: str = field(default="", compare=False)
     list_note: str = field(default="", compare=False)
     cut_list: CutList | None = field(default=None, repr=False, compare=False)
     charged_values: ChargedValues | None = None
