@@ -22,13 +22,13 @@ from dpsql.sql.analysis.known_values import needs_bounds, read_group_domain
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
+    couple_measures,
     find_function,
     is_measure,
     name_unit,
     read_end_argument,
     read_measure,
 )
-from dpsql.sql.analysis.outer_measures import couple_measures
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
@@ -110,13 +110,13 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
     condition: Expression | None = None
     domain: Domain | None = None
-    cut = ""
+    bucket_note = ""
     measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
     if measured:
         ordered = [items[term.output] for term in order]
         measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
     if clause.shape == "all" or "domain" in clause.options:
-        domain, cut = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
+        domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
     if measured:
         units = [(item.measure.unit, item.node) for item in measured if item.measure and item.measure.unit]
         if any(counted != units[0][0] for counted, _ in units):

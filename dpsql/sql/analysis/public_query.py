@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.measures import PUBLIC_READERS
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_clauses import SelectClauses, Selected, read_output
+from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,

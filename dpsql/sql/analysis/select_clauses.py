@@ -1,25 +1,49 @@
-"""Clauses of a SELECT besides FROM and WHERE: outputs, GROUP BY, HAVING and ORDER BY.
+"""Clauses and aggregates of a public SELECT or a subquery: outputs, GROUP BY, HAVING and ORDER BY; COUNT, SUM and more.
 
-The caller decides which expressions the block may contain.
+This file has two parts: (1) `SelectClauses` reads the clauses besides FROM and WHERE, and its caller decides which
+expressions they may contain; (2) from `has_aggregate` on, the aggregates COUNT, SUM, AVG, MIN and MAX, by
+`PUBLIC_READERS` as DuckDB computes them, and by `SUBQUERY_READERS` as functions of the set of rows alone: there DOUBLE
+is summed in the order of its values, and equal values that print differently are made equal. A sum that does not fit
+is NULL. Aggregates that are released with noise are in `measures.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import ENUM
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.measures import has_aggregate, is_grouped
+from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader, read_position
-from dpsql.sql.ir.tree import Call, Cast, Expression, Literal, Sorted, is_column
-from dpsql.sql.ir.types import Family
-from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.functions.allow_list import AGGREGATES
+from dpsql.sql.ir.literals import fill_unbound
+from dpsql.sql.ir.transforms import canonicalize, rebuild
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Cast,
+    Collate,
+    ColumnRef,
+    Expression,
+    Literal,
+    Scalar,
+    Sorted,
+    children,
+    is_aggregate,
+    is_column,
+    walk,
+)
+from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, find_read_type, sum_type
+from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
+
+_NARROW, _FEW = 12, 10  # digits of a DECIMAL, and of a sum of wider ones before the point, that are too few
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +202,140 @@ class SelectClauses:
         """Return the first output of that name, or None."""
         found = (output.expression for output in self.outputs if ascii_lower(output.name) == ascii_lower(name))
         return next(found, None)
+
+
+# Part 2: aggregates.
+
+
+def has_aggregate(expression: Expression) -> bool:
+    """Say whether the expression contains an aggregate."""
+    return any(map(is_aggregate, walk(expression)))
+
+
+def is_grouped(expression: Expression, keys: tuple[Expression, ...]) -> bool:
+    """Say whether the expression has one value in each group."""
+    if expression in keys or isinstance(expression, Literal | Scalar) or is_aggregate(expression):
+        return True
+    parts = children(expression)
+    return bool(parts) and all(is_grouped(part, keys) for part in parts)
+
+
+def read_argument(reader: Reader, node: Node) -> Expression:
+    """Return the argument of an aggregate, in which no other may stand."""
+    with reader.reading(READERS):
+        return reader.read(node)
+
+
+def _count(reader: Reader, node: Node, *, form: Callable[[Expression], Expression] = canonicalize) -> Expression:
+    """Return a COUNT; values that it tells apart are put into `form`."""
+    allow_only(reader.statement, node, "this", "big_int")
+    counted = node.this
+    if type(counted).__name__ == "Star":
+        allow_only(reader.statement, counted)
+        return Call("count_star", (), BIGINT)
+    if type(counted).__name__ == "Distinct":
+        allow_only(reader.statement, counted, "expressions")
+        if len(counted.expressions) == 1:
+            return Call("count_distinct", (form(read_argument(reader, counted.expressions[0])),), BIGINT)
+    elif counted is not None:
+        return Call("count", (read_argument(reader, counted),), BIGINT)
+    hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
+    raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
+
+
+def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
+    """Return name and argument of an aggregate other than COUNT; None for any other function."""
+    name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if name not in AGGREGATES:
+        return None
+    allow_only(reader.statement, node, "this", "expressions")
+    arguments = [read_argument(reader, argument) for argument in node.expressions]
+    if name in {"sum", "avg"}:
+        arguments = [fill_unbound(argument, DOUBLE) for argument in arguments]
+    if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
+        hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
+        raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))
+    return name, arguments[0]
+
+
+def _read_public_call(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum" and type_.family is Family.INTEGER and type_ != BIGINT:
+        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
+    if name == "sum":
+        return Call(name, (argument,), sum_type(type_))
+    # a column that is only read as another type is also stored in that type's order, all but an ENUM
+    stored = argument.argument if isinstance(argument, Cast) else None
+    if isinstance(stored, ColumnRef) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
+        return Cast(Call(name, (stored,), stored.type), type_)
+    return Call(name, (argument,), type_, argument.longest)
+
+
+def _read_subquery_call(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate inside a subquery, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
+        return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum":
+        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)
+    return Call(name, (canonicalize(argument),), type_, argument.longest)
+
+
+def _filter(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of the rows where a condition holds: elsewhere its argument is NULL, which none counts."""
+    allow_only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node.expression, "this")
+    with reader.reading(READERS):
+        condition = reader.condition(node.expression.this)
+    found, called = reader.read(node.this), str(node.this.this).removeprefix(FUNCTION_PREFIX)
+    if type(node.this).__name__ != "Count" and called not in AGGREGATES:
+        reason, hint = "FILTER must follow an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
+        raise Refusal("function-arguments", reason, hint=hint, place=reader.place(node))
+    return _only_where(found, condition)
+
+
+def _only_where(expression: Expression, condition: Expression) -> Expression:
+    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
+    if not isinstance(expression, Call) or not is_aggregate(expression):
+        return rebuild(expression, lambda part: _only_where(part, condition))
+    argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)
+    bytewise = isinstance(argument, Collate)
+    kept: Expression = Case(((condition, argument),), None, argument.type, argument.longest)
+    kept = Collate(kept, kept.type, kept.longest) if bytewise else kept
+    function = "count" if expression.function == "count_star" else expression.function
+    return Call(function, (kept,), expression.type, expression.longest)
+
+
+def cast_sum(total: Expression, argument: Expression) -> Expression:
+    """Return an exact sum in a type that is computed with, and NULL where it does not fit.
+
+    A sum of DECIMAL of many decimals has few digits left before the point, and becomes a DOUBLE.
+    """
+    width, scale = argument.type.precision
+    if argument.type.family is Family.INTEGER:
+        return Cast(total, BIGINT)
+    if width > _NARROW and WIDEST_DECIMAL - scale < _FEW:
+        return Cast(total, DOUBLE)
+    return Cast(total, decimal(WIDEST_DECIMAL, scale))
+
+
+PUBLIC_READERS: Mapping[str, Read] = {
+    **READERS,
+    "Count": partial(_count, form=lambda value: value),
+    "Filter": _filter,
+    "Anonymous": _read_public_call,
+}
+SUBQUERY_READERS: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _read_subquery_call}

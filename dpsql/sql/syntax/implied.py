@@ -121,11 +121,11 @@ class ImpliedClause:
     """Place of the clause that a statement implies: between the tokens of its `head` and those of its `tail`.
 
     `is_total` where there are no groups. Otherwise `k` is the number of groups to rank, and `may_be_all` says that
-    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant; `written_limit` is what it asks
-    for, None without one, and `limit` the token that says so. `select` is the token that the private query begins with.
-    `around` is what a SELECT around it computes that its first groups do not decide, and `computes` says that one
-    computes anything of its rows. The `ranking` has its columns. `beside` are the clauses of the other private queries
-    of the statement, and `is_largest` says that the statement is SELECT MAX(measure that ranks) FROM it.
+    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant; `written_limit` is what
+    it asks for, None without one, and `limit` the token that says so. `select` is the token that the private query
+    begins with. `around` is what a SELECT around it computes that its first groups do not decide, and `computes` says
+    that one computes anything of its rows. The `ranking` has its columns. `beside` are the clauses of the other private
+    queries of the statement, and `is_largest` says that the statement is SELECT MAX(measure that ranks) FROM it.
     """
 
     head: tuple[Token, ...]
