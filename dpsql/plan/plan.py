@@ -18,7 +18,7 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 
 _SHARED = "share one noisy total of units, if enough rows come back for that to make each more precise"
 
@@ -123,7 +123,7 @@ class Plan(NotebookRepr):
         return self.max_groups_contributed if is_counted else None
 
     @property
-    def counting(self) -> CountingQuery:
+    def counting(self) -> EngineQuery:
         """Query that the engine runs."""
         return self.spec.rows.counting
 
@@ -284,6 +284,6 @@ class Plan(NotebookRepr):
         return facts_html(Facts("Plan: nothing was read, nothing was charged", self.facts()))
 
 
-def build_statement(counting: CountingQuery) -> Statement:
+def build_statement(counting: EngineQuery) -> Statement:
     """Return what the engine is asked."""
     return Statement(counting.sql, counting.parameters, counting.types)

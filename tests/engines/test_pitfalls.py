@@ -47,7 +47,7 @@ from dpsql.plan import Plan
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.session import Session
 from dpsql.sql.render.portable import translate
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 
 POLICY = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"events": dpsql.PrivateTable("unit")})
 BOUNDS = ("", "max_groups_contributed = 1", "max_groups_contributed = 5", "max_groups_contributed = 100")
@@ -93,7 +93,7 @@ def plans(session: Session) -> list[Plan]:
     return found
 
 
-def operators(session: Session, counting: CountingQuery) -> list[dict[str, str]]:
+def operators(session: Session, counting: EngineQuery) -> list[dict[str, str]]:
     """Return the operators of DuckDB's plan of a statement, with what stands in them."""
     engine = session._dependencies.engine
     assert isinstance(engine, DuckDBEngine)
@@ -142,7 +142,7 @@ def test_every_statement_reads_the_table_in_one_pass(session: Session, plans: li
 @NEWEST
 def test_the_guards_see_what_they_guard_against(session: Session) -> None:
     counted = "SELECT item, count(DISTINCT unit) AS c, count(*) AS d FROM dpsql_data.main.events GROUP BY item"
-    names = names_of(operators(session, CountingQuery(counted, ())))
+    names = names_of(operators(session, EngineQuery(counted, ())))
     assert "CTE" in names
     assert any("JOIN" in name for name in names)
     listed = "SELECT unit, min(item, 100) AS c FROM dpsql_data.main.events GROUP BY unit"

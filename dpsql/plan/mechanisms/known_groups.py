@@ -78,7 +78,7 @@ class KnownGroupsPlan(MechanismPlan):
     def describe(self, query: PrivateQuery) -> Facts:
         returned = "all are counted, for fewer items than a choice among them" if self.k else "every one is returned"
         domain = ("domain", f"{self.selection.groups:,} known groups; {returned}")
-        cut = [("cut", query.cut)] if query.cut else []
+        cut = [("cut", query.bucket_note)] if query.bucket_note else []
         return (*([] if query.clause.shape == "total" else [domain]), *cut)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:

@@ -36,7 +36,7 @@ from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import describe_amount, describe_spread, read_leaders
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 
 _CHOICE = 1  # item
 
@@ -56,7 +56,7 @@ class LimitedDomainPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
-            rows=read_leaders(query, rewrite(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            rows=read_leaders(query, rewrite_leaders(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned, and for BOTTOM",
@@ -180,7 +180,7 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=chosen.worst_case + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
-            rows=read_leaders(query, rewrite(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            rows=read_leaders(query, rewrite_leaders(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
             counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
             report=SpecReport(
                 charged="paid at once, however many are returned"

@@ -42,9 +42,9 @@ from fractions import Fraction
 
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import Partitions, PrivateQuery
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
@@ -443,7 +443,7 @@ def build_contributions(
     )
     if not sums:
         return pairs
-    weights = UnitWeights(writer, query.measures, sums, numbers)
+    weights = CoupledParts(writer, query.measures, sums, numbers)
     weighed = [
         name if measure.weight is None else f"{weights.build_part(at)} AS {name}"
         for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
@@ -496,7 +496,7 @@ def clamp(number: str, bounds: ContributionRange) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitWeights:
+class CoupledParts:
     """Columns of what is worked out from: the `sums` of coupled measures, by the places of these in the query.
 
     `numbers` are those of the rows that count, for sums of distances from the middle of a range. All are `wide`.
