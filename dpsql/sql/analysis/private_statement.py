@@ -132,7 +132,7 @@ def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> 
     """Return a private query with the options of WITH DIFFERENTIAL_PRIVACY."""
     if header is None or lifted.clause is None:
         return lifted
-    return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated))
 
 
 class _Read(Protocol):
