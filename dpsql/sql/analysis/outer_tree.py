@@ -98,6 +98,7 @@ PATTERNS = {
     "ID": "%u",
 }
 _WITH_FORMAT = {"to_char": "strftime", "to_timestamp": "strptime", "to_date": "strptime"}
+ASK_INSIDE = "where TOP k PRIVATE is"  # `outer_select.py` knows the hint by these words
 _TOKEN = re.compile(f'({"|".join(sorted(PATTERNS, key=len, reverse=True))})|"([^"]*)"|([^A-Za-z"])')
 
 
@@ -450,7 +451,7 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
         raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)
     if table.privacy_unit is not None:
         reason = "A SELECT over the answer of a private query may read no private table besides."
-        hint = "Ask about the table inside, where TOP k PRIVATE is, or in a statement of its own."
+        hint = f"Ask about the table inside, {ASK_INSIDE}, or in a statement of its own."
         raise Refusal("wrapping", reason, hint=hint, place=walk.place)
     walk.public[table.name] = table
     _set_path(node, _public_path(table.name))

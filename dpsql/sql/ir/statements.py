@@ -126,7 +126,10 @@ Domain = KeyDomain | ProductDomain | ReleasedDomain
 
 
 class KnownNames(Protocol):
-    """Names of the keys of a query that answers of the analyst have released, and which are public since."""
+    """Values of the group keys, one combination for each group, that earlier answers of this analyst have released.
+
+    They are public since.
+    """
 
     @property
     def count(self) -> int:
@@ -193,8 +196,9 @@ class Clause:
     """TOP k PRIVATE [PER name] [WITH (...)], ALL PRIVATE of all known groups, or PRIVATE alone, of one total.
 
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
-    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private. `terms` are those
-    of the whole query; a plan has none, since they become options of an item.
+    `per` is PER's name. It is `implied` where k comes from LIMIT, as in LIMIT k PRIVATE, or the statement is standard
+    SQL that is read as private. `terms` are those of the whole query; a plan has none, since they become options of an
+    item.
     """
 
     k: int | None
