@@ -8,8 +8,8 @@ A SELECT that only calls DETERMINISTIC functions returns the same from the same 
 by a list, as DuckDB calls some readings of the clock consistent. Another SELECT is run each time, so a function that is
 missing here costs time alone.
 
-PostgreSQL's TO_CHAR, TO_TIMESTAMP and TO_DATE with a format become strftime and strptime. A date is compared as its
-midnight.
+`rewrite_format` is PostgreSQL's reading of formats: TO_CHAR, TO_TIMESTAMP and TO_DATE with a format become strftime and
+strptime. A date is compared as its midnight.
 
     to_char(ts, 'YYYY-MM-DD HH24:MI')        strftime(ts, '%Y-%m-%d %H:%M')
     to_date('2026-01-02', 'YYYY-MM-DD')      strptime('2026-01-02', '%Y-%m-%d')

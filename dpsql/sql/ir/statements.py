@@ -296,6 +296,7 @@ class PrivateQuery:
     with the groups, and with a `group_cut` few of the groups below it.
     """
 
+    # what the text says (`read_private`)
     text: str
     table: str
     unit_name: str
@@ -316,14 +317,19 @@ class PrivateQuery:
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
     private_tables: tuple[tuple[tuple[str, ...], str], ...] = field(default=(), repr=False, compare=False)
-    reads_seconds: bool = field(default=False, compare=False)
-    names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     bucket_note: str = field(default="", compare=False)
+    charged_values: ChargedValues | None = None
+    # notes of standard SQL (`read_implied`, `read_outer_select`)
     list_note: str = field(default="", compare=False)
     cut_list: CutList | None = field(default=None, repr=False, compare=False)
-    charged_values: ChargedValues | None = None
+    # whether the text has another meaning later (`AnalysisCache.read`)
+    reads_seconds: bool = field(default=False, compare=False)
+    # looked up before planning (`PlanFinder.complete`), with what tables have of `domain`, `partitions` and `assumed`
+    names: KnownNames | None = field(default=None, repr=False, compare=False)
+    # of the planner
     reads_total: bool = field(default=False, compare=False)
+    # of a mechanism's plan
     group_cut: GroupCut | None = field(default=None, compare=False)
 
     @property
