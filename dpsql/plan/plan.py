@@ -11,9 +11,10 @@ from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
+from dpsql.plan.mechanisms.choice import Candidate, predict
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import Auto, Mechanism, MechanismRequest, Need
-from dpsql.plan.mechanisms.records import Candidate, predict
+from dpsql.plan.mechanisms.record import Auto, Mechanism, Need
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
@@ -32,10 +33,11 @@ class Plan(NotebookRepr):
     is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means something
     else than it did in 0.11; it is `reread` if 0.11 answered it.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
-    `record` says what the mechanism can do, and `request` is the query as it has it.
-    `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
-    of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
-    shows beside the one of the query. `population` is the public number of units, for warnings, where there is one.
+    `record` says what the mechanism can do. `request` is what the mechanism was planned from; its query is `query`
+    before `reads_total` was set. `stored` says that the ledger has this answer for this analyst, who may see it again
+    for free. `rule` is the filter of a certificate other than zcdp. `considered` lists the mechanisms among which the
+    planner chose, or which EXPLAIN shows beside the one of the query. `population` is the public number of units, for
+    warnings, where there is one.
 
     >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
     'relay'

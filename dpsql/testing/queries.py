@@ -176,7 +176,7 @@ def count_measures(query: SuiteQuery, catalog: Catalog) -> int:
 
 def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> EngineQuery:
     bound, rows = query.bound, analyzed.clause.k or 100
-    weights = [round(2**20 / math.sqrt(at)) for at in range(1, 1 + (bound.groups if bound else 0))]
+    weights = [round(2**20 / math.sqrt(at)) for at in range(1, 1 + (bound.max_groups_contributed if bound else 0))]
     match query.rewrite:
         case "all":
             return rewrite_all(analyzed, bound=bound)

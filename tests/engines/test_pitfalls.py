@@ -44,7 +44,7 @@ from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Refusal, Unsupported
 from dpsql.plan import Plan
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.session import Session
 from dpsql.sql.render.portable import translate
 from dpsql.sql.rewrite.engine_query import EngineQuery
@@ -71,7 +71,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def questions() -> Iterator[str]:
     """Yield every mechanism under bounds of every form, with and without partitions and counts."""
-    for mechanism, bound, per, count in product(list_names()[1:], BOUNDS, (False, True), (False, True)):
+    for mechanism, bound, per, count in product(list_mechanism_names()[1:], BOUNDS, (False, True), (False, True)):
         options = [f"mechanism = {mechanism}", *filter(None, [bound])]
         options += ["domain = ['a1', 'a2']"] * (mechanism in {"peeling", "joint"})
         options += ["partitions = ['DE', 'FR']"] * per
@@ -89,7 +89,7 @@ def plans(session: Session) -> list[Plan]:
             found.append(session.explain(text))
         except Refusal:  # this mechanism needs a bound, or does not go with PER
             continue
-    assert {plan.mechanism for plan in found} == set(list_names()[1:])
+    assert {plan.mechanism for plan in found} == set(list_mechanism_names()[1:])
     return found
 
 

@@ -40,15 +40,14 @@ from dpsql.plan.mechanisms.base import (
 from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts, add_others
 from dpsql.plan.mechanisms.record import (
     Auto,
-    Domain,
     Mechanism,
-    MechanismRequest,
     Need,
     PerPartition,
+    QueryKind,
     Reads,
     assume_groups_per_unit,
-    refuse_out_of_range,
 )
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import (
     cut_rows,
     describe_amount,
@@ -128,7 +127,7 @@ class GaussianHistogramPlan(MechanismPlan):
 def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
-    bound, delta = request.bound(), request.delta
+    bound, delta = request.require_bound(), request.delta
     return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.most)
 
 
@@ -139,7 +138,7 @@ def _find_histogram_evidence(request: MechanismRequest) -> float | None:
 
 GAUSSIAN_HISTOGRAM = Mechanism(
     name="gaussian_histogram",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=GaussianHistogram,
     law="Gaussian noise on counts",
     plan=lambda request: GaussianHistogramPlan(
@@ -258,7 +257,7 @@ def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Fac
 @refuse_out_of_range
 def _choose_weighted(request: MechanismRequest) -> WeightedGaussian:
     """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
-    k, bound, delta = request.k, request.bound(), request.delta
+    k, bound, delta = request.k, request.require_bound(), request.delta
     return WeightedGaussian(request.price.rho(k), delta, k, bound)
 
 
@@ -297,7 +296,7 @@ def _find_weighted_evidence(request: MechanismRequest) -> float | None:
 
 WEIGHTED_GAUSSIAN = Mechanism(
     name="weighted_gaussian",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=WeightedGaussian,
     law="Gaussian noise on weights",
     plan=_plan_weighted,
@@ -368,7 +367,7 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
     for one, and counts of all groups of a unit cost one item each.
     """
-    k, bound, delta = request.k, request.bound(), request.delta
+    k, bound, delta = request.k, request.require_bound(), request.delta
     half = Rho(request.price.rho(k).value / 2)
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
     return DomainDiscovery(half, delta, bound, peeling, k, request.most)
@@ -381,7 +380,7 @@ def _predict_discovery(request: MechanismRequest) -> Need:
 
 DOMAIN_DISCOVERY = Mechanism(
     name="domain_discovery",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=DomainDiscovery,
     law="Gaussian noise on weights, and peeling",
     plan=lambda request: DomainDiscoveryPlan(_choose_discovery(request), request.price, request.own_cap),

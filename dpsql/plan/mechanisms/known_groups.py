@@ -23,7 +23,8 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
 )
 from dpsql.plan.mechanisms.counts_by_item import draw_others
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Domain, Mechanism, MechanismRequest, Reads
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import find_min, keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
@@ -137,7 +138,7 @@ def _plan(request: MechanismRequest) -> KnownGroupsPlan:
 
 KNOWN_GROUPS = Mechanism(
     name="known_groups",
-    domain=Domain.ALL,
+    kind=QueryKind.ALL,
     theorem=KnownGroups,
     law="noise on known groups",
     plan=_plan,

@@ -22,15 +22,8 @@ from dpsql.plan.mechanisms.base import (
 )
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
-from dpsql.plan.mechanisms.record import (
-    Auto,
-    Domain,
-    Mechanism,
-    MechanismRequest,
-    Need,
-    Reads,
-    refuse_out_of_range,
-)
+from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_cut
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
@@ -127,7 +120,7 @@ def _choose(request: MechanismRequest) -> Relay:
     if request.k == 1:
         reason = "The mechanism relay needs a k of 2 or more: of one item nothing can be left."
         raise Refusal("option-range", reason, hint="Write mechanism = limited_domain.", place=request.place)
-    bound = request.bound()
+    bound = request.require_bound()
     return Relay(
         request.price.epsilon,
         request.delta,
@@ -168,7 +161,7 @@ def _find_reach(request: MechanismRequest) -> tuple[float, float]:
 
 RELAY = Mechanism(
     name="relay",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=Relay,
     law="relay of two legs",
     plan=lambda request: RelayPlan(_choose(request), request.price, request.own_cap),

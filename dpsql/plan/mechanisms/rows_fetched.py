@@ -15,7 +15,8 @@ from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, Relay, 
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import MechanismRequest, Reads
+from dpsql.plan.mechanisms.record import Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal

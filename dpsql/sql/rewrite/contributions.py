@@ -63,7 +63,7 @@ _ABOVE = "dpsql_pairs SEMI JOIN (SELECT dpsql_unit FROM dpsql_units WHERE dpsql_
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Bound of `groups` groups per unit, chosen by a hash under two 64-bit salts that are private to the session.
+    """Bound on the groups of each unit, chosen by a hash under two 64-bit salts that are private to the session.
 
     With `counts_units` the bounded rows tell the number of units, as `BoundedRows` says.
 
@@ -72,7 +72,7 @@ class Bound:
     goes into the noise and the price by `price_items` (`plan/mechanisms/record.py`).
     """
 
-    groups: int
+    max_groups_contributed: int
     salts: tuple[int, int]
     counts_units: bool = False
 
@@ -173,7 +173,7 @@ def count_groups_of_units(writer: Writer, ranked: str) -> str:
 def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> BoundedRows:
     """Return the first groups of each unit by their draws."""
     columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
-    if bound.groups == 1 and writer.native and not ranks and not rows.ranked:
+    if bound.max_groups_contributed == 1 and writer.native and not ranks and not rows.ranked:
         # the fields of the minimum struct of (draw, keys) of each unit
         least = compose(
             """
@@ -190,7 +190,7 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
             rows=rows.sql,
         )
         return BoundedRows((), least)
-    if rows.ranked or bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
+    if rows.ranked or bound.max_groups_contributed < MIN_GROUPS_SORTED_APART or not writer.native:
         ranked = rows.sql
         if not rows.ranked:
             ranked = rank_pairs(writer, f"({select_pairs(writer, rows)})", names=rows.names, salts=bound.salts)
@@ -206,7 +206,7 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
                 SELECT dpsql_unit FROM dpsql_pairs GROUP BY dpsql_unit HAVING system.main.count() > {groups}
             )
             """,
-            groups=bound.groups,
+            groups=bound.max_groups_contributed,
         )
         above, within, of_all = "dpsql_pairs SEMI JOIN dpsql_above USING (dpsql_unit)", "dpsql_above", ""
     first = compose(
@@ -234,14 +234,14 @@ def _list_units(bound: Bound, weight: str = "") -> str:
         )
         """,
         columns=[UNIT, *([f"{weight} AS dpsql_weight"] if weight else [])],
-        groups=bound.groups,
+        groups=bound.max_groups_contributed,
     )
 
 
 def _select_first(ranked: str, columns: Sequence[str], *, bound: Bound) -> str:
     """Return the SQL for the pairs of the first ranks."""
     template = "SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {groups}"
-    return compose(template, columns=columns, ranked=ranked, groups=bound.groups)
+    return compose(template, columns=columns, ranked=ranked, groups=bound.max_groups_contributed)
 
 
 def weigh_contributions(
@@ -257,9 +257,11 @@ def weigh_contributions(
     Other engines rank all pairs, from which the weights follow, in one pass over the table. They may evaluate a CTE
     twice, and the table may change in between. A unit could then get the large weight of few groups and add it to many.
     """
-    first = f"dpsql_rank <= {bound.groups:d}"
+    first = f"dpsql_rank <= {bound.max_groups_contributed:d}"
     if rows.ranked or not writer.native:
-        weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
+        weight = writer.looked_up(
+            writer.listed(weights), f"system.main.least(dpsql_groups, {bound.max_groups_contributed:d})"
+        )
         ranked = rows.sql
         if not rows.ranked:
             pairs = f"({select_pairs(writer, rows)})"
@@ -273,10 +275,10 @@ def weigh_contributions(
         )
         return BoundedRows((), weighed)
     listed = writer.listed(weights)
-    own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.groups:d})")
+    own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.max_groups_contributed:d})")
     ctes = f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", _list_units(bound, own)
     cut = rank_pairs(writer, _ABOVE, names=rows.names, salts=bound.salts)
-    least = writer.looked_up(listed, f"{bound.groups:d}")
+    least = writer.looked_up(listed, f"{bound.max_groups_contributed:d}")
     weighed = compose(
         """
         SELECT {keys}, dpsql_weight FROM dpsql_pairs JOIN dpsql_units USING (dpsql_unit) WHERE NOT dpsql_above

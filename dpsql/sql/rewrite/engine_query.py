@@ -271,7 +271,7 @@ class _Draft:
 def _rewrite(request: _Request) -> EngineQuery:
     """Return the SQL for the groups and their measures, in the order of the request."""
     bound, weights = request.bound, request.weights
-    if weights is not None and (bound is None or len(weights) != bound.groups):
+    if weights is not None and (bound is None or len(weights) != bound.max_groups_contributed):
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
     source = use_materialized(request.query, bounded=bound is not None)
@@ -355,7 +355,9 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
         if draft.source.form is not Form.RANKS:
             parts = name_parts(query)
             pairs = rank_pairs(draft.writer, f"({pairs})", names=names, salts=bound.salts, parts=parts)
-        source = compose("(SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups})", pairs=pairs, groups=bound.groups)
+        source = compose(
+            "(SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups})", pairs=pairs, groups=bound.max_groups_contributed
+        )
     elif query.reads_total:
         source, units = _number_pairs(draft, pairs, parts=name_parts(query))
     else:
@@ -405,10 +407,10 @@ def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     # The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that engines which divide in
     # doubles find the same whole number.
     listed = draft.writer.listed(request.weights or ())
-    weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.groups:d})")
+    weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.max_groups_contributed:d})")
     weighed = compose(
         "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({pairs})",
-        groups=bound.groups,
+        groups=bound.max_groups_contributed,
         share=f"(CAST({weight} AS BIGINT) * dpsql_part_1) // {query.measures[0].width:d}",
         pairs=pairs,
     )
@@ -416,7 +418,7 @@ def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     columns = [sums[0], "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight", *sums[1:]]
     added, column = (WEIGHT, WEIGHT) if request.by_weight else (name_parts(query)[0], first)
     positive = "" if request.every else f"system.main.sum({added})"
-    where = "" if request.of_all else f"dpsql_rank <= {bound.groups:d}"
+    where = "" if request.of_all else f"dpsql_rank <= {bound.max_groups_contributed:d}"
     groups = draft.group(f"({weighed})", columns, positive=positive, where=where)
     measures = [first, WEIGHT, *others]
     return draft.complete(groups, measures, positive="" if request.every else column), measures

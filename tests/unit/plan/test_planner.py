@@ -15,8 +15,8 @@ import dpsql
 from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
 from dpsql.plan import Plan
 from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.mechanisms.choice import Candidate, list_records, take_cheapest
 from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
-from dpsql.plan.mechanisms.records import Candidate, choose_candidate, list_records
 from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall
@@ -183,8 +183,8 @@ def test_a_relay_is_preferred_to_a_limited_domain_also_where_it_needs_more_units
         both = [candidate(plan, name) for name in ("limited_domain", "relay")]
         assert both[0].prediction.units < both[1].prediction.units
         assert both[0].prediction.items == both[1].prediction.items
-        assert choose_candidate(both) == choose_candidate(both[::-1]) == both[1]
-        assert choose_candidate(both[:1]) == both[0]
+        assert take_cheapest(both) == take_cheapest(both[::-1]) == both[1]
+        assert take_cheapest(both[:1]) == both[0]
         drawn = SESSION._plans.find(SESSION._analyze(text, ()))[0]
         assert drawn.mechanism_plan == plan.mechanism_plan
 
@@ -289,7 +289,7 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
 ) -> None:
     plan = SESSION.explain(statement(f"delta = {delta}", *bounded(groups), k=k, counts=counts))
     chosen = candidate(plan, plan.mechanism)
-    assert chosen == choose_candidate(plan.considered)
+    assert chosen == take_cheapest(plan.considered)
     assert chosen.name in CHOSEN
     for each in plan.considered:
         assert each.prediction.items == chosen.prediction.items
@@ -367,8 +367,8 @@ def test_the_least_population_of_the_tables_read_counts() -> None:
 
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
     plan = SESSION.explain(statement(*bounded(1)))
-    assert choose_candidate(()) is None
-    assert choose_candidate(each for each in plan.considered if each.name not in CHOSEN) is None
+    assert take_cheapest(()) is None
+    assert take_cheapest(each for each in plan.considered if each.name not in CHOSEN) is None
 
 
 def test_a_unit_is_taken_to_be_in_half_of_the_groups_and_in_forty_at_most() -> None:

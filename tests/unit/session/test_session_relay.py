@@ -18,7 +18,7 @@ import dpsql
 from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.base import MechanismOutput
 from dpsql.plan.mechanisms.record import Auto
 from dpsql.plan.mechanisms.relay import RelayPlan
@@ -193,8 +193,8 @@ def test_a_replay_keeps_the_legs(example: Path) -> None:
 def test_a_stored_answer_of_the_former_default_is_still_free(monkeypatch: pytest.MonkeyPatch) -> None:
     session, sql = session_over(*FEW), NAMES.format(k=10, more="")
     with monkeypatch.context() as before:
-        unchosen = (replace(each, auto=Auto.NEVER) if each.name == "relay" else each for each in records.RECORDS)
-        before.setattr(records, "RECORDS", tuple(unchosen))
+        unchosen = (replace(each, auto=Auto.NEVER) if each.name == "relay" else each for each in choice.RECORDS)
+        before.setattr(choice, "RECORDS", tuple(unchosen))
         first = session.sql(sql)
     assert (first.receipt.mechanism, first.receipt.items_charged, first.receipt.legs) == ("limited_domain", 5, "")
     stored = session._dependencies.ledger.stored(session.explain(sql).key, None)
