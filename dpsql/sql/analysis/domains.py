@@ -1,9 +1,10 @@
 """Options with public values: `domain` (ALL PRIVATE), `partitions` (PER key) and `assume` (EXPLAIN).
 
 The values are in a list or in a public table. Those of a table are read before the query is planned, since the number
-of groups or partitions decides its price: `find_..._query` returns the public query for them, and `set_...` puts its answer into the query. A
-`domain` has every group of ALL PRIVATE. `partitions` are the values of the key of PER, each with its first k groups.
-`assume` is a public guess of the counts, for which EXPLAIN simulates what each mechanism would find.
+of groups or partitions decides its price: `find_..._query` returns the public query for them, and `set_...` puts its
+answer into the query. A `domain` has every group of ALL PRIVATE. `partitions` are the values of the key of PER, each
+with its first k groups. `assume` is a public guess of the counts, for which EXPLAIN simulates what each mechanism would
+find.
 """
 
 from __future__ import annotations
