@@ -6,9 +6,9 @@
 
 Each is the analyst's own text, with a part of it replaced.
 
-Notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows.
-
-They depend on the statement and the policy alone.
+This file has two parts: (1) `RankedSelect` and `refuse_computation` write such statements; (2) from `has_all_groups`
+on, notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows. They
+depend on the statement and the policy alone.
 """
 
 from __future__ import annotations
@@ -439,6 +439,9 @@ def _write(statement: ScannedStatement, parts: Parts) -> str:
                 at = end
         found.append(statement.text[at : part.end])
     return "".join(found)
+
+
+# Part 2: notes on rankings where SQL promises more groups.
 
 
 def has_all_groups(query: PrivateQuery) -> bool:

@@ -1,6 +1,8 @@
 """SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, ...)]: a private query in the words of GoogleSQL.
 
-The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting.
+The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting. The clause
+is the implied one (`implied.py`); `put_header_options` gives it these options, `read_private` checks
+privacy_unit_column, and `plan_within_terms` (`plan/planner.py`) makes epsilon and delta those of one item.
 """
 
 from __future__ import annotations
