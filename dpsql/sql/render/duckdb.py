@@ -1,4 +1,7 @@
-"""SQL templates: statements with named slots, written where they are needed, so that a reader sees the query.
+"""Engine SQL as DuckDB reads it: templates with named slots, and the `Writer`.
+
+The `Writer` parenthesises everything and binds every value. Templates are written where they are needed, so that a
+reader sees the query:
 
     compose(
         '''
@@ -15,10 +18,6 @@ is SELECT dpsql_key_1, dpsql_key_2, system.main.count() AS dpsql_count FROM (...
 What fills a slot is SQL already: a name that dpsql made, a quoted name, a number, or an expression of a `Writer`, which
 binds every value of the analyst as a parameter. It is never the text of an analyst. Functions are written by their
 qualified names, so that no macro can stand in for them.
-
-The writer: engine SQL from the private query, fully parenthesised, every value a bound parameter, no comments.
-
-Functions are written by their qualified name, so that no macro or temporary object can stand in for them.
 """
 
 from __future__ import annotations

@@ -66,6 +66,10 @@ class Bound:
     """Bound on the groups of each unit, chosen by a hash under two 64-bit salts that are private to the session.
 
     With `counts_units` the bounded rows tell the number of units, as `BoundedRows` says.
+
+    Enforced by `bound_contributions` (units), `weigh_contributions` (units with weights), and, where rows or sums are
+    measured, by `dpsql_rank <= groups` in `_add_measures` and `_weigh_measures` of `engine_query.py`. The same number
+    goes into the noise and the price by `price_items` (`plan/mechanisms/record.py`).
     """
 
     max_groups_contributed: int
