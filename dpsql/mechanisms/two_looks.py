@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.parameters import check_leaders
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
+from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
 LOOK_SHARE = Fraction(3, 100)  # of rho, for each look
@@ -28,6 +29,7 @@ _ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold th
 _CROWDED = 2  # by the second look the groups are so heavy that it pays to choose among them by their counts
 _FEW, _ALLOWED_OF_FEW = 5, Fraction(3, 8)  # up to so many k, what a query costs on average where there is nothing
 _FLOOR, _TOP = Fraction(1, 5), Fraction(14, 5)  # of the threshold: what of a weight the second look sees
+_WIDE = 10**18  # from this variance on, noise is as good as continuous
 
 
 class Answerer(Enum):
@@ -70,7 +72,10 @@ class Look:
         return Fraction(total + drawn, self.whole)
 
     def find_height(self, probability: Fraction) -> Fraction:
-        """Return the least share that the noise alone reaches with at most this probability."""
+        """Return the least share that the noise alone reaches with at most this probability; of wide noise, nearly."""
+        if self.variance > _WIDE:  # nothing that is private depends on the height
+            deviations = NormalDist().inv_cdf(1.0 - float(probability))
+            return Fraction(math.ceil(deviations * math.sqrt(self.variance)), self.whole)
         return Fraction(discrete_gaussian_offset(self.variance, float(probability)), self.whole)
 
 
@@ -88,7 +93,7 @@ class TwoLooks:
     `max_groups_contributed` bounds how many groups one privacy unit is counted in (None: no bound), `weighed_groups` in
     how many it is weighed, both enforced by the caller. The counts of the first look are those of the limited domain,
     read in one statement; weights and counts of the second are another's. Both are of groups in an order of labels that
-    does not depend on data.
+    does not depend on data. A weight of 1 is `steps`, other than WEIGHT_STEPS only where the looks alone are computed.
     Returns: the shares that the looks give, each once; what answers takes these numbers and public ones alone.
     Loss: with rho = k epsilon**2 / 8: .03 rho for each look that was taken, then that of the mechanism that answers, of
     .97 rho at most after one look, .94 rho after two; never more than rho. Delta once, for one mechanism answers.
@@ -113,9 +118,11 @@ class TwoLooks:
     weighed_groups: int
     max_groups_contributed: int | None = None
     counts_rho: Rho | None = None
+    steps: int = WEIGHT_STEPS
 
     def __post_init__(self) -> None:
         _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
+        _ = self.height  # before anything is charged
         if self.counts_rho is not None:
             _ = self.histogram
 
@@ -175,30 +182,46 @@ class TwoLooks:
         offset = self.leaders(Answerer.AT_ONCE).threshold_offset
         return math.ceil(offset / 2), math.ceil(offset * Fraction(7, 10))
 
-    def look_at_counts(self, leaders: Histogram, noise: Noise) -> Fraction:
-        """Draw the first look."""
+    def add_leads(self, leaders: Histogram) -> int:
+        """Return the exact sum of the first look, which one unit changes by at most k; 0 of no group."""
         check_leaders(leaders, self.k_bar)
         start, width = self._count_window
         leads = (count - leaders.following - start for count in leaders.leaders[: self.k])
-        return self.first.draw(sum(min(max(lead, 0), width) for lead in leads), noise)
+        return sum(min(max(lead, 0), width) for lead in leads)
+
+    def look_at_counts(self, leaders: Histogram, noise: Noise) -> Fraction:
+        """Draw the first look."""
+        return self.first.draw(self.add_leads(leaders), noise)
+
+    @property
+    def threshold(self) -> int:
+        """Return the threshold of the weighted Gaussian, in steps."""
+        variance = self.steps**2 / (2 * self._left(2).value)
+        return weighted_threshold(variance, self.delta, most=self.weighed_groups, steps=self.steps)
 
     @property
     def second(self) -> Look:
         """Return the look at weights."""
-        sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=WEIGHT_STEPS)
-        return Look(Rho(self.rho.value * LOOK_SHARE), sensitivity, self.k * self.weighted.threshold)
+        sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=self.steps)
+        return Look(Rho(self.rho.value * LOOK_SHARE), sensitivity, self.k * self.threshold)
 
     @property
     def _weight_window(self) -> tuple[int, int]:
         """Return from which weight on the second look sees a group, and how much of it."""
-        threshold = self.weighted.threshold
-        return math.floor(_FLOOR * threshold), math.floor(_TOP * threshold)
+        return math.floor(_FLOOR * self.threshold), math.floor(_TOP * self.threshold)
 
-    def look_at_weights(self, weights: npt.NDArray[np.int64], noise: Noise) -> Fraction:
-        """Draw the second look at the weights of all groups, at least of those above a fifth of the threshold."""
+    def add_weights(self, weights: npt.NDArray[np.int64]) -> int:
+        """Return the exact sum of the second look, which one unit changes by at most `second.sensitivity`.
+
+        The weights are those of all groups, at least of those above a fifth of the threshold.
+        """
         start, width = self._weight_window
         heaviest = np.partition(weights, len(weights) - self.k)[-self.k :] if len(weights) > self.k else weights
-        return self.second.draw(int(np.clip(heaviest - start, 0, width).sum()), noise)
+        return int(np.clip(heaviest - start, 0, width).sum())
+
+    def look_at_weights(self, weights: npt.NDArray[np.int64], noise: Noise) -> Fraction:
+        """Draw the second look."""
+        return self.second.draw(self.add_weights(weights), noise)
 
     @property
     def open_probability(self) -> Fraction:
@@ -262,6 +285,4 @@ def bound_weight_sum(groups: int, *, steps: int) -> int:
 
 def _round_root_down(square: Fraction) -> Fraction:
     """Return the square root, rounded down to twelve decimals."""
-    if square <= 0:
-        raise UsageError("epsilon-range", "Nothing is left for a mechanism.")
     return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
