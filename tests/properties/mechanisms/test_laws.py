@@ -20,10 +20,10 @@ from properties.mechanisms.laws import (
     noisy_counts,
     peeling,
     propose_test_release,
-    relay,
     selections_by_sums,
     stable,
     top_stable,
+    two_looks,
 )
 from support.laws import ROUNDING
 
@@ -34,7 +34,7 @@ LAWS = {
     "peeling of leaders": limited_domain.LAW,
     "peeling of leaders, by sums": limited_domain_sums.LAW,
     "peeling of leaders, min_units": min_units.LAW,
-    "relay of two legs": relay.LAW,
+    "two looks": two_looks.LAW,
     "Gaussian noise on counts": all_counts.HISTOGRAM,
     "Gaussian noise on counts, the order": all_counts.ORDER,
     "Gaussian noise on counts and on weights, by sums": selections_by_sums.ALL_COUNTS,
