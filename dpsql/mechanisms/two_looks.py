@@ -18,7 +18,7 @@ from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
-from dpsql.mechanisms.parameters import check_leaders
+from dpsql.mechanisms.parameters import check_k, check_leaders
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, weighted_threshold
@@ -121,6 +121,7 @@ class TwoLooks:
     steps: int = WEIGHT_STEPS
 
     def __post_init__(self) -> None:
+        check_k(self.k, self.k_bar)
         _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
         _ = self.height  # before anything is charged
         if self.counts_rho is not None:

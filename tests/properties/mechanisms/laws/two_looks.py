@@ -269,8 +269,8 @@ def worst(cases: Sequence[Case], variant: Variant = PRODUCTION) -> float:
         claim, laws = case[0].worst_case, list(pieces(case, variant))
         rho, delta = claim.rho.value, float(claim.delta)
         for level in (*LEVELS, 20.0 + 40.0 * float(rho)):
-            for order in (slice(None), slice(None, None, -1)):
-                sticks = math.fsum(stick(pair[order], level, left) for pair, left in laws)
+            for at in (0, 1):
+                sticks = math.fsum(stick((pair[at], pair[1 - at]), level, left) for pair, left in laws)
                 found = max(found, sticks / (delta + cks(rho, level)))
     return found
 
@@ -312,7 +312,7 @@ A, B, C = (frozenset(label) for label in "abc")
 
 
 def edges() -> list[Case]:
-    crowds = [], [A], [A] * 12, [A, B] * 8, [A, B, C] * 10
+    crowds: list[list[frozenset[str]]] = [[], [A], [A] * 12, [A, B] * 8, [A, B, C] * 10]
     made = [
         make("2", "1e-6", 1, k_bar=1, cap=1),
         make("1.5", "1e-3", 2, k_bar=2, cap=2),
@@ -320,7 +320,7 @@ def edges() -> list[Case]:
         with_counts(make("2", "0.05", 2, k_bar=2, cap=1)),
     ]
     cases = [
-        (looks, list(units), frozenset(chosen))
+        (looks, units, frozenset(chosen))
         for looks in made
         for units in crowds
         for size in range(1, looks.weighed_groups + 1)
