@@ -28,8 +28,9 @@ from dpsql.mechanisms import (
     unit_weight,
 )
 from dpsql.mechanisms.domain_discovery import Discovery
+from dpsql.mechanisms.gate import Look, bound_weight_sum
 from dpsql.mechanisms.lower_cut import PLACES, find_cut
-from dpsql.mechanisms.two_looks import Answerer, Look, TwoLooks, bound_weight_sum
+from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReadAgain
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
 from dpsql.quantities import Delta, Epsilon, Rho

@@ -24,7 +24,8 @@ from support.laws import BOTTOM, cks, discrete_gaussian_law, label_law, peeling_
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Selection, unit_weight
 from dpsql.mechanisms.domain_discovery import Discovery
-from dpsql.mechanisms.two_looks import Answerer, Look, TwoLooks
+from dpsql.mechanisms.gate import Look
+from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.mechanisms.weighted_gaussian import weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
