@@ -38,7 +38,7 @@ class Plan(NotebookRepr):
     shows beside the one of the query. `population` is the public number of units, for warnings, where there is one.
 
     >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
-    'relay'
+    'two_looks'
     """
 
     query: PrivateQuery
