@@ -392,7 +392,7 @@ def test_auto_is_what_the_planner_chooses_and_returns_what_that_does(accuracy: M
 def test_a_plan_of_auto_has_the_parameters_of_the_fixed_choices(accuracy: ModuleType) -> None:
     budget = accuracy.terms("1", "1e-6")
     few, many = (accuracy.planned(k, budget.rho, delta=budget.delta, most=None) for k in (10, 100))
-    assert few.k_bar == accuracy.K_BAR_PER_K * 10
+    assert (few.k_bar, many.k_bar) == (1_000, accuracy.K_BAR_PER_K * 100)
     assert f"weighted_gaussian most={many.max_groups_contributed}" in accuracy.MECHANISMS
     for plan in (few, many):
         assert 0.999999 < float(plan.worst_case.rho.value / budget.rho.value) <= 1
