@@ -67,7 +67,7 @@ class Gate:
     changes the sum of the k heaviest groups by at most `sensitivity`. It opens with at most the `probability` where
     there is nothing.
     Loss: rho, whether or not it opens.
-    Source: `pay.md` 1 and 2. A unit adds at most `sensitivity` to k groups together, ordered values change by no more
+    Source: `maths.md` 9.5.1. A unit adds at most `sensitivity` to k groups together, ordered values change by no more
     than what they are ordered of, and clipping does not widen a change.
 
     >>> gate = Gate(Rho("0.01"), k=10, threshold=40, sensitivity=4, probability=Fraction(1, 5))

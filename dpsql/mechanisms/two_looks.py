@@ -60,8 +60,8 @@ class TwoLooks:
     Utility: where there is nothing, the second look opens with probability p (`open_probability`), so that a query
     costs about .06 + .94 p of rho, and one item of the limited domain, on average.
     Cost: a sort of the k_bar first counts; of the weights, the k largest.
-    Source: `pay.md` 1. Counts minus count k_bar + 1 change by at most 1, in one direction, and clipping does not widen
-    that: the sum of k changes by at most k. A unit adds w <= 1 / sqrt(t) to the weights of t groups, and ordered
+    Source: `maths.md` 9.5. Counts minus count k_bar + 1 change by at most 1, in one direction, and clipping does not
+    widen that: the sum of k changes by at most k. A unit adds w <= 1 / sqrt(t) to the weights of t groups, and ordered
     weights change by no more than what they are ordered of: the sum of k changes by min(k, t) w <= sqrt(min(k, t)).
 
     >>> looks = TwoLooks(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=1000, weighed_groups=100)

@@ -40,7 +40,7 @@ class Plan(NotebookRepr):
     warnings, where there is one.
 
     >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
-    'relay'
+    'two_looks'
     """
 
     query: PrivateQuery
