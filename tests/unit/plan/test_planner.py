@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from dpsql.plan.mechanisms.relay import RelayPlan
 from scipy.stats import norm
 from support.laws import SeededNoise
 from support.session_kit import session_on, shared
@@ -17,7 +18,6 @@ from dpsql.plan import Plan
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.choice import Candidate, list_records, take_cheapest
 from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
-from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall
 from dpsql.session import Session

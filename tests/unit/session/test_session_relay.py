@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import duckdb
 import pytest
+from dpsql.plan.mechanisms.relay import RelayPlan
 from support.laws import SeededNoise
 from support.session_kit import charged, rebuilt, seeded, session_on, shared, values_rows
 
@@ -21,7 +22,6 @@ from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.base import MechanismOutput
 from dpsql.plan.mechanisms.record import Auto
-from dpsql.plan.mechanisms.relay import RelayPlan
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR, seconds INTEGER)"
