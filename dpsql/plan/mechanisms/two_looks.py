@@ -195,7 +195,7 @@ def _set_parameters(request: MechanismRequest) -> TwoLooks:
     if request.query.measures[0].aggregate is not Aggregate.UNITS:  # the looks are for counts that a unit changes by 1
         hint = "Write mechanism = limited_domain, or leave the mechanism out."
         reason = "The mechanism two_looks ranks by numbers of users alone."
-        raise Refusal("measure", reason, hint=hint, place=request.place)
+        raise Refusal("option", reason, hint=hint, place=request.place)
     bound, price, k = request.bound(), request.price, request.k
     looks = TwoLooks(
         price.epsilon,
