@@ -31,6 +31,10 @@ class LowerCut:
     value: int
     releases: tuple[tuple[int, Fraction], ...]
 
+    def lower_to(self, value: int) -> LowerCut:
+        """Return the cut at `value` if that is lower: the rate of its places is then lower too."""
+        return LowerCut(value, self.releases) if value < self.value else self
+
     @property
     def open(self) -> Places:
         """Return places of which none is drawn: with these, all groups are read."""

@@ -10,24 +10,21 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_offset
+from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.domain_discovery import DomainDiscovery
+from dpsql.mechanisms.gate import LOOK_SHARE, Gate, Look, bound_weight_sum, find_open_probability
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.parameters import check_leaders
-from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
 
-LOOK_SHARE = Fraction(3, 100)  # of rho, for each look
 _ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold the limited domain answers at once
 _CROWDED = 2  # by the second look the groups are so heavy that it pays to choose among them by their counts
-_FEW, _ALLOWED_OF_FEW = 5, Fraction(3, 8)  # up to so many k, what a query costs on average where there is nothing
-_FLOOR, _TOP = Fraction(1, 5), Fraction(14, 5)  # of the threshold: what of a weight the second look sees
 
 
 class Answerer(Enum):
@@ -38,40 +35,6 @@ class Answerer(Enum):
     WEIGHTS = "weighted Gaussian"
     DISCOVERY = "domain discovery"
     HISTOGRAM = "Gaussian histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Release a sum over groups, in whole steps, with discrete Gaussian noise.
-
-    Given: one privacy unit more or less changes the sum by at most `sensitivity` steps. Where there is no group the sum
-    is 0, and the noise is the same.
-    Returns: the noisy sum divided by `whole`, the steps that stand for all k groups.
-    Loss: rho, = sensitivity**2 / (2 sigma**2).
-    Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Theorem 4.
-
-    >>> look = Look(Rho("0.01"), sensitivity=10, whole=400)
-    >>> look.variance
-    Fraction(5000, 1)
-    """
-
-    rho: Rho
-    sensitivity: int
-    whole: int
-
-    @property
-    def variance(self) -> Fraction:
-        """Return sigma squared, in squared steps."""
-        return Fraction(self.sensitivity**2) / (2 * self.rho.value)
-
-    def draw(self, total: int, noise: Noise) -> Fraction:
-        """Return the noisy share."""
-        (drawn,) = discrete_gaussian(self.variance, noise, count=1)
-        return Fraction(total + drawn, self.whole)
-
-    def find_height(self, probability: Fraction) -> Fraction:
-        """Return the least share that the noise alone reaches with at most this probability."""
-        return Fraction(discrete_gaussian_offset(self.variance, float(probability)), self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,33 +146,30 @@ class TwoLooks:
         return self.first.draw(sum(min(max(lead, 0), width) for lead in leads), noise)
 
     @property
-    def second(self) -> Look:
-        """Return the look at weights."""
+    def gate(self) -> Gate:
+        """Return the look at weights, which opens with `open_probability` where there is nothing."""
         sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=WEIGHT_STEPS)
-        return Look(Rho(self.rho.value * LOOK_SHARE), sensitivity, self.k * self.weighted.threshold)
+        rho = Rho(self.rho.value * LOOK_SHARE)
+        return Gate(rho, self.k, self.weighted.threshold, sensitivity, self.open_probability)
 
     @property
-    def _weight_window(self) -> tuple[int, int]:
-        """Return from which weight on the second look sees a group, and how much of it."""
-        threshold = self.weighted.threshold
-        return math.floor(_FLOOR * threshold), math.floor(_TOP * threshold)
+    def second(self) -> Look:
+        """Return the noisy sum of the look at weights."""
+        return self.gate.look
 
     def look_at_weights(self, weights: npt.NDArray[np.int64], noise: Noise) -> Fraction:
         """Draw the second look at the weights of all groups, at least of those above a fifth of the threshold."""
-        start, width = self._weight_window
-        heaviest = np.partition(weights, len(weights) - self.k)[-self.k :] if len(weights) > self.k else weights
-        return self.second.draw(int(np.clip(heaviest - start, 0, width).sum()), noise)
+        return self.gate.draw(weights, noise)
 
     @property
     def open_probability(self) -> Fraction:
         """Return the largest probability with which the second look may open on nothing."""
-        allowed = _ALLOWED_OF_FEW if self.k <= _FEW else max(Fraction(1, 10), Fraction(5, 2 * self.k))
-        return (allowed - 2 * LOOK_SHARE) / (1 - 2 * LOOK_SHARE)
+        return find_open_probability(self.k, looks=2)
 
     @property
     def height(self) -> Fraction:
         """Return what the second look must reach to open."""
-        return self.second.find_height(self.open_probability)
+        return self.gate.height
 
     def choose(self, first: Fraction, second: Fraction | None = None) -> Answerer | None:
         """Return what answers by the looks so far; None where the second must be taken."""
@@ -233,10 +193,7 @@ class TwoLooks:
             return None
         chosen = self.weighted, self.discovery.discovery
         found = find_cut(tuple((each.threshold, each.variance) for each in chosen))
-        if found is None:
-            return None
-        start, _ = self._weight_window
-        return found if found.value <= start else LowerCut(start, found.releases)
+        return None if found is None else found.lower_to(self.gate.start)
 
     def items(self, answerer: Answerer, loss: ZCDP) -> Fraction:
         """Return how many items the looks and a mechanism of this loss cost, at most k."""
@@ -247,17 +204,6 @@ class TwoLooks:
         """Return what the looks and a mechanism of this loss cost, at most `worst_case`."""
         looks = 1 if answerer is Answerer.AT_ONCE else 2
         return ZCDP(Rho(self.rho.value * looks * LOOK_SHARE + loss.rho.value), self.delta)
-
-
-def bound_weight_sum(groups: int, *, steps: int) -> int:
-    """Return by how much at most one unit changes the sum of so many weights: `steps` * sqrt(groups), rounded up.
-
-    >>> bound_weight_sum(4, steps=10), bound_weight_sum(5, steps=10)
-    (20, 23)
-    """
-    square = groups * steps * steps
-    root = math.isqrt(square)
-    return root if root * root == square else root + 1
 
 
 def _round_root_down(square: Fraction) -> Fraction:

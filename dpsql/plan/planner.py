@@ -59,6 +59,7 @@ _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to d
     Domain.ALL: ("where nothing is selected", "Leave it out."),
 }
 _WORDS = {
+    "gate": "Write gate = false for no look before the price is paid, or leave it out.",
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
@@ -241,12 +242,12 @@ def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, i
 
 def _check_options(mechanism: Mechanism, query: PrivateQuery) -> None:
     """Refuse an option that has no meaning with the mechanism."""
-    for name in ("prefer", "delta", "k_bar"):
+    for name in ("prefer", "gate", "delta", "k_bar"):
         option = query.clause.options.get(name)
         if option is not None and name not in mechanism.options:
             where, hint = _NO_MEANING[mechanism.domain]
             reason = f"{name} has no meaning {where}."
-            if name == "prefer":
+            if name in {"prefer", "gate"}:
                 takes = dict.fromkeys(each.name for each in list_records() if name in each.options)
                 reason, hint = f"{name} is for mechanism = {' or '.join(takes)}.", "Leave it out."
             raise Refusal("option", reason, hint=hint, place=option.place)

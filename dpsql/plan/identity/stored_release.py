@@ -216,6 +216,7 @@ def _stream(table: pa.Table) -> bytes:
 
 _CHOICES = ("limited_domain", "gaussian_histogram", "weighted_gaussian", "domain_discovery")
 _KNOWN_DOMAIN = ("peeling",)
+_GATED = frozenset(["gaussian_histogram", "weighted_gaussian", "domain_discovery"])
 _WITH_POPULATION = frozenset(["limited_domain", "domain_discovery"])  # those preferred where few units were enough
 
 
@@ -234,9 +235,13 @@ def list_earlier_plans(
     names: Sequence[str] = ()
     if is_auto and not query.clause.is_adaptive:
         names = _CHOICES if query.domain is None else _KNOWN_DOMAIN
+    elif option is not None and option.value in _GATED:
+        names = (str(option.value),)
     plans, clause = [] if names else [build(query)], query.clause
-    for name in names:  # each mechanism that can answer the query
+    for name in names:  # each mechanism that can answer the query; none had a gate in front
         options = {**clause.options, "mechanism": Option(name, clause.place, word=True)}
+        if name in _GATED:
+            options["gate"] = Option("false", clause.place, word=True)
         with suppress(Refusal, Unsupported):
             plans.append(build(replace(query, clause=replace(clause, options=options))))
     found = [(key, plan) for plan in plans if (key := compute_replay_key(plan, as_in_0_10=True)) in stored]

@@ -277,7 +277,7 @@ class MechanismPlan(ABC):
     price: ItemLoss
 
     @property
-    def release_identity(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, ...]:
         """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
         return self.selection, self.price
 

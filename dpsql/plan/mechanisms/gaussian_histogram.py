@@ -11,7 +11,7 @@ for weights alone: the counts that are released are then of all groups.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, Loss
@@ -24,6 +24,7 @@ from dpsql.mechanisms import (
     NoisyRelease,
     WeightedGaussian,
 )
+from dpsql.mechanisms.gate import Gate, bound_weight_sum
 from dpsql.mechanisms.known_names import find_line, keep_evident
 from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
@@ -38,6 +39,15 @@ from dpsql.plan.mechanisms.base import (
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts, add_others
+from dpsql.plan.mechanisms.gate import (
+    add_gate_loss,
+    build_gate,
+    close,
+    describe_gate,
+    describe_opened,
+    find_gate_rho,
+    leave_behind,
+)
 from dpsql.plan.mechanisms.record import (
     Auto,
     Domain,
@@ -74,13 +84,19 @@ class GaussianHistogramPlan(MechanismPlan):
     selection: GaussianHistogram
     known: int = 0
     evident: bool = False
+    gate: Gate | None = None
+
+    @property
+    def release_identity(self) -> tuple[object, ...]:
+        return self.selection, self.price, *filter(None, [self.gate])
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         chosen, price = self.selection, self.price
-        cut_query, cut = cut_rows(query, chosen, known=self.known)
+        cut_query, cut = cut_rows(query, chosen, known=self.known, gate=self.gate)
+        others = ZCDP(price.rho(price.other_items(chosen.k)), Delta(0))
         return ReleaseSpec(
             k=chosen.k,
-            worst_case=chosen.loss + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
+            worst_case=add_gate_loss(chosen.loss + others, self.gate),
             rows=RowsRead(
                 counting=rewrite_all(cut_query, bound=bound, every=self.known > 0),
                 min_count=0 if self.known else 1,
@@ -101,7 +117,7 @@ class GaussianHistogramPlan(MechanismPlan):
     @property
     def half(self) -> Loss:
         items = self.price.other_items(math.ceil(self.selection.k / 2))
-        return self.selection.loss + ZCDP(self.price.rho(items), Delta(0))
+        return add_gate_loss(self.selection.loss + ZCDP(self.price.rho(items), Delta(0)), self.gate)
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
@@ -111,16 +127,21 @@ class GaussianHistogramPlan(MechanismPlan):
             *describe_known(self.known, line=line),
             ("threshold", f"{describe_noisy(query, chosen.threshold)}, independent of the other groups"),
             ("noise", f"sigma {sigma} on the {what} of every group; all groups are read"),
+            *describe_gate(self.gate),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         chosen, price = self.selection, self.price
+        closed = close(self.gate, groups.counts, delta=chosen.delta, price=price, noise=noise)
+        if closed is not None:
+            return add_others(closed, groups, price=price, noise=noise)
         known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :], groups.read)
         drawn = chosen.release(others, noise, known=known)  # rows are in the order of labels: positions may break ties
         if self.evident:
             drawn = keep_evident(drawn, groups.known, variance=chosen.variance)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
-        first = MechanismOutput(drawn.positions, drawn.counts, chosen.loss, items, stopped_at_bottom=stopped)
+        loss, legs = add_gate_loss(chosen.loss, self.gate), describe_opened(self.gate)
+        first = MechanismOutput(drawn.positions, drawn.counts, loss, items, stopped_at_bottom=stopped, legs=legs)
         return add_others(first, groups, price=price, noise=noise)
 
 
@@ -129,7 +150,15 @@ def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
     bound, delta = request.bound(), request.delta
-    return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.most)
+    rho = leave_behind(price.rho(price.joint_items(k)), find_gate_rho(request))
+    return GaussianHistogram(rho, delta, k, bound, request.most)
+
+
+def _plan_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
+    chosen = _choose_histogram(request)
+    moved = chosen.sensitivity * min(chosen.k, chosen.max_groups_contributed)  # by one unit, of the k largest counts
+    gate = build_gate(find_gate_rho(request), chosen.k, chosen.threshold, sensitivity=moved)
+    return GaussianHistogramPlan(chosen, request.price, request.known, request.evident, gate)
 
 
 def _find_histogram_evidence(request: MechanismRequest) -> float | None:
@@ -142,16 +171,14 @@ GAUSSIAN_HISTOGRAM = Mechanism(
     domain=Domain.UNKNOWN,
     theorem=GaussianHistogram,
     law="Gaussian noise on counts",
-    plan=lambda request: GaussianHistogramPlan(
-        _choose_histogram(request), request.price, request.known, request.evident
-    ),
+    plan=_plan_histogram,
     need=lambda request: Need(float(_choose_histogram(request).threshold)),
     spread=lambda request: math.sqrt(_choose_histogram(request).variance),
     evidence=_find_histogram_evidence,
     reads=Reads.GROUPS,
     draws_after=False,
     per_partition=PerPartition.CUT,
-    options=frozenset(["delta"]),
+    options=frozenset(["delta", "gate"]),
     auto=Auto.ALWAYS,
 )
 
@@ -167,18 +194,20 @@ class WeightedGaussianPlan(MechanismPlan):
     own_cap: bool
     known: int = 0
     evident: bool = False
+    gate: Gate | None = None
 
     @property
-    def release_identity(self) -> tuple[object, object]:
-        return self.selection, (self.price, self.own_cap)
+    def release_identity(self) -> tuple[object, ...]:
+        return self.selection, (self.price, self.own_cap), *filter(None, [self.gate])
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         chosen, price = self.selection, self.price
         return ReleaseSpec(
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
-            rows=_read_weights(
-                query, chosen, bound=bound, own_cap=self.own_cap, known=self.known, evident=self.evident
+            rows=replace(
+                _read_weights(query, chosen, bound=bound, own_cap=self.own_cap, gate=self.gate, known=self.known),
+                evident=self.evident,
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -198,16 +227,21 @@ class WeightedGaussianPlan(MechanismPlan):
         if self.evident:
             least = Fraction(find_line(self.selection.variance, self.known), WEIGHT_STEPS)
             line = f"a noisy weight of {float(least):.1f}"
-        return (*describe_known(self.known, line=line), *_describe_threshold(self.selection, query))
+        known, threshold = describe_known(self.known, line=line), _describe_threshold(self.selection, query)
+        return (*known, *threshold, *describe_gate(self.gate))
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         chosen = self.selection
+        closed = close(self.gate, groups.weights, delta=chosen.delta, price=self.price, noise=noise)
+        if closed is not None:
+            return add_counts(replace(closed, counts=None), groups, price=self.price, noise=noise)
         known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :], groups.read)
         released: NoisyRelease = chosen.release(others, noise, known=known)  # equal weights come by position
         if self.evident:
             released = keep_evident(released, groups.known, variance=chosen.variance)
         drawn = released.positions
-        keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
+        loss, legs = add_gate_loss(chosen.loss, self.gate), describe_opened(self.gate)
+        keys = MechanismOutput(drawn, None, loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k, legs=legs)
         return add_counts(keys, groups, price=self.price, noise=noise)
 
 
@@ -217,13 +251,13 @@ def _read_weights(
     *,
     bound: Bound | None,
     own_cap: bool,
+    gate: Gate | None,
     known: int = 0,
-    evident: bool = False,
 ) -> RowsRead:
     """Return the rows that have all groups, with the weights that the mechanism's threshold is made for."""
     rewritten = rewrite_weighted_of_all if own_cap else rewrite_weighted
     weights = list_weights(chosen.max_groups_contributed)
-    cut_query, cut = cut_rows(query, chosen, known=known)
+    cut_query, cut = cut_rows(query, chosen, known=known, gate=gate)
     return RowsRead(
         counting=rewritten(cut_query, bound=bound, weights=weights, every=known > 0),
         min_count=0 if known else 1,
@@ -231,7 +265,6 @@ def _read_weights(
         min_weight=0 if known else 1,
         others=len(query.measures) - 1,
         known=known,
-        evident=evident,
         cut=cut,
         left=describe_cut(query, cut, weighted=True, known=known),
     )
@@ -259,12 +292,19 @@ def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Fac
 def _choose_weighted(request: MechanismRequest) -> WeightedGaussian:
     """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
     k, bound, delta = request.k, request.bound(), request.delta
-    return WeightedGaussian(request.price.rho(k), delta, k, bound)
+    return WeightedGaussian(leave_behind(request.price.rho(k), find_gate_rho(request)), delta, k, bound)
 
 
 def _plan_weighted(request: MechanismRequest) -> WeightedGaussianPlan:
     chosen = _choose_weighted(request)
-    return WeightedGaussianPlan(chosen, request.price, request.own_cap, request.known, request.evident)
+    gate = _build_weight_gate(chosen, request)
+    return WeightedGaussianPlan(chosen, request.price, request.own_cap, request.known, request.evident, gate)
+
+
+def _build_weight_gate(chosen: WeightedGaussian, request: MechanismRequest) -> Gate | None:
+    """Return the gate in front of a mechanism of weights, if there is one."""
+    moved = bound_weight_sum(min(request.k, chosen.max_groups_contributed), steps=WEIGHT_STEPS)
+    return build_gate(find_gate_rho(request), request.k, chosen.threshold, sensitivity=moved)
 
 
 def _predict_weighted(request: MechanismRequest) -> Need:
@@ -308,7 +348,7 @@ WEIGHTED_GAUSSIAN = Mechanism(
     reads=Reads.GROUPS,
     weighs=True,
     per_partition=PerPartition.CUT,
-    options=frozenset(["delta"]),
+    options=frozenset(["delta", "gate"]),
     auto=Auto.ALWAYS,
 )
 
@@ -322,17 +362,18 @@ class DomainDiscoveryPlan(MechanismPlan):
 
     selection: DomainDiscovery
     own_cap: bool
+    gate: Gate | None = None
 
     @property
-    def release_identity(self) -> tuple[object, object]:
-        return self.selection, (self.price, self.own_cap)
+    def release_identity(self) -> tuple[object, ...]:
+        return self.selection, (self.price, self.own_cap), *filter(None, [self.gate])
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         chosen, counts = self.selection, self.price.counts
         return ReleaseSpec(
             k=chosen.k,
-            worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
-            rows=_read_weights(query, chosen.discovery, bound=bound, own_cap=self.own_cap),
+            worst_case=add_gate_loss(add_count_loss(chosen.worst_case, chosen.k, price=self.price), self.gate),
+            rows=_read_weights(query, chosen.discovery, bound=bound, own_cap=self.own_cap, gate=self.gate),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged="half of the keys at once, the other half only if more than k are found"
@@ -345,19 +386,25 @@ class DomainDiscoveryPlan(MechanismPlan):
     @property
     def half(self) -> Loss:  # a domain of no more than half of the keys is no choice
         chosen = self.selection
-        return add_count_loss(chosen.discovery.loss, math.ceil(chosen.k / 2), price=self.price)
+        return add_gate_loss(
+            add_count_loss(chosen.discovery.loss, math.ceil(chosen.k / 2), price=self.price), self.gate
+        )
 
     def describe(self, query: PrivateQuery) -> Facts:
         peeling = f"epsilon {float(self.selection.epsilon):.4g} for each key, if more than k reach the threshold"
-        return (*_describe_threshold(self.selection.discovery, query), ("peeling", peeling))
+        return (*_describe_threshold(self.selection.discovery, query), ("peeling", peeling), *describe_gate(self.gate))
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         chosen = self.selection
+        closed = close(self.gate, groups.weights, delta=chosen.delta, price=self.price, noise=noise)
+        if closed is not None:
+            return add_counts(replace(closed, counts=None), groups, price=self.price, noise=noise)
         weights, counts = FullHistogram(groups.weights, groups.read), FullHistogram(groups.counts)
         drawn = chosen.select(weights, counts, noise=noise)
         rows = drawn.positions
-        items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
-        keys = MechanismOutput(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
+        loss, legs = add_gate_loss(chosen.loss(drawn), self.gate), describe_opened(self.gate)
+        items = math.ceil(loss.rho.value / self.price.rho(1).value)
+        keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=len(rows) < chosen.k, legs=legs)
         return add_counts(keys, groups, price=self.price, noise=noise)
 
 
@@ -369,9 +416,15 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     for one, and counts of all groups of a unit cost one item each.
     """
     k, bound, delta = request.k, request.bound(), request.delta
-    half = Rho(request.price.rho(k).value / 2)
+    half = Rho(leave_behind(request.price.rho(k), find_gate_rho(request)).value / 2)
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
     return DomainDiscovery(half, delta, bound, peeling, k, request.most)
+
+
+def _plan_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:
+    chosen = _choose_discovery(request)
+    gate = _build_weight_gate(chosen.discovery, request)
+    return DomainDiscoveryPlan(chosen, request.price, request.own_cap, gate)
 
 
 def _predict_discovery(request: MechanismRequest) -> Need:
@@ -384,9 +437,9 @@ DOMAIN_DISCOVERY = Mechanism(
     domain=Domain.UNKNOWN,
     theorem=DomainDiscovery,
     law="Gaussian noise on weights, and peeling",
-    plan=lambda request: DomainDiscoveryPlan(_choose_discovery(request), request.price, request.own_cap),
+    plan=_plan_discovery,
     need=_predict_discovery,
     reads=Reads.GROUPS,
     weighs=True,
-    options=frozenset(["delta"]),
+    options=frozenset(["delta", "gate"]),
 )

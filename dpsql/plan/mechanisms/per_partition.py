@@ -110,7 +110,7 @@ class AllPartitionsPlan(MechanismPlan):
     partitions: int
 
     @property
-    def release_identity(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, ...]:
         return self.every.release_identity
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:

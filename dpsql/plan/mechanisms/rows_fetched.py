@@ -12,6 +12,7 @@ import numpy as np
 
 from dpsql.dialects import DUCKDB
 from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, WeightedGaussian
+from dpsql.mechanisms.gate import Gate
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
 from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan.mechanisms.base import Groups, RowsRead
@@ -63,19 +64,19 @@ def cut_rows(
     mechanism: GaussianHistogram | WeightedGaussian | TwoLooks,
     *,
     known: int = 0,
-    leaders: int = 0,
-    heaviest: int = 0,
+    gate: Gate | None = None,
 ) -> tuple[PrivateQuery, LowerCut | None]:
     """Return the query with the mechanism's cut where the engine is in another program, and the cut.
 
     In this one rows are as good as read. `known` names are listed in the statement; there is no cut beside names that
-    are too many, or of types that are not compared exactly.
+    are too many, or of types that are not compared exactly. A `gate` in front sees all groups from its start on.
     """
     listed = _list_names(query) if known else ()
     cut = None if listed is None or query.dialect is DUCKDB else mechanism.cut
     if cut is None or listed is None:
         return query, None
-    return replace(query, group_cut=GroupCut(cut.value, PLACES, leaders, heaviest, listed)), cut
+    cut = cut if gate is None else cut.lower_to(gate.start)
+    return replace(query, group_cut=GroupCut(cut.value, PLACES, names=listed)), cut
 
 
 def describe_cut(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, known: int = 0) -> str:

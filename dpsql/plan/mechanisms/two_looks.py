@@ -14,7 +14,8 @@ from functools import partial
 from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal
 from dpsql.mechanisms import FullHistogram, Histogram, Noise, Selection
-from dpsql.mechanisms.two_looks import LOOK_SHARE, Answerer, TwoLooks
+from dpsql.mechanisms.gate import LOOK_SHARE
+from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,

@@ -60,6 +60,7 @@ _EXAMPLES = {
     "domain": "['DE', 'FR']",
     "epsilon": "0.05",
     "fresh": "true",
+    "gate": "false",
     "intervals": "true",
     "k_bar": "100",
     "known": "false",
@@ -74,7 +75,7 @@ OPTIONS = frozenset(_EXAMPLES)
 _TYPES = {
     **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
-    **dict.fromkeys(["fresh", "known", "monotone"], BOOLEAN),
+    **dict.fromkeys(["fresh", "gate", "known", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
