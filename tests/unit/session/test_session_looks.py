@@ -14,13 +14,14 @@ from typing import NamedTuple
 import duckdb
 import pytest
 from support.laws import SeededNoise
+from support.looks_kit import AT_ONCE, DISCOVERY, HISTOGRAM, LEADERS, WEIGHTS, find_answerer, price_looks
 from support.session_kit import charged, fresh_ledger, rebuilt, seeded, session_on, shared, values_rows
 
 import dpsql
 from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
-from dpsql.mechanisms.two_looks import Answerer, TwoLooks
+from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan.mechanisms import records
 from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain
 from dpsql.plan.mechanisms.record import Auto
@@ -37,8 +38,6 @@ SPREAD = [f"spread {n:03}" for n in range(100)]
 NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (epsilon = 0.5, delta = 1e-6{more})"
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
 RUNS = 30  # of which all lack what has a chance of .4 or more with less than 3e-7
-AT_ONCE, LEADERS, WEIGHTS = Answerer.AT_ONCE.value, Answerer.LEADERS.value, Answerer.WEIGHTS.value
-DISCOVERY, HISTOGRAM = Answerer.DISCOVERY.value, Answerer.HISTOGRAM.value
 
 
 def readers(groups: list[str], units: int, *, first: int = 0) -> list[str]:
@@ -80,7 +79,7 @@ class Run(NamedTuple):
     @property
     def answerer(self) -> str:
         """What answered, in the words of the receipt."""
-        return self.answer.receipt.legs.rpartition("; ")[2].partition(":")[0]
+        return find_answerer(self.answer.receipt.legs)
 
 
 def watched(session: Session, seed: int, sql: str) -> Run:
@@ -115,30 +114,6 @@ def read_second(session: Session, plan: dpsql.Plan) -> list[tuple[object, ...]]:
 def read_first(session: Session, plan: dpsql.Plan) -> list[tuple[object, ...]]:
     connection: duckdb.DuckDBPyConnection = session._dependencies.engine._connection  # type: ignore[attr-defined]
     return connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()
-
-
-def take_root(square: Fraction) -> Fraction:
-    """Return an epsilon whose square is at most this: twelve decimals."""
-    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
-
-
-def price(plan: dpsql.Plan, answerer: str, *, k: int, found: int, discovered: int = 0) -> Fraction:
-    """Return the rho of the looks and of the keys, from the text of the rule and not from the code under test.
-
-    A look costs 3 % of k items; what answers has the rest, and the limited domain costs what it draws of that.
-    """
-    item = plan.epsilon.value**2 / 8
-    rho = k * item
-    drawn = found + (found < k)  # with BOTTOM
-    match answerer:
-        case Answerer.AT_ONCE.value:
-            return rho * 3 / 100 + drawn * take_root(8 * rho * 97 / 100 / k) ** 2 / 8
-        case Answerer.LEADERS.value:
-            return rho * 6 / 100 + drawn * take_root(8 * rho * 94 / 100 / k) ** 2 / 8
-        case Answerer.WEIGHTS.value:
-            return rho
-    half = rho * 47 / 100
-    return rho * 6 / 100 + half + (k * take_root(8 * half / k) ** 2 / 8 if discovered > k else 0)
 
 
 class Case(NamedTuple):
@@ -194,7 +169,7 @@ def test_each_branch_costs_its_items_exactly_and_reads_what_it_needs(case: str, 
         expected_sql = [plan.counting.sql, plan.spec.second.counting.sql][: 1 if run.answerer == AT_ONCE else 2]
         assert [each.sql for each in run.statements] == expected_sql
         # what it costs, to the last digit
-        paid = price(plan, run.answerer, k=k, found=len(labels), discovered=discovered)
+        paid = price_looks(plan.epsilon, run.answerer, k=k, found=len(labels), discovered=discovered)
         paid += charged(plan, len(labels) if counted else 0).value
         assert receipt.loss.rho.value == paid <= plan.worst_case.rho.value
         assert receipt.items_charged == math.ceil(paid / charged(plan, 1).value) <= plan.worst_items
@@ -221,7 +196,7 @@ def test_nothing_costs_a_third_of_ten_items_on_average_and_a_ninth_of_a_hundred(
             spent += run.answer.receipt.loss.rho.value
         height = plan.mechanism_plan.selection.open_probability
         assert abs(opened - count * height) <= 5.5 * math.sqrt(count * height * (1 - height)) + 1
-        closed = price(plan, LEADERS, k=k, found=0)
+        closed = price_looks(plan.epsilon, LEADERS, k=k, found=0)
         assert spent == opened * charged(plan, k).value + (count - opened) * closed
         expected = height * charged(plan, k).value + (1 - height) * closed
         assert expected / charged(plan, k).value == pytest.approx(float(share), abs=0.02)
@@ -392,7 +367,7 @@ def test_counts_and_keys_are_of_the_read_that_answered(counted: bool) -> None:
             return execute(statement) if len(ran) == 1 else grown._dependencies.engine.execute(statement)
 
         answer = rebuilt(seeded(session, seed), engine=look).sql(sql)
-        answerer = answer.receipt.legs.rpartition("; ")[2].partition(":")[0]
+        answerer = find_answerer(answer.receipt.legs)
         labels = [row[0] for row in answer.fetchall()]
         assert set(LARGE[:5]) <= set(labels)
         of_second = answerer in {WEIGHTS, DISCOVERY}
@@ -622,7 +597,7 @@ def test_measures_after_a_number_of_users_are_of_the_read_that_answered() -> Non
     for run in runs(session, sql, 40):
         found = run.answer.fetchall()
         seen[run.answerer] += 1
-        paid = price(plan, run.answerer, k=10, found=len(found), discovered=5) + charged(plan, 3 * len(found)).value
+        paid = price_looks(plan.epsilon, run.answerer, k=10, found=len(found), discovered=5) + charged(plan, 3 * len(found)).value
         assert run.answer.receipt.loss.rho.value == paid
         for _, units, seconds, rows in found:
             assert abs(int(str(units)) - 28) < 25

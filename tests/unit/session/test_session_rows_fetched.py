@@ -75,8 +75,8 @@ OPTIONS = {
     "partitions": (PER.format(k=3, listed=["DE", "FR"]).replace(")", ", mechanism = limited_domain)"), 122),
     "partitions of all groups": (PER.format(k=3, listed=["DE", "FR"]), None),
     "adaptive": ("SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE", 51),
-    "relay": (TOP.format(k=10), None),
-    "weighted": (TOP.format(k=30), None),
+    "two looks": (TOP.format(k=10), None),
+    "weighted": (TOP.format(k=30) + " WITH (mechanism = weighted_gaussian)", None),
     "histogram": (
         TOP.format(k=5) + " WITH (mechanism = gaussian_histogram, max_groups_contributed = 3, epsilon = 0.2)",
         None,
@@ -97,7 +97,7 @@ def test_explain_says_how_many_rows_the_engine_returns_at_most(kind: str, case: 
         else:
             assert told == f"at most {most}"
         session.sql(text)
-        assert len(seen.rows) == 1
+        assert 1 <= len(seen.rows) <= (2 if case == "two looks" else 1)
         assert most is None or seen.rows[0] <= most
 
 
@@ -115,21 +115,21 @@ def test_without_a_limit_the_mechanism_is_the_same_on_all_engines(k: int, option
 @pytest.mark.parametrize("case", OPTIONS)
 def test_under_a_limit_no_query_fetches_more(kind: str, case: str) -> None:
     text, _ = OPTIONS[case]
-    asked = text.partition(" WITH (mechanism = gaussian")[0]
+    asked = text if "limited_domain" in text else text.partition(" WITH (mechanism =")[0]
     with over(kind, FEW) as (session, seen):
         plan = session.explain(asked)
         assert plan.max_rows_fetched is not None
         assert plan.max_rows_fetched <= 100
         session.sql(asked)
         assert seen.rows[0] <= plan.max_rows_fetched
-        assert "relay" not in {plan.mechanism, *(each.name for each in plan.considered)}
+        assert "two_looks" not in {plan.mechanism, *(each.name for each in plan.considered)}
 
 
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
         (TOP.format(k=3) + " WITH (mechanism = weighted_gaussian)", TOP.format(k=3)),
-        (TOP.format(k=3) + " WITH (mechanism = relay)", TOP.format(k=3) + " WITH (mechanism = limited_domain)"),
+        (TOP.format(k=3) + " WITH (mechanism = two_looks)", TOP.format(k=3) + " WITH (mechanism = limited_domain)"),
         (TOP.format(k=3) + f" WITH (domain = {LISTED})", TOP.format(k=3) + f" WITH (domain = {LISTED[:100]})"),
         (PER.format(k=9, listed=LISTED[:11]), PER.format(k=9, listed=LISTED[:10])),
         (
