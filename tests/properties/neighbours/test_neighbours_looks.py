@@ -21,7 +21,6 @@ import dpsql
 from dpsql.engines import Statement, open_exact
 from dpsql.mechanisms import Histogram
 from dpsql.mechanisms.gate import Look
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan import Plan
 from dpsql.plan.release import _read_groups

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
-from fractions import Fraction
 
 import pyarrow as pa
 import pytest

@@ -597,7 +597,10 @@ def test_measures_after_a_number_of_users_are_of_the_read_that_answered() -> Non
     for run in runs(session, sql, 40):
         found = run.answer.fetchall()
         seen[run.answerer] += 1
-        paid = price_looks(plan.epsilon, run.answerer, k=10, found=len(found), discovered=5) + charged(plan, 3 * len(found)).value
+        paid = (
+            price_looks(plan.epsilon, run.answerer, k=10, found=len(found), discovered=5)
+            + charged(plan, 3 * len(found)).value
+        )
         assert run.answer.receipt.loss.rho.value == paid
         for _, units, seconds, rows in found:
             assert abs(int(str(units)) - 28) < 25

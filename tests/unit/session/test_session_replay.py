@@ -489,7 +489,9 @@ def test_the_answer_of_another_query_is_not_shown(example: Path) -> None:
     with opened(example) as session:
         plan = session.explain(SQL.replace("0.05", "0.04"))
         exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-        content = pack_release(plan, release(plan, exact, noise=session._dependencies.noise, execute=session._dependencies.engine.execute)).answer
+        content = pack_release(
+            plan, release(plan, exact, noise=session._dependencies.noise, execute=session._dependencies.engine.execute)
+        ).answer
     stored_as(example, content)
     with opened(example) as session, pytest.raises(dpsql.LedgerError) as caught:
         session.sql(SQL)

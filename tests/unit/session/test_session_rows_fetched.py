@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from support.looks_kit import second_alone
 from support.session_kit import HookedEngine, shared, values_rows
 
 import dpsql
@@ -179,29 +180,59 @@ def test_known_names_are_used_under_a_limit_where_the_statement_can_list_them() 
         session.sql(text.replace("released", "['a', 'b']"))
 
 
+WEIGHTED = TOP.format(k=30) + " WITH (mechanism = weighted_gaussian{more})"
+
+
 def test_few_rows_cross_from_an_engine_elsewhere_and_the_answer_is_as_good() -> None:
     with over("here") as (session, seen):
-        session.sql(TOP.format(k=30))
+        session.sql(WEIGHTED.format(more=""))
         assert seen.rows[0] > 150
     with over("elsewhere") as (session, seen):
-        answer = session.sql(TOP.format(k=30))
+        answer = session.sql(WEIGHTED.format(more=", gate = false"))
         assert {"moon", "sun", "star"} <= {row[0] for row in answer.fetchall()}
-        again = session.sql(TOP.format(k=30) + " WITH (fresh = true)")
+        again = session.sql(WEIGHTED.format(more=", gate = false, fresh = true"))
         assert {"moon", "sun", "star"} <= {row[0] for row in again.fetchall()}
         assert 4 <= seen.rows[0] < 30
         first, second = (each.parameters for each in seen.statements[:2])
         assert first != second, "each release has places of its own"
 
 
-def test_a_plan_has_no_places_and_shows_none() -> None:
+def test_few_rows_of_the_second_look_cross_from_an_engine_elsewhere() -> None:
+    """What is cut is below what the look sees of a group, so that nothing that it adds up is missing."""
+    rows = dict[str, int]()
+    for kind in ("here", "elsewhere"):
+        with over(kind) as (session, seen):
+            plan = session.explain(TOP.format(k=30))
+            assert plan.spec.second is not None
+            for _ in range(20):
+                answer = session.sql(TOP.format(k=30) + " WITH (fresh = true)")
+                assert "star" in {row[0] for row in answer.fetchall()} or "nothing does" in answer.receipt.legs
+            read = [at for at, each in enumerate(seen.statements) if "dpsql_weight" in each.sql]
+            assert len(read) == 20  # of 30 groups never enough are far above the others
+            rows[kind] = max(seen.rows[at] for at in read)
+            if kind == "elsewhere":
+                assert plan.spec.second.cut is not None
+                assert plan.spec.second.cut.value <= plan.mechanism_plan.selection.gate.start
+                assert len({seen.statements[at].parameters for at in read}) == 20  # each with places of its own
+    assert rows["here"] > 150
+    assert 4 <= rows["elsewhere"] < 30
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_plan_has_no_places_and_shows_none(second: bool) -> None:
     with over("elsewhere") as (session, seen):
-        plan = session.explain(TOP.format(k=30))
-        start = plan.counting.cut_at
+        text = TOP.format(k=30) if second else WEIGHTED.format(more="")
+        plan = session.explain(text)
+        counting = second_alone(plan).counting
+        assert (plan.spec.second is not None) == second
+        start = counting.cut_at
         assert start is not None
-        assert set(plan.counting.parameters[start:]) == {0}
-        session.sql(TOP.format(k=30))
+        assert set(counting.parameters[start:]) == {0}
+        session.sql(text)
+        ran = seen.statements[-1]
+        assert counting.sql == ran.sql
         assert plan.engine_sql == seen.statements[0].sql
-        drawn = seen.statements[0].parameters[start : start + 65]
+        drawn = ran.parameters[start : start + 65]
         assert list(drawn[:64]) == sorted(set(drawn[:64]))
         assert drawn[64] == drawn[63]
 
