@@ -109,7 +109,7 @@ def _build_receipt(
         read_as=str(query.clause) if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
         bounds=report.describe_bounds(query, drawn.bounded_by),
-        cut=query.cut,
+        cut=query.bucket_note,
         list_note=query.list_note,
         legs=released.legs,
         charged_to="" if by is None else plan.describe_charged(by),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dpsql.dialects import write_name
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ascii_lower
@@ -132,7 +132,7 @@ def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple
         if name != "explain":
             return [known for word in commands[name] for known in (tables if word == "<table>" else [word])]
     if _MECHANISM.search(before):
-        return list_names()
+        return list_mechanism_names()
     if _IN_OPTIONS.search(before):
         return OPTIONS
     if _AFTER_FROM.search(before):

@@ -7,9 +7,9 @@ import re
 from functions import signatures
 from pages import code, head, table
 
-from dpsql.plan.mechanisms import per_partition, record, rows_fetched
-from dpsql.plan.mechanisms.record import Auto, Domain
-from dpsql.plan.mechanisms.records import list_records
+from dpsql.plan.mechanisms import per_partition, request, rows_fetched
+from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
 from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
@@ -46,8 +46,8 @@ _LIMITS = [
     ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),
     ("characters of a text that is computed", calls.MAX_VALUE_LENGTH),
     ("bytes of a pattern", calls.MAX_PATTERN_LENGTH),
-    ("leaders that are read for each of the k keys, unless `k_bar` is set", record.K_BAR_PER_K),
-    ("groups of a user that are weighed, unless `max_groups_contributed` is set", record.OWN_CAP),
+    ("leaders that are read for each of the k keys, unless `k_bar` is set", request.K_BAR_PER_K),
+    ("groups of a user that are weighed, unless `max_groups_contributed` is set", request.OWN_CAP),
     ("known names that a statement lists for an engine other than DuckDB", rows_fetched.MOST_NAMES),
     ("groups that PER reads: partitions times (k_bar + 1)", per_partition.MOST_ROWS),
     ("rows of a SELECT of public tables, or of an outer SELECT", MOST_PUBLIC_ROWS),
@@ -125,11 +125,11 @@ def _aggregates() -> str:
 def losses() -> str:
     """Return the page of the loss of each mechanism, from its record."""
     rows = []
-    for mechanism in list_records(Domain.UNKNOWN, Domain.KNOWN, Domain.ALL):
+    for mechanism in list_records(QueryKind.UNKNOWN, QueryKind.KNOWN, QueryKind.ALL):
         words = " ".join((mechanism.theorem.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
         chosen = "no" if mechanism.auto is Auto.NEVER else "yes"
-        chosen = "for `ALL PRIVATE` and totals" if mechanism.domain is Domain.ALL else chosen
+        chosen = "for `ALL PRIVATE` and totals" if mechanism.kind is QueryKind.ALL else chosen
         rows.append([f"`{mechanism.name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
     header = ["mechanism", "what it does", "`auto` may choose it", "loss", "source"]
     return "\n".join(

@@ -11,13 +11,14 @@ from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
+from dpsql.plan.mechanisms.choice import Candidate, predict
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import Auto, Mechanism, MechanismRequest, Need
-from dpsql.plan.mechanisms.records import Candidate, predict
+from dpsql.plan.mechanisms.record import Auto, Mechanism, Need
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 
 _SHARED = "share one noisy total of units, if enough rows come back for that to make each more precise"
 
@@ -32,10 +33,11 @@ class Plan(NotebookRepr):
     is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means something
     else than it did in 0.11; it is `reread` if 0.11 answered it.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
-    `record` says what the mechanism can do, and `request` is the query as it has it.
-    `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
-    of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
-    shows beside the one of the query. `population` is the public number of units, for warnings, where there is one.
+    `record` says what the mechanism can do. `request` is what the mechanism was planned from; its query is `query`
+    before `reads_total` was set. `stored` says that the ledger has this answer for this analyst, who may see it again
+    for free. `rule` is the filter of a certificate other than zcdp. `considered` lists the mechanisms among which the
+    planner chose, or which EXPLAIN shows beside the one of the query. `population` is the public number of units, for
+    warnings, where there is one.
 
     >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
     'two_looks'
@@ -121,7 +123,7 @@ class Plan(NotebookRepr):
         return self.max_groups_contributed if is_counted else None
 
     @property
-    def counting(self) -> CountingQuery:
+    def counting(self) -> EngineQuery:
         """Query that the engine runs."""
         return self.spec.rows.counting
 
@@ -286,6 +288,6 @@ class Plan(NotebookRepr):
         return facts_html(Facts("Plan: nothing was read, nothing was charged", self.facts()))
 
 
-def build_statement(counting: CountingQuery) -> Statement:
+def build_statement(counting: EngineQuery) -> Statement:
     """Return what the engine is asked."""
     return Statement(counting.sql, counting.parameters, counting.types)

@@ -30,19 +30,19 @@ from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
-from dpsql.plan.mechanisms.counts_by_item import pays_total
-from dpsql.plan.mechanisms.per_partition import plan_request
-from dpsql.plan.mechanisms.record import (
-    MOST_GROUPS,
-    OWN_CAP,
-    Auto,
-    Domain,
-    Mechanism,
-    MechanismRequest,
-    PerPartition,
-    price_items,
+from dpsql.plan.mechanisms.choice import (
+    Adapt,
+    Candidate,
+    choose,
+    choose_over_names,
+    list_mechanism_names,
+    list_records,
+    plan_request,
+    predict_candidates,
 )
-from dpsql.plan.mechanisms.records import Candidate, Fit, choose, choose_over_names, compare, list_names, list_records
+from dpsql.plan.mechanisms.counts_by_item import pays_total
+from dpsql.plan.mechanisms.record import Auto, Mechanism, PerPartition, QueryKind
+from dpsql.plan.mechanisms.request import MOST_GROUPS, OWN_CAP, MechanismRequest, price_items
 from dpsql.plan.plan import Plan
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon
@@ -52,11 +52,14 @@ from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.sql.rewrite.passes import confine_to_values
 from dpsql.terms import Terms, read_number, read_whole_number
 
+_ROUNDS = 8  # the planner may choose another mechanism, with other items, at another epsilon
+_DIGITS = Context(prec=5, rounding=ROUND_DOWN)
+_HALF = Context(prec=20, rounding=ROUND_DOWN)
 RETIRED = frozenset(["relay"])
 _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to do
-    Domain.UNKNOWN: ("with this mechanism", "Leave it out: all groups are read."),
-    Domain.KNOWN: ("with a domain", "Leave it out: every candidate of the domain is read, and no delta is spent."),
-    Domain.ALL: ("where nothing is selected", "Leave it out."),
+    QueryKind.UNKNOWN: ("with this mechanism", "Leave it out: all groups are read."),
+    QueryKind.KNOWN: ("with a domain", "Leave it out: every candidate of the domain is read, and no delta is spent."),
+    QueryKind.ALL: ("where nothing is selected", "Leave it out."),
 }
 _WORDS = {
     "gate": "Write gate = false for no look before the price is paid, or leave it out.",
@@ -74,7 +77,8 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     asked = plan.request.query  # with what its text says alone
     keys = compute_keys(
         plan,
-        bound=_read_groups(asked, terms),
+        # the bound as written: that of the plan may be the mechanism's own (OWN_CAP), which no key depends on
+        bound=_read_max_groups_contributed(asked, terms),
         min_units=plan.request.min_units,
         uses_names=terms.uses_known_names,
         reread=None if asked.counts_units_alone else find_changed_readings(asked, terms),
@@ -102,31 +106,33 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     if k is not None and k > terms.limits.max_k:
         hint = f"Ask for at most {terms.limits.max_k}."
         raise Refusal("k", f"k may be at most {terms.limits.max_k} here.", hint=hint, place=clause.place)
+    # fitting: the mechanisms for such a query; the first is the one to fall back on (order of RECORDS)
     fitting, named = _read_mechanism(options.get("mechanism"), query)
     _check_words(query)
     min_units = max(terms.tables[name].min_units or 1 for name in query.tables)
     if query.names is not None and min_units > 1:
         query = replace(query, names=None)  # a known name does not promise so many units
     _check_certificate(named or fitting[0], query, terms=terms)
-    groups, epsilon = _read_groups(query, terms), _read_epsilon(query, terms)
+    groups, epsilon = _read_max_groups_contributed(query, terms), _read_epsilon(query, terms)
     measures = query.measures if query.releases_counts else ()
     price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
     request = MechanismRequest(query, terms, price, groups, min_units)
 
-    def fit(mechanism: Mechanism) -> MechanismRequest:
-        return _fit(mechanism, request, salts=salts)
+    def adapt(mechanism: Mechanism) -> MechanismRequest:
+        return _adapt_request(mechanism, request, salts=salts)
 
     considered: tuple[Candidate, ...] = ()
     if query.explained and k is not None:
-        considered = compare(_list_compared(fitting, query, explained=True), fit)
-    mechanism = named or _choose(fitting, query, fit=fit)
-    while True:
-        fitted = fit(mechanism)
-        planned = plan_request(mechanism, fitted)
+        considered = predict_candidates(_list_compared(fitting, query, explained=True), adapt)
+    mechanism = named or _choose(fitting, query, adapt=adapt)
+    while True:  # twice at most: where the engine cannot look up weights, the first one answers
+        adapted = adapt(mechanism)
+        planned = plan_request(mechanism, adapted)
         # where counts of some rows have less noise with it, the number of units is read, too
-        shared = replace(fitted.query, reads_total=True) if pays_total(planned.price, fitted.k) else fitted.query
+        query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k))
         try:
-            spec = planned.specify(shared, None if fitted.groups is None else Bound(fitted.groups, salts))
+            most = adapted.max_groups_contributed
+            spec = planned.specify(query_to_run, None if most is None else Bound(most, salts))
         except Unsupported:  # an engine that cannot look up weights
             if named is not None or not mechanism.weighs or mechanism is fitting[0]:
                 raise
@@ -141,19 +147,19 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
         known = (terms.tables[name].population for name in query.tables)
         population = min((most for most in known if most is not None), default=None)
     return Plan(
-        query=shared,
+        query=query_to_run,
         record=mechanism,
-        request=fitted,
+        request=adapted,
         mechanism_plan=planned,
         spec=spec,
-        max_groups_contributed=fitted.groups,
+        max_groups_contributed=adapted.max_groups_contributed,
         rule=terms.rule,
         considered=considered,
         population=population,
     )
 
 
-def _read_groups(query: PrivateQuery, terms: Terms) -> int | None:
+def _read_max_groups_contributed(query: PrivateQuery, terms: Terms) -> int | None:
     """Return the number of groups in which a unit counts: that of the query, at most the bound of any table in it."""
     bounds = (terms.tables[name].max_groups_contributed for name in query.tables)
     most = min((each for each in bounds if each is not None), default=None)
@@ -205,7 +211,7 @@ def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Term
         raise Refusal("certificate", reason, hint="Ask once for each.", place=query.partitions.place)
 
 
-def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]) -> MechanismRequest:
+def _adapt_request(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]) -> MechanismRequest:
     """Return the request as a mechanism has it: with its bound and its price, and the partitions that it charges.
 
     Raises `Refusal` for a certificate or an option that is not for the mechanism.
@@ -216,28 +222,28 @@ def _fit(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, i
     if partitions is not None and not partitions.values:
         hint = "List them: partitions = ['DE', 'FR']."
         raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
-    groups, price = request.groups, request.price
-    if mechanism.domain is Domain.ALL:  # all groups are known, and no unit may be in more of them than the bound
+    groups, price = request.max_groups_contributed, request.price
+    if mechanism.kind is QueryKind.ALL:  # all groups are known, and no unit may be in more of them than the bound
         known = count_groups(query.domain) or 1
         if isinstance(query.domain, ReleasedDomain):
             known = 1 if query.names is None else query.names.count
         groups = 1 if _has_one_value(query.key_column, terms) else groups  # as the engine keeps it
         groups = None if groups is not None and known <= groups else groups
-        if groups != request.groups:
+        if groups != request.max_groups_contributed:
             measures = query.measures if query.releases_counts else ()
             price = price_items(price.epsilon, groups, measures=measures, certificate=terms.certificate)
     if price.contributions and (partitions is not None or not mechanism.draws_after):
         price = replace(price, contributions=())
     own_cap = groups is None and mechanism.weighs
-    fitted = replace(request, price=price, groups=OWN_CAP if own_cap else groups, own_cap=own_cap)
+    adapted = replace(request, price=price, max_groups_contributed=OWN_CAP if own_cap else groups, own_cap=own_cap)
     if partitions is None or mechanism.per_partition is not PerPartition.EACH:
-        return fitted
+        return adapted
     # the query's delta is that of the runs that add up; with min_units of all, since in each a small group may pass
     if _has_one_value(partitions.column, terms):  # each unit then counts in one partition alone
         query = replace(query, partitions=replace(partitions, salts=salts))
     count = len(partitions.values)
     charged = 1 if query.partitions is not partitions or partitions.salts is not None else min(count, groups or count)
-    return replace(fitted, query=query, runs=charged if request.min_units == 1 else count, charged=charged)
+    return replace(adapted, query=query, runs=charged if request.min_units == 1 else count, charged=charged)
 
 
 def _check_options(mechanism: Mechanism, query: PrivateQuery) -> None:
@@ -245,7 +251,7 @@ def _check_options(mechanism: Mechanism, query: PrivateQuery) -> None:
     for name in ("prefer", "gate", "delta", "k_bar"):
         option = query.clause.options.get(name)
         if option is not None and name not in mechanism.options:
-            where, hint = _NO_MEANING[mechanism.domain]
+            where, hint = _NO_MEANING[mechanism.kind]
             reason = f"{name} has no meaning {where}."
             if name in {"prefer", "gate"}:
                 takes = dict.fromkeys(each.name for each in list_records() if name in each.options)
@@ -264,22 +270,27 @@ def _list_compared(fitting: Sequence[Mechanism], query: PrivateQuery, *, explain
     return [each for each in fitting if each.auto in allowed]
 
 
-def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, *, fit: Fit) -> Mechanism:
-    """Return the mechanism that AUTO chooses for a query; the first if none can answer, which then says why."""
+def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, *, adapt: Adapt) -> Mechanism:
+    """Return the mechanism that AUTO chooses for a query; the first if none can answer, which then says why.
+
+    In this order: over known names; else the least price and need (`choose`); else the first for such a query; last,
+    all counts of a listed domain if they cost fewer items. For TOP k of units this is the relay, which `replaces`
+    limited_domain.
+    """
     names, k, domain, chosen = query.names, query.clause.k, query.domain, None
     if names is not None and k is not None and domain is None and names.count >= k:
-        over_names = [*fitting, *list_records(Domain.KNOWN)]
-        chosen = choose_over_names(over_names, fit, k=k, known=names.count)
+        over_names = [*fitting, *list_records(QueryKind.KNOWN)]
+        chosen = choose_over_names(over_names, adapt, k=k, known=names.count)
     among = _list_compared(fitting, query)
     if chosen is None and k is not None and len(among) > 1:
-        chosen = choose(among, fit)
+        chosen = choose(among, adapt)
     chosen = chosen or fitting[0]
     if isinstance(domain, LiteralDomain) and k is not None and query.releases_counts:
         # all counts of a listed domain can cost fewer items than a choice and the counts of k
         items = min(k, len(domain.values))
-        for each in list_records(Domain.ALL):
+        for each in list_records(QueryKind.ALL):
             with suppress(Refusal):
-                if each.price(fit(each)).items(items) < chosen.price(fit(chosen)).items(items):
+                if each.price(adapt(each)).items(items) < chosen.price(adapt(chosen)).items(items):
                     return each
     return chosen
 
@@ -291,11 +302,12 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Me
         if option is not None and option.value != "auto":
             reason = "All known groups, and totals, are released without selection."
             raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
-        return list_records(Domain.ALL), None
+        return list_records(QueryKind.ALL), None
     if clause.is_adaptive and is_known:
         hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", clause.options["domain"].place
         raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)
-    fitting = list_records(Domain.KNOWN if is_known else Domain.ADAPTIVE if clause.is_adaptive else Domain.UNKNOWN)
+    unknown = QueryKind.ADAPTIVE if clause.is_adaptive else QueryKind.UNKNOWN
+    fitting = list_records(QueryKind.KNOWN if is_known else unknown)
     if option is None or option.value == "auto":
         return fitting, None
     if option.value in RETIRED and not clause.is_adaptive and not is_known:  # only a stored answer is left of it
@@ -310,9 +322,9 @@ def _refuse_mechanism(option: Option, query: PrivateQuery, *, fitting: Sequence[
     """Return the refusal of a name that is none of the mechanisms for such a query."""
     if option.value in RETIRED:
         return refuse_retired(option)
-    if option.value not in {each.name for each in list_records() if each.domain is not Domain.ALL}:
-        near = propose_name(str(option.value), list_names())
-        hint = f"{near}Leave it out, or write one of {', '.join(list_names())}."
+    if option.value not in {each.name for each in list_records() if each.kind is not QueryKind.ALL}:
+        near = propose_name(str(option.value), list_mechanism_names())
+        hint = f"{near}Leave it out, or write one of {', '.join(list_mechanism_names())}."
         return Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
     listed = " or ".join(each.name for each in fitting)
     reason, hint = f"{option.value} needs a known domain.", "Write domain = 'countries.country'."
@@ -348,11 +360,6 @@ def _check_words(query: PrivateQuery) -> None:
         hint = f"Select COUNT(DISTINCT {query.unit_name}) too, or leave it out."
         place = options["monotone"].place
         raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)
-
-
-_ROUNDS = 8  # the planner may choose another mechanism, with other items, at another epsilon
-_DIGITS = Context(prec=5, rounding=ROUND_DOWN)
-_HALF = Context(prec=20, rounding=ROUND_DOWN)
 
 
 def plan_within_terms(

@@ -22,8 +22,8 @@ from dpsql.ledger.record import Calendar
 from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.mechanisms.choice import Candidate
 from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
-from dpsql.plan.mechanisms.records import Candidate
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
@@ -306,8 +306,8 @@ def expected_recall(candidate: Candidate, guess: Sequence[int], *, k: int, noise
     plan, counts = mechanism.plan(request), np.array(guess, np.int64)  # of one partition
     if mechanism.reads is Reads.LEADERS:
         counts = counts[: request.k_bar + 1]
-    if mechanism.weighs and request.groups is not None:
-        weights = counts * unit_weight(assume_groups_per_unit(request.groups))
+    if mechanism.weighs and request.max_groups_contributed is not None:
+        weights = counts * unit_weight(assume_groups_per_unit(request.max_groups_contributed))
     groups = Groups(counts, weights, others=tuple(np.zeros_like(counts) for _ in plan.price.others))
     trials = max(_LEAST_TRIALS, min(_TRIALS, _DRAWS // len(guess)))
     shares = [sum(guess[row] >= guess[wanted - 1] for row in plan.draw(groups, noise).rows) for _ in range(trials)]

@@ -131,7 +131,7 @@ def _beyond(query: SuiteQuery, together: Measures, *, without: Measures, alone: 
     if _adds_sums(query):  # they have bounds of their own, which the reference of the measures checks
         return ""
     bound = None if query.rewrite == "weighted_all" else query.bound
-    if max(counts, default=0) > 1 or (bound is not None and sum(counts) > bound.groups):
+    if max(counts, default=0) > 1 or (bound is not None and sum(counts) > bound.max_groups_contributed):
         return f"the unit alone counts {sum(counts)}, and {max(counts)} in one group"
     return ""
 

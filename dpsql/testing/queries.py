@@ -37,9 +37,9 @@ from dpsql.sql.ir.types import parse_type
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import (
     Bound,
-    CountingQuery,
-    rewrite,
+    EngineQuery,
     rewrite_all,
+    rewrite_leaders,
     rewrite_total,
     rewrite_unordered,
     rewrite_weighted,
@@ -150,7 +150,7 @@ def accepts_pattern(pattern: str) -> bool:
 
 
 @cache
-def rewrite_query(query: SuiteQuery, catalog: Catalog) -> CountingQuery | None:
+def rewrite_query(query: SuiteQuery, catalog: Catalog) -> EngineQuery | None:
     """Return the SQL of a query for the engine of the catalog, or None if the engine lacks something it needs."""
     try:
         analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
@@ -174,9 +174,9 @@ def count_measures(query: SuiteQuery, catalog: Catalog) -> int:
     return len(analyzed.measures) if isinstance(analyzed, PrivateQuery) else 1
 
 
-def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> CountingQuery:
+def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> EngineQuery:
     bound, rows = query.bound, analyzed.clause.k or 100
-    weights = [round(2**20 / math.sqrt(at)) for at in range(1, 1 + (bound.groups if bound else 0))]
+    weights = [round(2**20 / math.sqrt(at)) for at in range(1, 1 + (bound.max_groups_contributed if bound else 0))]
     match query.rewrite:
         case "all":
             return rewrite_all(analyzed, bound=bound)
@@ -189,7 +189,7 @@ def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> CountingQuery
         case "weighted_all":
             return rewrite_weighted_of_all(analyzed, bound=bound, weights=weights)
         case "top":
-            return rewrite(analyzed, rows if analyzed.domain is None else None, bound=bound)
+            return rewrite_leaders(analyzed, rows if analyzed.domain is None else None, bound=bound)
     raise ValueError(query.rewrite)
 
 
@@ -199,7 +199,7 @@ def answer_query(query: SuiteQuery, opened: OpenEngine) -> pa.Table | None:
     return None if rewritten is None else run_statement(opened.engine, build_statement(rewritten))
 
 
-def build_statement(rewritten: CountingQuery) -> Statement:
+def build_statement(rewritten: EngineQuery) -> Statement:
     """Return the statement that an engine runs."""
     return Statement(rewritten.sql, rewritten.parameters, rewritten.types)
 

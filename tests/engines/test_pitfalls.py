@@ -44,10 +44,10 @@ from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Refusal, Unsupported
 from dpsql.plan import Plan
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.session import Session
 from dpsql.sql.render.portable import translate
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 
 POLICY = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"events": dpsql.PrivateTable("unit")})
 BOUNDS = ("", "max_groups_contributed = 1", "max_groups_contributed = 5", "max_groups_contributed = 100")
@@ -71,7 +71,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def questions() -> Iterator[str]:
     """Yield every mechanism under bounds of every form, with and without partitions and counts."""
-    for mechanism, bound, per, count in product(list_names()[1:], BOUNDS, (False, True), (False, True)):
+    for mechanism, bound, per, count in product(list_mechanism_names()[1:], BOUNDS, (False, True), (False, True)):
         options = [f"mechanism = {mechanism}", *filter(None, [bound])]
         options += ["domain = ['a1', 'a2']"] * (mechanism in {"peeling", "joint"})
         options += ["partitions = ['DE', 'FR']"] * per
@@ -89,11 +89,11 @@ def plans(session: Session) -> list[Plan]:
             found.append(session.explain(text))
         except Refusal:  # this mechanism needs a bound, or does not go with PER
             continue
-    assert {plan.mechanism for plan in found} == set(list_names()[1:])
+    assert {plan.mechanism for plan in found} == set(list_mechanism_names()[1:])
     return found
 
 
-def operators(session: Session, counting: CountingQuery) -> list[dict[str, str]]:
+def operators(session: Session, counting: EngineQuery) -> list[dict[str, str]]:
     """Return the operators of DuckDB's plan of a statement, with what stands in them."""
     engine = session._dependencies.engine
     assert isinstance(engine, DuckDBEngine)
@@ -142,7 +142,7 @@ def test_every_statement_reads_the_table_in_one_pass(session: Session, plans: li
 @NEWEST
 def test_the_guards_see_what_they_guard_against(session: Session) -> None:
     counted = "SELECT item, count(DISTINCT unit) AS c, count(*) AS d FROM dpsql_data.main.events GROUP BY item"
-    names = names_of(operators(session, CountingQuery(counted, ())))
+    names = names_of(operators(session, EngineQuery(counted, ())))
     assert "CTE" in names
     assert any("JOIN" in name for name in names)
     listed = "SELECT unit, min(item, 100) AS c FROM dpsql_data.main.events GROUP BY unit"

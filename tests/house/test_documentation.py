@@ -23,7 +23,7 @@ import pytest
 import dpsql
 from dpsql import Policy, PolicyError
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.server import http_requests
 from dpsql.server.wire import sqlstates
 from dpsql.sql.functions.allow_list import FUNCTIONS
@@ -146,7 +146,7 @@ def test_every_option_is_documented_and_no_other() -> None:
 
 def test_every_mechanism_is_documented_and_no_other() -> None:
     headings = re.findall(r"^## ([a-z_]+)$", (REFERENCE / "sql" / "mechanisms.md").read_text(), re.MULTILINE)
-    assert {"auto", *headings} == set(list_names())
+    assert {"auto", *headings} == set(list_mechanism_names())
 
 
 def test_every_function_is_documented() -> None:

@@ -26,7 +26,7 @@ from dpsql.engines.spark.engine import SparkEngine
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 from dpsql.testing.draws import draw_by_digest
 from dpsql.testing.queries import OpenEngine
 
@@ -98,7 +98,7 @@ def answer(engine: Engine, bound: Bound | None = None, *, draws_by_digest: bool 
     catalog = (draw_by_digest(opened) if draws_by_digest else opened).catalog
     query = analyze(TEXT, catalog, accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
     assert isinstance(query, PrivateQuery)
-    counting = rewrite(query, 21, bound=bound)
+    counting = rewrite_leaders(query, 21, bound=bound)
     table = open_exact(engine.execute(Statement(counting.sql, counting.parameters, counting.types)))
     return [list(row.values()) for row in table.to_pylist()]
 

@@ -9,7 +9,7 @@ from support.sql_reference import EVERYTHING, Row, as_newest, private, same
 
 from dpsql.errors import Error
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 __all__ = ["Answer", "differences", "ours", "theirs"]
 
@@ -30,7 +30,7 @@ def ours(
     """Return the type of the IR, and the generated SQL's type and values; raise `dpsql.Error` when refused."""
     text = f"SELECT id, {expression} AS k FROM nasty GROUP BY ALL TOP 10 PRIVATE"
     query = private(text, catalog, parameters)
-    counting = rewrite(query, EVERYTHING)
+    counting = rewrite_leaders(query, EVERYTHING)
     relation = con.sql(counting.sql, params=list(counting.parameters))
     types = [str(type_) for type_ in relation.types]
     return str(query.keys[-1].type), Answer(types[len(query.keys) - 1], _by_id(relation.fetchall()))

@@ -23,7 +23,7 @@ from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
 from dpsql.sql.ir.types import parse_type
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 from dpsql.terms import Terms
 from dpsql.testing.queries import NOON, accepts_pattern
 
@@ -232,7 +232,7 @@ def outer_select(text: str, catalog: Catalog) -> OuterSelect:
 
 def counts(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:
     """Return the exact count of every group that the generated SQL finds."""
-    counting = rewrite(query, EVERYTHING, bound=bound)
+    counting = rewrite_leaders(query, EVERYTHING, bound=bound)
     rows = con.execute(counting.sql, list(counting.parameters)).fetchall()
     width = len(query.keys)  # what follows the count is the position of the partition
     found = {same(row[:width]): row[width] for row in rows}

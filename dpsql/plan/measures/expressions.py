@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_keys, list_sources
 from dpsql.sql.ir.scope import split_conjuncts
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -38,7 +39,6 @@ from dpsql.sql.ir.tree import (
     strip_casts,
 )
 from dpsql.sql.ir.types import Family, Type, find_read_type
-from dpsql.sql.ir.visitor import canonicalize
 
 Number = Fraction | float  # exact, or infinite
 _COMPARED = frozenset(["=", "<>", "<", "<=", ">", ">="])

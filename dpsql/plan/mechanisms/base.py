@@ -24,7 +24,7 @@ from dpsql.mechanisms.lower_cut import LowerCut
 from dpsql.mechanisms.places import Places, ReadPlaces
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
 
 Facts = tuple[tuple[str, str], ...]
 
@@ -132,7 +132,7 @@ class RowsRead:
     says that the statement lists the known names, and returns one other group at most.
     """
 
-    counting: CountingQuery
+    counting: EngineQuery
     max_rows: int | None = None
     min_count: int | None = 1
     weighted: bool = False

@@ -15,7 +15,7 @@ from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, find_open_probability
 from dpsql.plan.mechanisms.base import Facts, ItemLoss, MechanismOutput
-from dpsql.plan.mechanisms.record import MechanismRequest
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Rho
 
 _CLOSED = "looked first: nothing stands out, so that the rest of the price was not charged"

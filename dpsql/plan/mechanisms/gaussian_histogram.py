@@ -50,15 +50,14 @@ from dpsql.plan.mechanisms.gate import (
 )
 from dpsql.plan.mechanisms.record import (
     Auto,
-    Domain,
     Mechanism,
-    MechanismRequest,
     Need,
     PerPartition,
+    QueryKind,
     Reads,
     assume_groups_per_unit,
-    refuse_out_of_range,
 )
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import (
     cut_rows,
     describe_amount,
@@ -149,7 +148,7 @@ class GaussianHistogramPlan(MechanismPlan):
 def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
-    bound, delta = request.bound(), request.delta
+    bound, delta = request.require_bound(), request.delta
     rho = leave_behind(price.rho(price.joint_items(k)), find_gate_rho(request))
     return GaussianHistogram(rho, delta, k, bound, request.most)
 
@@ -168,7 +167,7 @@ def _find_histogram_evidence(request: MechanismRequest) -> float | None:
 
 GAUSSIAN_HISTOGRAM = Mechanism(
     name="gaussian_histogram",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=GaussianHistogram,
     law="Gaussian noise on counts",
     plan=_plan_histogram,
@@ -291,7 +290,7 @@ def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Fac
 @refuse_out_of_range
 def _choose_weighted(request: MechanismRequest) -> WeightedGaussian:
     """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
-    k, bound, delta = request.k, request.bound(), request.delta
+    k, bound, delta = request.k, request.require_bound(), request.delta
     return WeightedGaussian(leave_behind(request.price.rho(k), find_gate_rho(request)), delta, k, bound)
 
 
@@ -337,7 +336,7 @@ def _find_weighted_evidence(request: MechanismRequest) -> float | None:
 
 WEIGHTED_GAUSSIAN = Mechanism(
     name="weighted_gaussian",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=WeightedGaussian,
     law="Gaussian noise on weights",
     plan=_plan_weighted,
@@ -415,7 +414,7 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
     for one, and counts of all groups of a unit cost one item each.
     """
-    k, bound, delta = request.k, request.bound(), request.delta
+    k, bound, delta = request.k, request.require_bound(), request.delta
     half = Rho(leave_behind(request.price.rho(k), find_gate_rho(request)).value / 2)
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
     return DomainDiscovery(half, delta, bound, peeling, k, request.most)
@@ -434,7 +433,7 @@ def _predict_discovery(request: MechanismRequest) -> Need:
 
 DOMAIN_DISCOVERY = Mechanism(
     name="domain_discovery",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=DomainDiscovery,
     law="Gaussian noise on weights, and peeling",
     plan=_plan_discovery,

@@ -20,7 +20,8 @@ from dpsql.plan.mechanisms.base import (
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import GATE_CLOSED, GATE_OPEN, add_counts, leave_out_below_line
-from dpsql.plan.mechanisms.record import Domain, Mechanism, MechanismRequest, Need, Reads, refuse_out_of_range
+from dpsql.plan.mechanisms.record import Mechanism, Need, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import NO_ROW, count_candidates, describe_noisy, read_candidates, read_domain
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
@@ -119,7 +120,7 @@ def _find_evidence(request: MechanismRequest) -> float | None:
 
 JOINT = Mechanism(
     name="joint",
-    domain=Domain.KNOWN,
+    kind=QueryKind.KNOWN,
     theorem=JointExponential,
     law="all keys in one draw",
     plan=_plan,

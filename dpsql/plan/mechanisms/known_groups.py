@@ -23,7 +23,8 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
 )
 from dpsql.plan.mechanisms.counts_by_item import draw_others
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Domain, Mechanism, MechanismRequest, Reads
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import find_min, keep_known
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
@@ -77,7 +78,7 @@ class KnownGroupsPlan(MechanismPlan):
     def describe(self, query: PrivateQuery) -> Facts:
         returned = "all are counted, for fewer items than a choice among them" if self.k else "every one is returned"
         domain = ("domain", f"{self.selection.groups:,} known groups; {returned}")
-        cut = [("cut", query.cut)] if query.cut else []
+        cut = [("cut", query.bucket_note)] if query.bucket_note else []
         return (*([] if query.clause.shape == "total" else [domain]), *cut)
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -137,7 +138,7 @@ def _plan(request: MechanismRequest) -> KnownGroupsPlan:
 
 KNOWN_GROUPS = Mechanism(
     name="known_groups",
-    domain=Domain.ALL,
+    kind=QueryKind.ALL,
     theorem=KnownGroups,
     law="noise on known groups",
     plan=_plan,

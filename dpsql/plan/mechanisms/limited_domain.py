@@ -26,18 +26,17 @@ from dpsql.plan.mechanisms.counts_by_item import add_others, charge_by_item
 from dpsql.plan.mechanisms.record import (
     EVERY_CERTIFICATE,
     Auto,
-    Domain,
     Mechanism,
-    MechanismRequest,
     Need,
     PerPartition,
+    QueryKind,
     Reads,
-    refuse_out_of_range,
 )
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import describe_amount, describe_spread, read_leaders
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 
 _CHOICE = 1  # item
 
@@ -57,7 +56,7 @@ class LimitedDomainPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
-            rows=read_leaders(query, rewrite(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            rows=read_leaders(query, rewrite_leaders(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned, and for BOTTOM",
@@ -125,7 +124,7 @@ def _choose(request: MechanismRequest, k_bar: int) -> LimitedDomain:
         request.delta,
         k=request.k,
         k_bar=k_bar,
-        max_groups_contributed=request.groups,
+        max_groups_contributed=request.max_groups_contributed,
         min_units=request.min_units,
         sensitivity=request.most,
     )
@@ -156,7 +155,7 @@ def _plan(request: MechanismRequest) -> LimitedDomainPlan:
 
 LIMITED_DOMAIN = Mechanism(
     name="limited_domain",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=LimitedDomain,
     law="peeling of leaders",
     plan=_plan,
@@ -181,7 +180,7 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=chosen.worst_case + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
-            rows=read_leaders(query, rewrite(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            rows=read_leaders(query, rewrite_leaders(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
             counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
             report=SpecReport(
                 charged="paid at once, however many are returned"
@@ -217,7 +216,7 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
 def _choose_laplace(request: MechanismRequest) -> LaplaceLimitedDomain:
     """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
     price, k = request.price, request.k
-    bound, delta, k_bar = request.bound(), request.delta, request.k_bar
+    bound, delta, k_bar = request.require_bound(), request.delta, request.k_bar
     return LaplaceLimitedDomain(price.pure(price.joint_items(k)), delta, k, k_bar, bound, request.most)
 
 
@@ -228,7 +227,7 @@ def _predict_laplace(request: MechanismRequest) -> Need:
 
 LAPLACE_LIMITED_DOMAIN = Mechanism(
     name="laplace_limited_domain",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=LaplaceLimitedDomain,
     law="Laplace noise on leaders",
     plan=lambda request: LaplaceLimitedDomainPlan(_choose_laplace(request), request.price),

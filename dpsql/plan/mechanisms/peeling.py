@@ -27,7 +27,8 @@ from dpsql.plan.mechanisms.counts_by_item import (
     leave_out_below_line,
     put_measures,
 )
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Auto, Domain, Mechanism, MechanismRequest, Need, Reads
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Auto, Mechanism, Need, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import (
     NO_ROW,
     count_candidates,
@@ -194,7 +195,7 @@ def _find_spread(request: MechanismRequest) -> float:
 
 PEELING = Mechanism(
     name="peeling",
-    domain=Domain.KNOWN,
+    kind=QueryKind.KNOWN,
     theorem=Peeling,
     law="peeling of candidates",
     plan=_plan,

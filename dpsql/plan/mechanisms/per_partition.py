@@ -27,7 +27,8 @@ from dpsql.plan.mechanisms.base import (
     ReleaseSpec,
     require_zcdp,
 )
-from dpsql.plan.mechanisms.record import Mechanism, MechanismRequest, PerPartition
+from dpsql.plan.mechanisms.record import Mechanism, PerPartition
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
@@ -141,20 +142,6 @@ class AllPartitionsPlan(MechanismPlan):
             items=self.price.items(k),
             stopped_at_bottom=any(len(first) < k for first in firsts),
         )
-
-
-def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
-    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them.
-
-    Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
-    """
-    partitions, plan = request.query.partitions, mechanism.plan(request)
-    if partitions is None:
-        return plan
-    check_partitions(mechanism, request)
-    if mechanism.per_partition is PerPartition.EACH:
-        return EachPartitionPlan(plan.selection, plan.price, plan, len(partitions.values), request.charged)
-    return AllPartitionsPlan(plan.selection, plan.price, plan, len(partitions.values))
 
 
 def check_partitions(mechanism: Mechanism, request: MechanismRequest) -> None:

@@ -17,19 +17,20 @@ from dpsql.mechanisms.lower_cut import PLACES, LowerCut
 from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import MechanismRequest, Reads
+from dpsql.plan.mechanisms.record import Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite, rewrite_all
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all, rewrite_leaders
 
 MOST_NAMES = 500  # known names that a statement lists
 NO_ROW = "if no row has any of them, none is returned in 95 of 100 answers"
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
 
 
-def read_leaders(query: PrivateQuery, counting: CountingQuery, *, k_bar: int) -> RowsRead:
+def read_leaders(query: PrivateQuery, counting: EngineQuery, *, k_bar: int) -> RowsRead:
     """Return the rows that have the first k_bar + 1 groups."""
     return RowsRead(counting=counting, max_rows=k_bar + 1, others=len(query.measures) - 1)
 
@@ -39,7 +40,9 @@ def read_domain(query: PrivateQuery, bound: Bound | None, *, known: int, evident
     others, least = len(query.measures) - 1, find_min(query)
     if not known:
         most = count_groups(query.domain)
-        return RowsRead(counting=rewrite(query, None, bound=bound), max_rows=most, min_count=least, others=others)
+        return RowsRead(
+            counting=rewrite_leaders(query, None, bound=bound), max_rows=most, min_count=least, others=others
+        )
     query, listed = keep_known(replace(query, domain=None))
     counting = rewrite_all(query, bound=bound, every=True)
     return RowsRead(

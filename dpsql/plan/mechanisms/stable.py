@@ -38,14 +38,8 @@ from dpsql.plan.mechanisms.base import (
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts
-from dpsql.plan.mechanisms.record import (
-    Domain,
-    Mechanism,
-    MechanismRequest,
-    PerPartition,
-    Reads,
-    refuse_out_of_range,
-)
+from dpsql.plan.mechanisms.record import Mechanism, PerPartition, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import describe_amount, read_leaders
 from dpsql.quantities import Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
@@ -160,12 +154,14 @@ def _plan_fixed(request: MechanismRequest) -> StablePlan:
     )
     price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
     rho = price.rho(price.keys(k))
-    return StablePlan(FixedStableTopK(rho, delta, k, k_bar, request.penalty, request.groups, request.most), price)
+    return StablePlan(
+        FixedStableTopK(rho, delta, k, k_bar, request.penalty, request.max_groups_contributed, request.most), price
+    )
 
 
 STABLE = Mechanism(
     name="stable",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=FixedStableTopK,
     law="a stable set and what makes it k",
     plan=_plan_fixed,
@@ -236,7 +232,7 @@ def _plan_adaptive(request: MechanismRequest) -> AdaptivePlan:
 
 ADAPTIVE = Mechanism(
     name="stable",
-    domain=Domain.ADAPTIVE,
+    kind=QueryKind.ADAPTIVE,
     theorem=StableTopK,
     law="a stable set at a private k",
     plan=_plan_adaptive,
@@ -288,7 +284,7 @@ def _plan_top_stable(request: MechanismRequest) -> TopStablePlan:
 
 TOP_STABLE = Mechanism(
     name="top_stable",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=TopStable,
     law="leaders down to a gap",
     plan=_plan_top_stable,

@@ -32,18 +32,17 @@ from dpsql.plan.mechanisms.counts_by_item import add_counts, add_others
 from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
 from dpsql.plan.mechanisms.record import (
     Auto,
-    Domain,
     Mechanism,
-    MechanismRequest,
     Need,
+    QueryKind,
     Reads,
-    refuse_out_of_range,
 )
+from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_cut, read_leaders
 from dpsql.quantities import Delta
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_weighted, rewrite_weighted_of_all
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders, rewrite_weighted, rewrite_weighted_of_all
 
 LEAST_K_BAR = 1_000  # more leaders than 20 k cost next to nothing to read, and the group after them is smaller
 
@@ -65,7 +64,7 @@ class TwoLooksPlan(MechanismPlan):
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         looks, price = self.selection, self.price
-        counting = rewrite(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
+        counting = rewrite_leaders(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
         rewrite_weights = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
         cut_query, cut = cut_rows(query, looks)
         weights = list_weights(looks.weighed_groups)
@@ -197,7 +196,7 @@ def _set_parameters(request: MechanismRequest) -> TwoLooks:
         hint = "Write mechanism = limited_domain, or leave the mechanism out."
         reason = "The mechanism two_looks ranks by numbers of users alone."
         raise Refusal("option", reason, hint=hint, place=request.place)
-    bound, price, k = request.bound(), request.price, request.k
+    bound, price, k = request.require_bound(), request.price, request.k
     looks = TwoLooks(
         price.epsilon,
         request.delta,
@@ -243,7 +242,7 @@ def _find_reach(request: MechanismRequest) -> tuple[float, float]:
 
 TWO_LOOKS = Mechanism(
     name="two_looks",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=TwoLooks,
     law="two looks",
     plan=lambda request: TwoLooksPlan(_set_parameters(request), request.price, request.own_cap),

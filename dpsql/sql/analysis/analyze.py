@@ -26,9 +26,9 @@ from dpsql.sql.analysis.private_statement import (
     check_explicit,
     check_header,
     find_implied,
+    put_header_options,
     read_implied,
     read_outer_select,
-    set_terms,
 )
 from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
@@ -173,7 +173,7 @@ def _find_lasting(
         return failed
     near = _find_misspelt(failed, asked.catalog)
     implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
-    implied = [replace(each, k=min(each.asked or each.k, max_k)) for each in implied]
+    implied = [replace(each, k=min(each.written_limit or each.k, max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:
@@ -217,7 +217,7 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
         if lifted is None or lifted.clause is None:  # a SELECT is around it, or what it would end is no query
             raise refused
         try:
-            return read_private(asked.sources(explicit), set_terms(lifted, asked.header))
+            return read_private(asked.sources(explicit), put_header_options(lifted, asked.header))
         except Refusal as error:
             if error.code != "nothing-private":
                 raise

@@ -27,18 +27,17 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.charged_values import find_stored_column
 from dpsql.sql.analysis.domains import MOST_GROUPS
 from dpsql.sql.analysis.expressions import READERS
-from dpsql.sql.analysis.measures import cast_sum, read_argument
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.select_block import read_output
+from dpsql.sql.analysis.select_clauses import cast_sum, read_argument, read_output
 from dpsql.sql.functions.allow_list import MAX_POSITION
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain
+from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, FromWhere, Literal, Sorted, Window, stored_column, walk
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, Family, Type, has_one_form, sum_type
-from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
-from dpsql.sql.syntax.sqlglot_nodes import only, read_direction
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -315,15 +314,15 @@ def has_windows(expression: Expression) -> bool:
 
 def read_window(reader: Reader, node: Node) -> Expression:
     """Return function(...) OVER (PARTITION BY ... ORDER BY ...), without a frame of its own."""
-    only(reader.statement, node, "this", "partition_by", "order", "over")
+    allow_only(reader.statement, node, "this", "partition_by", "order", "over")
     partition = tuple(
         canonicalize(read_output(reader, term, readers=READERS)) for term in node.args.get("partition_by") or ()
     )
     order, found = node.args.get("order"), list[Sorted]()
     if order is not None:
-        only(reader.statement, order, "expressions")
+        allow_only(reader.statement, order, "expressions")
     for term in order.expressions if order is not None else ():
-        only(reader.statement, term, "this", "desc", "nulls_first")
+        allow_only(reader.statement, term, "this", "desc", "nulls_first")
         expression = read_argument(reader, term.this)
         if isinstance(expression, Literal):
             reason, hint = "A constant puts nothing in order.", "Order by a column."
@@ -331,14 +330,14 @@ def read_window(reader: Reader, node: Node) -> Expression:
         found.append(Sorted(expression, *read_direction(term)))
     terms, called = tuple(found), node.this
     if type(called).__name__ == "Count":
-        only(reader.statement, called, "this", "big_int")
+        allow_only(reader.statement, called, "this", "big_int")
         if type(called.this).__name__ == "Star":
-            only(reader.statement, called.this)
+            allow_only(reader.statement, called.this)
             return Window("count_star", (), partition, terms, BIGINT)
         if called.this is None:
             raise Unsupported("window", "This window is not read.", hint=_HINT, place=reader.place(called))
         return Window("count", (read_argument(reader, called.this),), partition, terms, BIGINT)
-    only(reader.statement, called, "this", "expressions")
+    allow_only(reader.statement, called, "this", "expressions")
     name = str(called.this).removeprefix(FUNCTION_PREFIX)
     arguments = tuple(read_argument(reader, argument) for argument in called.expressions)
     if name in _NUMBERED and not arguments:

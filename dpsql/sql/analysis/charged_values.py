@@ -17,6 +17,7 @@ from functools import reduce
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import ChargedValues
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
@@ -41,7 +42,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 
 MAX_VALUES = 100  # of one query

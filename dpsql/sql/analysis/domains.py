@@ -38,9 +38,9 @@ from dpsql.sql.ir.statements import (
     count_groups,
     list_factors,
 )
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan, Sorted
 from dpsql.sql.ir.types import TEXT, Family, find_read_type
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import MAX_LISTED
 

@@ -63,7 +63,7 @@ from dpsql.sql.ir.types import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.forms import STATED
 from dpsql.sql.syntax.parameters import make_literal
-from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -97,7 +97,7 @@ _BINARY = BITWISE.keys() | frozenset("Add Sub Mul Div IntDiv Mod DPipe".split())
 
 def _column(reader: Reader, node: Node) -> Expression:
     if not reader.means_clock(node):
-        return reader.column(node).column
+        return reader.column(node).expression
     word, block = ascii_lower(node.name), node.parent_select
     items = [] if block is None else block.expressions
     for item in items:
@@ -127,22 +127,22 @@ def _literal(reader: Reader, node: Node) -> Expression:
 
 
 def _null(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node)
+    allow_only(reader.statement, node)
     return Literal(None, NULL)
 
 
 def _boolean(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this")
+    allow_only(reader.statement, node, "this")
     return Literal(bool(node.this), BOOLEAN)
 
 
 def _paren(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this")
+    allow_only(reader.statement, node, "this")
     return reader.read(node.this)
 
 
 def _negative(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this")
+    allow_only(reader.statement, node, "this")
     argument = reader.read(node.this)
     if isinstance(argument, Open):
         argument.hole.otherwise = DOUBLE
@@ -158,7 +158,7 @@ def _negative(reader: Reader, node: Node) -> Expression:
 
 
 def _arithmetic(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expression", "typed", "safe")
+    allow_only(reader.statement, node, "this", "expression", "typed", "safe")
     operator = _ARITHMETIC[type(node).__name__]
     where = reader.at(node)
     left = reader.read(node.this)
@@ -182,7 +182,7 @@ def _read_short_bucket(reader: Reader, node: Node, *, left: Expression, operator
     date_trunc('hour', ts) + INTERVAL '15 minutes' * FLOOR(EXTRACT(minute FROM ts) / 15) is time_bucket(INTERVAL '15
     minutes', ts), since 15 divides 60; so it is with a minute and its seconds.
     """
-    only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node, "this", "expression")
     width, steps = _interval(reader, node.this), reader.read(node.expression)
     number, unit = str(width.value).split()
     match left, steps:
@@ -199,7 +199,7 @@ def _read_short_bucket(reader: Reader, node: Node, *, left: Expression, operator
 
 
 def _interval(reader: Reader, node: Node) -> Literal:
-    only(reader.statement, node, "this", "unit")
+    allow_only(reader.statement, node, "this", "unit")
     amount, unit = node.this, node.args.get("unit")
     while type(amount).__name__ == "Paren":
         amount = amount.this
@@ -227,7 +227,7 @@ def _interval(reader: Reader, node: Node) -> Literal:
 
 
 def _joined_text(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expression", "safe")
+    allow_only(reader.statement, node, "this", "expression", "safe")
     if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | BITWISE.keys()):
         raise _two_ways(reader, node, hint="Put the arithmetic in parentheses.")
     left, right = (fill_unbound(reader.operand(side), TEXT) for side in (node.this, node.expression))
@@ -241,7 +241,7 @@ def _joined_text(reader: Reader, node: Node) -> Expression:
 
 
 def _cast(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "to", "safe")
+    allow_only(reader.statement, node, "this", "to", "safe")
     wanted, argument = _read_cast_type(reader, node), reader.read(node.this)
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
         literal = convert(argument, wanted, place=reader.at(node))
@@ -255,12 +255,12 @@ def _cast(reader: Reader, node: Node) -> Expression:
 
 def _read_cast_type(reader: Reader, node: Node) -> Type:
     target = node.args["to"]
-    only(reader.statement, target, "this", "expressions", "nested")
+    allow_only(reader.statement, target, "this", "expressions", "nested")
     kind = target.this.name if hasattr(target.this, "name") else str(target.this)
     sizes = list[int]()
     for size in target.expressions:
-        only(reader.statement, size, "this")
-        only(reader.statement, size.this, "this", "is_string")
+        allow_only(reader.statement, size, "this")
+        allow_only(reader.statement, size.this, "this", "is_string")
         if type(size.this).__name__ == "Literal" and not size.this.is_string and str(size.this.this) in _SIZES:
             sizes.append(int(str(size.this.this)))
     if kind == "DECIMAL" and len(sizes) == len(target.expressions) <= 2:  # noqa: PLR2004 - width and scale
@@ -275,11 +275,11 @@ def _read_cast_type(reader: Reader, node: Node) -> Type:
 
 
 def _case(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "ifs", "default")
+    allow_only(reader.statement, node, "this", "ifs", "default")
     subject = None if node.this is None else reader.read(node.this)
     conditions, results = [], []
     for branch in node.args["ifs"]:
-        only(reader.statement, branch, "this", "true")
+        allow_only(reader.statement, branch, "this", "true")
         if subject is None:
             conditions.append(reader.condition(branch.this))
         else:
@@ -303,7 +303,7 @@ def _case(reader: Reader, node: Node) -> Expression:
 
 
 def _function(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     name = str(node.this).removeprefix(FUNCTION_PREFIX)
     if is_unnest(node):
         reason, hint = "unnest has no place here.", "Write FROM t, unnest([a, b]) AS x(item), and use x.item."
@@ -338,10 +338,10 @@ def _function(reader: Reader, node: Node) -> Expression:
 
 def _scalar(reader: Reader, node: Node) -> Expression:
     """Return (SELECT ...) of public tables: one value, the same for every row."""
-    only(reader.statement, node, "this")
+    allow_only(reader.statement, node, "this")
     with reader.correlating(correlates=False):
         inside = reader.subquery(node.this)
-    if inside.table.table is not None:
+    if inside.table.private_table is not None:
         hint = "Compute it for each privacy unit in a subquery of FROM, and join that on the unit."
         reason = "A subquery in place of a value may not read a private table."
         raise Refusal("subquery-private", reason, hint=hint, place=reader.place(node))
@@ -360,7 +360,7 @@ def _regexp_like(reader: Reader, node: Node) -> Expression:
 
     In a statement of the PostgreSQL port it may be ~* too, and finds what it finds there.
     """
-    only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node, "this", "expression")
     sides = node.this, node.expression
     if any(type(side).__name__ not in _PLAIN_OPERANDS for side in sides):
         raise _two_ways(reader, node, hint="Put parentheses around what is on the left and on the right of ~.")
@@ -375,7 +375,7 @@ def _regexp_like(reader: Reader, node: Node) -> Expression:
 
 
 def _extract(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node, "this", "expression")
     argument = reader.read(node.expression)
     if type(node.this).__name__ != "Var" or argument.type.family not in {Family.DATE, Family.TIMESTAMP}:
         reason, hint = "EXTRACT takes a part FROM a date or time stamp.", "Write EXTRACT(hour FROM ts)."
@@ -385,7 +385,7 @@ def _extract(reader: Reader, node: Node) -> Expression:
 
 def _collate(reader: Reader, node: Node) -> Expression:
     """Return a key compared by its bytes, which every key is; elsewhere two collations could meet, and DuckDB fails."""
-    only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node, "this", "expression")
     named, holder = node.expression, node.parent
     name = ascii_lower(named.name) if type(named).__name__ in {"Identifier", "Var"} else ""
     block = node.parent_select
@@ -399,16 +399,16 @@ def _collate(reader: Reader, node: Node) -> Expression:
     return Collate(argument, TEXT, argument.longest)
 
 
-def _between(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expression")
+def _bitwise(reader: Reader, node: Node) -> Expression:
+    allow_only(reader.statement, node, "this", "expression")
     if "DPipe" in {type(node.this).__name__, type(node.expression).__name__}:
         raise _two_ways(reader, node)
     left, right = _whole(reader, node.this), _whole(reader, node.expression)
     return combine_integers(left, BITWISE[type(node).__name__], right=right, where=reader.at(node))
 
 
-def _before(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this")
+def _prefix_sign(reader: Reader, node: Node) -> Expression:
+    allow_only(reader.statement, node, "this")
     # DuckDB reads some operators around ~ and @ otherwise. One that follows the operand is inside. One before ~ comes
     # last, so that a - b * ~c is (a - b) * ~c, and so two before it are refused. Before @ there is none, nor ~.
     below: object = node
@@ -450,8 +450,8 @@ READERS: Mapping[str, Read] = {
     "Paren": _paren,
     "Subquery": _scalar,
     **predicates.READERS,
-    **dict.fromkeys(BITWISE, _between),
-    **dict.fromkeys(["BitwiseNot", "Abs"], _before),
+    **dict.fromkeys(BITWISE, _bitwise),
+    **dict.fromkeys(["BitwiseNot", "Abs"], _prefix_sign),
     "Neg": _negative,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     "DPipe": _joined_text,

@@ -57,6 +57,7 @@ from dpsql.sql.ir.scope import (
     list_names,
     propose_name,
 )
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     ColumnRef,
@@ -75,9 +76,8 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, INTEGER
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -133,11 +133,11 @@ class Sources:
                 raise Unsupported("subquery", reason, hint=hint, place=reader.place(select))
             with reader.reading(self.usual), reader.correlating(correlates=False):
                 derived, table = self._projected(select, "", node=select)
-            reader.within(outside)
+            reader.point_at(outside)
             return Inside(derived, table, tied=False)
         number = self._number(select)
         with reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
-            body, scope = self.block(select, outer=outside if reader.correlates else None)
+            body, scope = self.read_from_and_where(select, outer=outside if reader.correlates else None)
             if has_list:
                 derived, table = read_subquery(reader, select, number=number, alias="", body=body, scope=scope)
             else:
@@ -145,19 +145,19 @@ class Sources:
                     if reader.star(item) is None:
                         reader.read(read_alias(reader, item)[1])
                 private = scope.private
-                table = ScopeTable("", (), None if private is None else private.table)
+                table = ScopeTable("", (), None if private is None else private.private_table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
-        reader.within(outside)
+        reader.point_at(outside)
         whole = next((column for column in scope.units if not column.absent), None)
         return Inside(derived, table, scope.tied, unit=whole, linked=scope.linked)
 
-    def nowhere(self, select: Node) -> tuple[FromWhere, Scope]:
+    def read_without_from(self, select: Node) -> tuple[FromWhere, Scope]:
         """Return the one row that a SELECT without FROM is computed on, and no names."""
         scope = Scope(())
-        self.reader.within(scope)
+        self.reader.point_at(scope)
         return FromWhere(Numbered(self._number(select), 1), None), scope
 
-    def block(self, select: Node, *, outer: Scope | None = None) -> tuple[FromWhere, Scope]:
+    def read_from_and_where(self, select: Node, *, outer: Scope | None = None) -> tuple[FromWhere, Scope]:
         """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names.
 
         WHERE and the select list may also name columns of `outer`.
@@ -166,10 +166,10 @@ class Sources:
         if origin is None:
             hint = "Name the table: FROM reads."
             raise Refusal("no-table", "There is no FROM.", hint=hint, place=self.reader.place(select))
-        only(self.reader.statement, origin, "this")
+        allow_only(self.reader.statement, origin, "this")
         joins = select.args.get("joins") or ()
         with self.reader.correlating(correlates=False):
-            self.reader.within(Scope(()))
+            self.reader.point_at(Scope(()))
             relation, scope = self._relation(origin.this)
             commas = False
             for join in joins:
@@ -178,7 +178,7 @@ class Sources:
                     hint = "CROSS JOIN, JOIN ... ON and LEFT JOIN ... ON are, and a comma."
                     reason, where = "This join of unnest is not read.", self.reader.place(join)
                     raise Unsupported("unnest", reason, hint=hint, place=where)
-                self.reader.within(scope)
+                self.reader.point_at(scope)
                 right = self._relation(join.this)
                 relation, scope = _read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
@@ -186,20 +186,25 @@ class Sources:
         condition = None
         if select.args.get("where") is not None:
             with self.reader.correlating():
-                condition = self.reader.within(scope).condition(select.args["where"].this)
-        condition, scope = self._tied(select, condition, scope=scope)
-        self.reader.within(scope)
+                condition = self.reader.point_at(scope).condition(select.args["where"].this)
+        condition, scope = self._check_units_tied(select, condition, scope=scope)
+        self.reader.point_at(scope)
         return FromWhere(relation, condition), scope
 
-    def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
+    def _check_units_tied(
+        self, select: Node, condition: Expression | None, *, scope: Scope
+    ) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
         units, outer_units = scope.units, scope.outer_units
         condition, pairs = extract_unit_equalities(condition, units, right=units)
         condition, outside = extract_unit_equalities(condition, units, right=outer_units)
-        around = [(inner, outer_units[0].column) for inner, _ in outside] if outside else []  # all of one unit
+        around = [(inner, outer_units[0].expression) for inner, _ in outside] if outside else []  # all of one unit
         if not is_connected(scope, (*pairs, *around)):
             linked = (*scope.linked, *find_linked_units(condition, scope.tables, right=scope.tables))
-            condition, pairs = add_ties(condition, linked), (*pairs, *((one.column, two.column) for one, two in linked))
+            condition, pairs = (
+                add_ties(condition, linked),
+                (*pairs, *((one.expression, two.expression) for one, two in linked)),
+            )
         if not is_connected(scope, (*pairs, *around)):
             reason = "Private tables meet only where their privacy units are equal."
             joins = select.args.get("joins") or [select]
@@ -210,11 +215,11 @@ class Sources:
 
     def define(self, with_: Node) -> None:
         """Take up the CTEs of a WITH; each sees those before it, those around it, and the tables."""
-        only(self.reader.statement, with_, "expressions")
+        allow_only(self.reader.statement, with_, "expressions")
         names: set[str] = set()
         for cte in with_.expressions:
-            only(self.reader.statement, cte, "this", "alias")
-            only(self.reader.statement, cte.args["alias"], "this")
+            allow_only(self.reader.statement, cte, "this", "alias")
+            allow_only(self.reader.statement, cte.args["alias"], "this")
             name = ascii_lower(cte.alias)
             if name in names:
                 raise Refusal(
@@ -232,12 +237,12 @@ class Sources:
             numbered, table = read_unnest(self.reader, node, number=self._table(node))
             return numbered, Scope((table,))
         if kind == "Subquery":
-            only(self.reader.statement, node, "this", "alias")
+            allow_only(self.reader.statement, node, "this", "alias")
             return self._derived(node.this, self._alias(node) or "", node=node)
         if kind != "Table" or type(node.this).__name__ != "Identifier":
             hint = "FROM takes tables that the policy names, and subqueries over them."
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
-        only(self.reader.statement, node, "this", "db", "catalog", "alias")
+        allow_only(self.reader.statement, node, "this", "db", "catalog", "alias")
         name = node.name
         schema, database = node.args.get("db"), node.args.get("catalog")
         found = None if schema or database else self.ctes.get(ascii_lower(name))
@@ -254,7 +259,7 @@ class Sources:
         alias = node.args.get("alias")
         if alias is None:
             return ""
-        only(self.reader.statement, alias, "this")
+        allow_only(self.reader.statement, alias, "this")
         return str(alias.name)
 
     def _number(self, node: Node) -> int:
@@ -300,7 +305,7 @@ class Sources:
         relation: Relation = Scan(number, table.path)
         if table.link is not None:
             relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
-            columns = (*columns[:-1], replace(columns[-1], column=owner))
+            columns = (*columns[:-1], replace(columns[-1], expression=owner))
         private = table.name if unit is not None else None
         if table.privacy_unit is not None:
             self.protected[table.name] = table.privacy_unit
@@ -311,7 +316,7 @@ class Sources:
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""
         derived, table = self._projected(select, alias, node=node)
-        if table.table is not None and not any(column.is_unit for column in table.columns):
+        if table.private_table is not None and not any(column.is_unit for column in table.columns):
             reason = f"This subquery loses the privacy unit {table.unit_name}."
             hint = f"Select {table.unit_name} there too, unchanged: SELECT {table.unit_name}, ..."
             raise Refusal("unit-lost", reason, hint=hint, place=self.reader.place(select))
@@ -330,7 +335,7 @@ class Sources:
                         hint = "Leave them out, or order and limit a subquery that holds the UNION."
                         where = self.reader.place(select.args[name])
                         raise Unsupported("subquery", reason, hint=hint, place=where)
-                only(self.reader.statement, select, "this", "expression", "distinct", "with_")
+                allow_only(self.reader.statement, select, "this", "expression", "distinct", "with_")
                 if type(select).__name__ != "Union" and not select.args.get("distinct"):
                     reason, hint = "INTERSECT ALL and EXCEPT ALL are not read.", "Leave ALL out."
                     raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(select))
@@ -340,9 +345,9 @@ class Sources:
                 hint = "Or several, with UNION, INTERSECT or EXCEPT between them."
                 reason = "A subquery here must be one SELECT."
                 raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(node))
-            only(self.reader.statement, select, *SUBQUERY_PARTS)
+            allow_only(self.reader.statement, select, *SUBQUERY_PARTS)
             number = self._number(node)
-            body, scope = self.block(select)
+            body, scope = self.read_from_and_where(select)
             return read_subquery(self.reader, select, number=number, alias=alias, body=body, scope=scope)
         finally:
             self.ctes = outside
@@ -350,7 +355,7 @@ class Sources:
     def _branch(self, node: Node) -> tuple[Derived, ScopeTable]:
         """Read one side of a set operation; sqlglot puts parentheses around what binds closer."""
         if type(node).__name__ == "Subquery":
-            only(self.reader.statement, node, "this")
+            allow_only(self.reader.statement, node, "this")
             node = node.this
         return self._projected(node, "", node=node)
 
@@ -362,7 +367,7 @@ def propose_tie(*scopes: Scope, joins: Sequence[Node] = (), reader: Reader | Non
     """
     tables = [table for scope in scopes for table in scope.tables]
     found = [(table.alias, column) for table in tables for column in table.columns if column.is_unit]
-    types = sorted({str(column.column.type) for _, column in found})
+    types = sorted({str(column.expression.type) for _, column in found})
     if len(types) > 1:
         return f"Ask the curator for units of one type: {' and '.join(types)} are not equal here, even if cast."
     if not all(alias for alias, _ in found):
@@ -390,7 +395,7 @@ def _propose_pair(table: ScopeTable, before: Sequence[ScopeTable], *, written: C
     for other in before:
         for column in table.columns:
             for known in other.columns:
-                if other.table == table.table or column.row_keys.isdisjoint(known.row_keys):
+                if other.private_table == table.private_table or column.row_keys.isdisjoint(known.row_keys):
                     continue
                 sides = _qualify(other.alias, known), _qualify(table.alias, column)
                 if {" = ".join(sides), " = ".join(sides[::-1])}.isdisjoint(written):
@@ -405,14 +410,14 @@ def _qualify(alias: str, column: ScopeColumn) -> str:
 
 def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
     """Return the join of two sides, of which the right one is a single table; `commas` precede it in FROM."""
-    only(reader.statement, join, "this", "side", "kind", "on", "using")
+    allow_only(reader.statement, join, "this", "side", "kind", "on", "using")
     (source, scope), (other, added) = left, right
     kind = _kind(reader, join, scope=scope, added=added, commas=commas)
     is_untied = kind in _KEEPS_RIGHT and bool(scope.linked) and not is_connected(scope)
     if is_untied and isinstance(source, Joined) and source.kind in _INNER:
         # rows of the right side are kept: links have to tie the left side by then
         source = replace(source, kind="INNER", on=add_ties(source.on, scope.linked))
-        scope = replace(scope, ties=(*scope.ties, *((one.column, two.column) for one, two in scope.linked)))
+        scope = replace(scope, ties=(*scope.ties, *((one.expression, two.expression) for one, two in scope.linked)))
     (table,) = added.tables
     if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
         hint = "Give one of them another alias."
@@ -428,7 +433,7 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
     if join.args.get("using"):
         after, conditions = _read_using(reader, join, scope=scope, table=table, after=after)
     if join.args.get("on") is not None:
-        conditions.append(reader.within(after).condition(join.args["on"]))
+        conditions.append(reader.point_at(after).condition(join.args["on"]))
         parts = walk(conditions[-1])
         if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(isinstance(each, InQuery | Exists | Scalar) for each in parts):
             # DuckDB's optimizer fails on it where it could do without the join
@@ -439,7 +444,7 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
             raise Unsupported("subquery", reason, hint=hint, place=where)
     if not conditions and (kind != "INNER" or str(join.args.get("kind") or "") not in {"", "CROSS"}):
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=reader.place(join))
-    condition, after = _tied(
+    condition, after = _tie_join(
         reader, join, kind=kind, scopes=(scope, added, after), condition=join_conjuncts(conditions)
     )
     joined_ = Joined(source, "CROSS" if condition is None else kind, other, condition)
@@ -477,7 +482,7 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
 
 
-def _tied(
+def _tie_join(
     reader: Reader, join: Node, *, kind: str, scopes: tuple[Scope, Scope, Scope], condition: Expression | None
 ) -> tuple[Expression | None, Scope]:
     """Return the condition and the names of a join; refuse one of private sides that could join two units.
@@ -494,7 +499,10 @@ def _tied(
         return condition, after
     condition, pairs = extract_unit_equalities(condition, scope.units, right=added.units)
     if not pairs:
-        condition, pairs = add_ties(condition, linked), tuple((one.column, other.column) for one, other in linked)
+        condition, pairs = (
+            add_ties(condition, linked),
+            tuple((one.expression, other.expression) for one, other in linked),
+        )
     if not pairs or (kind in _KEEPS_RIGHT and not is_connected(scope)):
         reason = "Private tables meet only where their privacy units are equal."
         hint = propose_tie(scope, added, joins=[join], reader=reader)
@@ -515,13 +523,15 @@ def _read_using(
             near = propose_name(name.name, [each.name for each in scope.star() if ascii_lower(each.name) in others])
             reason, hint = "USING needs this column on both sides.", f"{near}Write ON left.x = right.y instead."
             raise Refusal("unknown-column", reason, hint=hint, place=where())
-        if left.is_unit and right.is_unit and left.column.type == right.column.type:
-            sides: tuple[Expression, ...] = (left.column, right.column)
+        if left.is_unit and right.is_unit and left.expression.type == right.expression.type:
+            sides: tuple[Expression, ...] = (left.expression, right.expression)
         else:
-            sides = unify_for_comparison(tuple(reader.computed(side.column, name) for side in (left, right)), where())
+            sides = unify_for_comparison(
+                tuple(reader.computed(side.expression, name) for side in (left, right)), where()
+            )
         conditions.append(Call("=", sides, BOOLEAN))
         side = str(join.args.get("side") or "")
-        if left.is_unit != right.is_unit and (scope.private is None or table.table is None):
+        if left.is_unit != right.is_unit and (scope.private is None or table.private_table is None):
             side = "LEFT" if left.is_unit else "RIGHT"  # rows of the public side alone are dropped
         if side == "FULL":  # the present one of both
             lengths = [each.longest for each in sides]
@@ -541,12 +551,12 @@ def _merge_columns(after: Scope, left: ScopeColumn, *, right: ScopeColumn, share
     for table in after.tables:
         columns = list(table.columns)
         for at, column in enumerate(columns):
-            if column.column == right.column:
+            if column.expression == right.expression:
                 columns[at] = replace(column, merged=True)
-            elif column.bare.column == left.column and not column.merged:
-                known = shared.column == column.bare.column
+            elif column.bare.expression == left.expression and not column.merged:
+                known = shared.expression == column.bare.expression
                 columns[at] = column if known else replace(column, shared=shared)
-                ties = (*ties, (left.column, column.column)) if column.is_unit else ties
+                ties = (*ties, (left.expression, column.expression)) if column.is_unit else ties
         tables.append(replace(table, columns=tuple(columns)))
     return replace(after, tables=tuple(tables), ties=ties)
 

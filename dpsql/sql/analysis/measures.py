@@ -3,65 +3,44 @@
 value_low and value_high of one of them are the ends of the interval of its released value.
 
 Only the privacy unit can be counted DISTINCT: one unit can add any number of other values. What each adds up to is
-bounded for every unit and group when the query is planned.
+bounded for every unit and group when the query is planned. A query may state the bounds itself, as in
+SUM(x, contribution_bounds_per_group => (0, 500)). They are constants of the text, or parameters. Any are allowed: what
+a unit adds is clamped to them, and the noise follows from them. The bounds of the policy are defaults, and protect
+nothing.
 
-Aggregates: COUNT, SUM, AVG, MIN and MAX, for public tables at the top of a statement, or inside subqueries.
-
-Inside subqueries they are functions of the set of rows alone, in every order of reading: DOUBLE is summed in the order
-of its values, and equal values that print differently are made equal. A sum that does not fit is NULL.
-
-Bounds that a query states of an aggregate: SUM(x, contribution_bounds_per_group => (0, 500)).
-
-They are constants of the text, or parameters. Any bounds are allowed: what a unit adds is clamped to them, and the
-noise follows from them. The bounds of the policy are defaults, and protect nothing.
+This file has two parts: (1) `read_measure` reads one aggregate, and `_split_stated_bounds` its bounds; (2) from
+`couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight. AVG(x) is
+a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in one
+expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
+measure and its set. A unit is never cut where units are counted: COUNT(DISTINCT unit) is in no set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import ENUM
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.expressions import READERS
-from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.allow_list import AGGREGATES
+from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
+from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.scope import join_conjuncts
+from dpsql.sql.ir.statements import Output, PrivateQuery
 from dpsql.sql.ir.tree import (
-    Call,
-    Case,
-    Cast,
-    Collate,
-    ColumnRef,
     Expression,
     Literal,
-    Scalar,
-    children,
-    is_aggregate,
-    walk,
 )
 from dpsql.sql.ir.types import (
-    BIGINT,
     BOOLEAN,
     DOUBLE,
-    INTEGER,
-    WIDEST_DECIMAL,
-    Family,
-    decimal,
-    find_read_type,
-    sum_type,
 )
-from dpsql.sql.ir.visitor import canonicalize, rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.forms import STATED, find_aggregate_call
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -70,11 +49,12 @@ if TYPE_CHECKING:
 _LONGEST_QUOTED = 60  # characters of a condition in a hint
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
-_NARROW, _FEW = 12, 10  # digits of a DECIMAL, and of a sum of wider ones before the point, that are too few
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
 LARGEST_STATED = 10**15
 _SMALLEST = Fraction(1, LARGEST_STATED)
 _SAMPLES = (Literal(0.0, DOUBLE), Literal(500.0, DOUBLE))  # of parameters without a value
+_Set = frozenset[Measure]
+_ALONE: _Set = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +85,7 @@ def name_unit(reader: Reader) -> str:
 
 def read_end_argument(reader: Reader, node: Node, *, named: Sequence[tuple[str, ReadMeasure]]) -> ReadMeasure:
     """Return the measure of value_low or value_high; `named` are the measures of the select list, with their names."""
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     (argument, *more) = node.expressions or [None]
     if argument is not None and not more:
         if is_measure(argument):
@@ -125,13 +105,13 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     """Return what an aggregate of the select list releases; refuse one that is not released."""
     condition: Expression | None = None
     if type(node).__name__ == "Filter":
-        only(reader.statement, node, "this", "expression")
-        only(reader.statement, node.expression, "this")
+        allow_only(reader.statement, node, "this", "expression")
+        allow_only(reader.statement, node.expression, "this")
         condition, node = reader.condition(node.expression.this), node.this
     name = find_function(node)
     if not name:
         return _read_count(reader, node, condition=condition)
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     arguments, stated = _split_stated_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     words = _find_words(reader, node)
@@ -178,7 +158,7 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
-    only(reader.statement, node, "this", "expressions", "big_int")
+    allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
     (counted, *more), stated = _split_stated_bounds(reader, [node.this, *node.expressions])
     if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
@@ -189,7 +169,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     if more:
         raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=where)
     if type(counted).__name__ == "Star":
-        only(reader.statement, counted)
+        allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
         _, of_units = _split_stated_bounds(reader, counted.expressions)
@@ -200,7 +180,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
             columns = [columns[0].this]
         if len(columns) == 1 and type(columns[0]).__name__ == "Column" and (found := reader.column(columns[0])).is_unit:
-            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.column)
+            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.expression)
         hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
         reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
         raise Refusal("aggregate", reason, hint=hint, place=where)
@@ -220,7 +200,7 @@ def _count_present(argument: Expression, condition: Expression | None, *, rows: 
 
 
 def _is_unit(reader: Reader, expression: Expression) -> bool:
-    return any(expression == unit.column for unit in reader.scope.units)
+    return any(expression == unit.expression for unit in reader.scope.units)
 
 
 def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
@@ -228,7 +208,7 @@ def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[lis
     if not arguments or type(arguments[-1]).__name__ != "Anonymous" or arguments[-1].this != STATED:
         return list(arguments), None
     *most, node = arguments
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     ends = list[Fraction]()
     for sample, end in zip(_SAMPLES, node.expressions, strict=True):
         found = fill_unbound(reader.read(end), DOUBLE, such_as=sample)
@@ -257,135 +237,76 @@ def _find_words(reader: Reader, node: Node) -> Place | None:
     return reader.place(node) if found is None else reader.statement.place(*found)
 
 
-def has_aggregate(expression: Expression) -> bool:
-    """Say whether the expression contains an aggregate."""
-    return any(map(is_aggregate, walk(expression)))
+# Part 2: sets of measures that are divided by each other.
 
 
-def is_grouped(expression: Expression, keys: tuple[Expression, ...]) -> bool:
-    """Say whether the expression has one value in each group."""
-    if expression in keys or isinstance(expression, Literal | Scalar) or is_aggregate(expression):
-        return True
-    parts = children(expression)
-    return bool(parts) and all(is_grouped(part, keys) for part in parts)
+def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = ()) -> PrivateQuery:
+    """Return the query with the sets of its measures: of each average, and of outputs that meet, by their positions."""
+    found = list(meetings)
+    if not found and all(output.divisor is None for output in query.outputs):
+        return query
+    plain = [replace(measure, weight=None) for measure in query.measures]
+    sets = _find_sets(query, plain, meetings=found)
+    ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
+    weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
+    pairs = [
+        []
+        if output.key is not None
+        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
+        for output, within in zip(query.outputs, sets, strict=True)
+    ]
+    ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
+    measures = tuple(dict.fromkeys([*ranking, *sorted({each for pair in pairs for each in pair}, key=repr)]))
+    outputs = tuple(
+        replace(output, measure=measures.index(pair[0]), divisor=measures.index(pair[1]) if pair[1:] else None)
+        if pair
+        else output
+        for output, pair in zip(query.outputs, pairs, strict=True)
+    )
+    return replace(query, measures=measures, outputs=outputs)
 
 
-def read_argument(reader: Reader, node: Node) -> Expression:
-    """Return the argument of an aggregate, in which no other may stand."""
-    with reader.reading(READERS):
-        return reader.read(node)
+def _list_places(output: Output) -> list[int]:
+    """Return the numbers of the measures of an output, the divisor last."""
+    return [output.measure] if output.divisor is None else [output.measure, output.divisor]
 
 
-def _count(reader: Reader, node: Node, *, form: Callable[[Expression], Expression] = canonicalize) -> Expression:
-    """Return a COUNT; values that it tells apart are put into `form`."""
-    only(reader.statement, node, "this", "big_int")
-    counted = node.this
-    if type(counted).__name__ == "Star":
-        only(reader.statement, counted)
-        return Call("count_star", (), BIGINT)
-    if type(counted).__name__ == "Distinct":
-        only(reader.statement, counted, "expressions")
-        if len(counted.expressions) == 1:
-            return Call("count_distinct", (form(read_argument(reader, counted.expressions[0])),), BIGINT)
-    elif counted is not None:
-        return Call("count", (read_argument(reader, counted),), BIGINT)
-    hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
-    raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
+def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
+    """Return the set of each output, which is empty for a key and for a measure alone."""
+    together = dict[int, _Set]()
+    merged = list[frozenset[int]]()
+    for each in map(frozenset, meetings):  # those that have an output in common are one
+        apart = [other for other in merged if not other & each]
+        merged = [*apart, each.union(*(other for other in merged if other & each))]
+    for meeting in merged:
+        met = [
+            at
+            for at in meeting
+            if is_released_number(query, at) and plain[query.outputs[at].measure].aggregate is not Aggregate.UNITS
+        ]
+        measures = frozenset(plain[query.outputs[at].measure] for at in met)
+        together |= dict.fromkeys(met, measures if len(measures) > 1 else _ALONE)
+    last = dict[tuple[int, ...], _Set]()
+    found = list[_Set]()
+    for at, output in enumerate(query.outputs):
+        places = tuple(_list_places(output))
+        within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
+        if output.end is not None:  # of the measure before it
+            within = last.get(places, within)
+        elif output.key is None:
+            within = last[places] = together.get(at, within)
+        found.append(within)
+    return found
 
 
-def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
-    """Return name and argument of an aggregate other than COUNT; None for any other function."""
-    name = str(node.this).removeprefix(FUNCTION_PREFIX)
-    if name not in AGGREGATES:
-        return None
-    only(reader.statement, node, "this", "expressions")
-    arguments = [read_argument(reader, argument) for argument in node.expressions]
-    if name in {"sum", "avg"}:
-        arguments = [fill_unbound(argument, DOUBLE) for argument in arguments]
-    if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
-        hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
-        raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))
-    return name, arguments[0]
+def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequence[Measure]]) -> Measure:
+    """Return the measure that ranks: as it is alone, if an output has it so, else in the set of its first output."""
+    able = [pair[0] for output, pair in zip(query.outputs, pairs, strict=True) if pair and output.divisor is None]
+    same = [measure for measure in able if replace(measure, weight=None) == ranking]
+    return ranking if ranking in same else next(iter(same), ranking)
 
 
-def _exact(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
-    named = _named(reader, node)
-    if named is None:
-        return READERS["Anonymous"](reader, node)
-    name, argument = named
-    type_ = argument.type
-    if name == "avg":
-        return Call(name, (argument,), DOUBLE)
-    if name == "sum" and type_.family is Family.INTEGER and type_ != BIGINT:
-        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
-    if name == "sum":
-        return Call(name, (argument,), sum_type(type_))
-    # a column that is only read as another type is also stored in that type's order, all but an ENUM
-    stored = argument.argument if isinstance(argument, Cast) else None
-    if isinstance(stored, ColumnRef) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
-        return Cast(Call(name, (stored,), stored.type), type_)
-    return Call(name, (argument,), type_, argument.longest)
-
-
-def _local(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate inside a subquery, or a function of the allow-list."""
-    named = _named(reader, node)
-    if named is None:
-        return READERS["Anonymous"](reader, node)
-    name, argument = named
-    type_ = argument.type
-    if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
-        return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
-    if name == "avg":
-        return Call(name, (argument,), DOUBLE)
-    if name == "sum":
-        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)
-    return Call(name, (canonicalize(argument),), type_, argument.longest)
-
-
-def _filter(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate of the rows where a condition holds: elsewhere its argument is NULL, which none counts."""
-    only(reader.statement, node, "this", "expression")
-    only(reader.statement, node.expression, "this")
-    with reader.reading(READERS):
-        condition = reader.condition(node.expression.this)
-    found, called = reader.read(node.this), str(node.this.this).removeprefix(FUNCTION_PREFIX)
-    if type(node.this).__name__ != "Count" and called not in AGGREGATES:
-        reason, hint = "FILTER must follow an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
-        raise Refusal("function-arguments", reason, hint=hint, place=reader.place(node))
-    return _only_where(found, condition)
-
-
-def _only_where(expression: Expression, condition: Expression) -> Expression:
-    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
-    if not isinstance(expression, Call) or not is_aggregate(expression):
-        return rebuild(expression, lambda part: _only_where(part, condition))
-    argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)
-    bytewise = isinstance(argument, Collate)
-    kept: Expression = Case(((condition, argument),), None, argument.type, argument.longest)
-    kept = Collate(kept, kept.type, kept.longest) if bytewise else kept
-    function = "count" if expression.function == "count_star" else expression.function
-    return Call(function, (kept,), expression.type, expression.longest)
-
-
-def cast_sum(total: Expression, argument: Expression) -> Expression:
-    """Return an exact sum in a type that is computed with, and NULL where it does not fit.
-
-    A sum of DECIMAL of many decimals has few digits left before the point, and becomes a DOUBLE.
-    """
-    width, scale = argument.type.precision
-    if argument.type.family is Family.INTEGER:
-        return Cast(total, BIGINT)
-    if width > _NARROW and WIDEST_DECIMAL - scale < _FEW:
-        return Cast(total, DOUBLE)
-    return Cast(total, decimal(WIDEST_DECIMAL, scale))
-
-
-EXACT: Mapping[str, Read] = {
-    **READERS,
-    "Count": partial(_count, form=lambda value: value),
-    "Filter": _filter,
-    "Anonymous": _exact,
-}
-LOCAL: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _local}
+def is_released_number(inner: PrivateQuery, at: int) -> bool:
+    """Say whether an output is a measure as it is released."""
+    output = inner.outputs[at]
+    return output.key is None and output.divisor is None and output.end is None

@@ -6,27 +6,23 @@ Values meet in arithmetic, in functions and in comparisons. They do not in AND, 
 result of CASE: what only decides whether a value is shown is not computed with it.
 
 A column is known by its name: what a subquery calls n is taken for every output that is called n somewhere in the
-statement, so that measures are rather in one set than apart where both may be meant.
-
-Sets of measures that are divided by each other: each unit has one weight for all measures of a set.
-
-A release is known by its measure and its set. AVG(x) is a set of its own, of SUM(x) and COUNT(x), so the same SUM
-beside it keeps its own cut. Outputs that meet in one expression of a SELECT around the private query are one set.
-A unit is never cut where units are counted: COUNT(DISTINCT unit) is in no set.
+statement, so that measures are rather in one set than apart where both may be meant. `couple_measures` (`measures.py`)
+makes the sets of what meets.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
+from dpsql.sql.analysis.measures import couple_measures, is_released_number
 from dpsql.sql.analysis.outer_columns import Tree
-from dpsql.sql.ir.measures import Aggregate, Measure, Weight, is_present
+from dpsql.sql.ir.measures import Aggregate, Measure, is_present
 from dpsql.sql.ir.scope import split_conjuncts
-from dpsql.sql.ir.statements import Output, PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.lexer import ascii_lower
 
@@ -35,8 +31,6 @@ _NONE: _Outputs = frozenset()
 _APART = frozenset(["and", "or", "not", "||", "concat", "concat_ws", "coalesce"])  # these compute no number of two
 _TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
 _MAX_PASSES = 10  # aliases of aliases
-_Set = frozenset[Measure]
-_ALONE: _Set = frozenset()
 
 
 def couple_outputs(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
@@ -62,11 +56,11 @@ def clip_shares(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[
 def _walk(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> _Walk:
     """Return a walk through the SELECT, with all that meets in it; none where no private query has two numbers."""
     walk = _Walk(defaultdict(lambda: _NONE), dict(zip(tables, inners, strict=True)))
-    if not any(sum(_is_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
+    if not any(sum(is_released_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
         return walk
     for number, inner in enumerate(inners):
         for at, output in enumerate(inner.outputs):
-            if _is_number(inner, at):
+            if is_released_number(inner, at):
                 walk.names[ascii_lower(output.name)] |= {(number, at)}
     for _ in range(_MAX_PASSES):
         before = dict(walk.names)
@@ -74,12 +68,6 @@ def _walk(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) 
         if before == walk.names:
             break
     return walk
-
-
-def _is_number(inner: PrivateQuery, at: int) -> bool:
-    """Say whether an output is a measure as it is released."""
-    output = inner.outputs[at]
-    return output.key is None and output.divisor is None and output.end is None
 
 
 @dataclass(slots=True)
@@ -249,69 +237,3 @@ def _list_conditions(measure: Measure) -> list[Expression]:
     """Return the conditions of the rows that a measure reads: a sum reads those that have a value."""
     present = () if measure.argument is None else is_present(measure.argument)
     return [*split_conjuncts(measure.condition), *present]
-
-
-def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = ()) -> PrivateQuery:
-    """Return the query with the sets of its measures: of each average, and of outputs that meet, by their positions."""
-    found = list(meetings)
-    if not found and all(output.divisor is None for output in query.outputs):
-        return query
-    plain = [replace(measure, weight=None) for measure in query.measures]
-    sets = _find_sets(query, plain, meetings=found)
-    ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
-    weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
-    pairs = [
-        []
-        if output.key is not None
-        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
-        for output, within in zip(query.outputs, sets, strict=True)
-    ]
-    ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
-    measures = tuple(dict.fromkeys([*ranking, *sorted({each for pair in pairs for each in pair}, key=repr)]))
-    outputs = tuple(
-        replace(output, measure=measures.index(pair[0]), divisor=measures.index(pair[1]) if pair[1:] else None)
-        if pair
-        else output
-        for output, pair in zip(query.outputs, pairs, strict=True)
-    )
-    return replace(query, measures=measures, outputs=outputs)
-
-
-def _list_places(output: Output) -> list[int]:
-    """Return the numbers of the measures of an output, the divisor last."""
-    return [output.measure] if output.divisor is None else [output.measure, output.divisor]
-
-
-def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
-    """Return the set of each output, which is empty for a key and for a measure alone."""
-    together = dict[int, _Set]()
-    merged = list[frozenset[int]]()
-    for each in map(frozenset, meetings):  # those that have an output in common are one
-        apart = [other for other in merged if not other & each]
-        merged = [*apart, each.union(*(other for other in merged if other & each))]
-    for meeting in merged:
-        met = [
-            at
-            for at in meeting
-            if _is_number(query, at) and plain[query.outputs[at].measure].aggregate is not Aggregate.UNITS
-        ]
-        measures = frozenset(plain[query.outputs[at].measure] for at in met)
-        together |= dict.fromkeys(met, measures if len(measures) > 1 else _ALONE)
-    last = dict[tuple[int, ...], _Set]()
-    found = list[_Set]()
-    for at, output in enumerate(query.outputs):
-        places = tuple(_list_places(output))
-        within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
-        if output.end is not None:  # of the measure before it
-            within = last.get(places, within)
-        elif output.key is None:
-            within = last[places] = together.get(at, within)
-        found.append(within)
-    return found
-
-
-def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequence[Measure]]) -> Measure:
-    """Return the measure that ranks: as it is alone, if an output has it so, else in the set of its first output."""
-    able = [pair[0] for output, pair in zip(query.outputs, pairs, strict=True) if pair and output.divisor is None]
-    same = [measure for measure in able if replace(measure, weight=None) == ranking]
-    return ranking if ranking in same else next(iter(same), ranking)

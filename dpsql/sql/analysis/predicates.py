@@ -40,7 +40,7 @@ from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal, parse_text_array
-from dpsql.sql.syntax.sqlglot_nodes import only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -75,7 +75,7 @@ def _logic(reader: Reader, node: Node) -> Expression:
     while rest:
         part = rest.pop()
         if type(part) is kind:
-            only(reader.statement, part, "this", "expression")
+            allow_only(reader.statement, part, "this", "expression")
             rest += [part.expression, part.this]
         else:
             parts.append(reader.condition(part))
@@ -85,17 +85,17 @@ def _logic(reader: Reader, node: Node) -> Expression:
 
 
 def _not(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this")
+    allow_only(reader.statement, node, "this")
     with reader.negating():
         return Call("not", (reader.condition(node.this),), BOOLEAN)
 
 
 def _comparison(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node, "this", "expression")
     call = node.expression
     if type(call).__name__ == "Anonymous" and call.name in _QUANTIFIERS:
         # x = ANY (array) or x <> ALL (array), whose array is a text or a parameter
-        only(reader.statement, call, "this", "expressions")
+        allow_only(reader.statement, call, "this", "expressions")
         argument, items = reader.operand(node.this), _read_items(reader, call.expressions[0])
         found: Expression = Literal(False, BOOLEAN)  # noqa: FBT003 - the value; without items none is equal
         if items:
@@ -131,7 +131,7 @@ def read_array(value: object, place: Place) -> Sequence[object]:
 
 
 def _is(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "expression")
+    allow_only(reader.statement, node, "this", "expression")
     against = type(node.expression).__name__
     if against == "Null":
         return Call("is_null", (reader.operand(node.this),), BOOLEAN)
@@ -151,7 +151,7 @@ def _is(reader: Reader, node: Node) -> Expression:
 def _in(reader: Reader, node: Node) -> Expression:
     if node.args.get("query") is not None:
         return _in_query(reader, node)
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
     argument, *choices = unify_for_comparison(parts, reader.at(node))
     if len(choices) == 1 and isinstance(choices[0], InQuery | Exists):  # DuckDB takes it for argument IN (SELECT ...)
@@ -161,7 +161,7 @@ def _in(reader: Reader, node: Node) -> Expression:
 
 
 def _between(reader: Reader, node: Node) -> Expression:
-    only(reader.statement, node, "this", "low", "high")
+    allow_only(reader.statement, node, "this", "low", "high")
     parts = [reader.operand(node.args[name]) for name in ("this", "low", "high")]
     return Call("between", unify_for_comparison(parts, reader.at(node)), BOOLEAN)
 
@@ -171,9 +171,9 @@ def _like(reader: Reader, node: Node) -> Expression:
     escape: tuple[Literal, ...] = ()
     like = node
     if type(node).__name__ == "Escape":
-        only(reader.statement, node, "this", "expression")
+        allow_only(reader.statement, node, "this", "expression")
         like, escape = node.this, (_quoted(reader, node.expression),)
-    only(reader.statement, like, "this", "expression", "negate")
+    allow_only(reader.statement, like, "this", "expression", "negate")
     if type(like.expression).__name__ == "Anonymous" and like.expression.name in _LISTS and not escape:
         return _like_list(reader, like)
     subject, pattern = fill_unbound(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
@@ -183,7 +183,7 @@ def _like(reader: Reader, node: Node) -> Expression:
 def _like_list(reader: Reader, node: Node) -> Expression:
     """Return LIKE of any or all items of an array as conditions joined by OR or AND."""
     call, subject = node.expression, fill_unbound(reader.operand(node.this), TEXT)
-    only(reader.statement, call, "this", "expressions")
+    allow_only(reader.statement, call, "this", "expressions")
     if call.name in _QUANTIFIERS:
         items = [fill_unbound(item, TEXT) for item in _read_items(reader, call.expressions[0])]
         patterns = [item for item in items if isinstance(item, Literal) and isinstance(item.value, str)]
@@ -265,13 +265,13 @@ def _unquoted(reader: Reader, node: Node) -> Unsupported:
 
 def _in_query(reader: Reader, node: Node) -> Expression:
     """Return x IN (SELECT ...)."""
-    only(reader.statement, node, "this", "query")
-    only(reader.statement, node.args["query"], "this")
+    allow_only(reader.statement, node, "this", "query")
+    allow_only(reader.statement, node.args["query"], "this")
     argument, inside = reader.operand(node.this), reader.subquery(node.args["query"].this)
     if len(inside.source.outputs) != 1:
         hint = "Select the one column to compare with."
         raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
-    if inside.table.table is not None and not inside.tied:
+    if inside.table.private_table is not None and not inside.tied:
         tied = _tie_by_link(reader, inside, argument=argument)
         if tied is None:
             return _unit_among_units(reader, node, argument=argument, inside=inside)
@@ -283,9 +283,9 @@ def _in_query(reader: Reader, node: Node) -> Expression:
 
 def _exists(reader: Reader, node: Node) -> Expression:
     """Return EXISTS (SELECT ...)."""
-    only(reader.statement, node, "this")
+    allow_only(reader.statement, node, "this")
     inside = reader.subquery(node.this, has_list=False)
-    if inside.table.table is None or inside.tied:
+    if inside.table.private_table is None or inside.tied:
         return Exists(inside.source)
     tied = _tie_by_link(reader, inside)
     if tied is None:
@@ -303,7 +303,7 @@ def _tie_by_link(reader: Reader, inside: Inside, *, argument: Expression | None 
             (column,) = inside.table.columns
             rows = ScopeTable("", (column, inside.unit))
             outside = (*reader.scope.tables, *reader.scope.outer_tables)
-            linked = tuple(link_units((argument, column.column), outside, right=(rows,)))
+            linked = tuple(link_units((argument, column.expression), outside, right=(rows,)))
     if not linked:
         return None
     body = inside.source.body
@@ -314,17 +314,17 @@ def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, insid
     """Return unit IN (SELECT unit ...), which is never NULL where the unit is there."""
     (output,) = inside.table.columns
     unit = find_unit(argument, (*reader.scope.units, *reader.scope.outer_units))
-    if unit is None or not output.is_unit or unit.column.type != output.column.type:
+    if unit is None or not output.is_unit or unit.expression.type != output.expression.type:
         raise _untied(reader, node)
     source, (column,) = inside.source, inside.source.outputs
     found = ColumnRef(source.number, "c1", column.type, column.longest)
     there = Call("not", (Call("is_null", (found,), BOOLEAN),), BOOLEAN)
     among = InQuery(
-        compare_by_bytes(unit.column), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
+        compare_by_bytes(unit.expression), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
     )
     if not unit.absent:  # where it is NULL the row has no unit
         return among
-    return Case(((Call("is_null", (unit.column,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)
+    return Case(((Call("is_null", (unit.expression,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)
 
 
 def _untied(reader: Reader, node: Node) -> Refusal:

@@ -22,13 +22,13 @@ from dpsql.sql.analysis.known_values import needs_bounds, read_group_domain
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
+    couple_measures,
     find_function,
     is_measure,
     name_unit,
     read_end_argument,
     read_measure,
 )
-from dpsql.sql.analysis.outer_measures import couple_measures
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
@@ -41,7 +41,7 @@ from dpsql.sql.ir.types import BIGINT, Family, find_read_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.sqlglot_nodes import find_every_column, only, pair_items_with_text, parse, read_direction
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -82,10 +82,10 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
         reason, where = "OFFSET is not read in a private query.", reader.place(select.args["offset"])
         raise Unsupported("limit", reason, hint=hint, place=where)
-    only(statement, select, *_SELECT_PARTS)
+    allow_only(statement, select, *_SELECT_PARTS)
     if select.args.get("with_") is not None:
         sources.define(select.args["with_"])
-    body, scope = sources.block(select)
+    body, scope = sources.read_from_and_where(select)
     private = scope.private
     if private is None or scope.unit is None:
         hint = "Leave the clause out: public tables are answered exactly, at no cost."
@@ -110,13 +110,13 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
     condition: Expression | None = None
     domain: Domain | None = None
-    cut = ""
+    bucket_note = ""
     measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
     if measured:
         ordered = [items[term.output] for term in order]
         measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
     if clause.shape == "all" or "domain" in clause.options:
-        domain, cut = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
+        domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
     if measured:
         units = [(item.measure.unit, item.node) for item in measured if item.measure and item.measure.unit]
         if any(counted != units[0][0] for counted, _ in units):
@@ -139,7 +139,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,
-        table=private.table or "",
+        table=private.private_table or "",
         unit_name=private.unit_name or "",
         protected=tuple(sorted(sources.protected.items())),
         unit=unit,
@@ -158,7 +158,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         private_tables=catalog.private_tables,
         measures=measures,
         key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
-        cut=cut,
+        bucket_note=bucket_note,
         charged_values=find_charged_values(body, unit, catalog=catalog),
     )
     if measured:
@@ -214,12 +214,12 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
             )
         return ()
     if distinct is not None:
-        only(reader.statement, distinct)
+        allow_only(reader.statement, distinct)
     elif group is None:
         hint = "Add GROUP BY and the columns whose values are to be ranked."
         raise Refusal("no-group", "There is no GROUP BY.", hint=hint, place=reader.place(select))
     if group is not None:
-        only(reader.statement, group, "all" if group.args.get("all") else "expressions")
+        allow_only(reader.statement, group, "all" if group.args.get("all") else "expressions")
     keys, where = tuple(released), select
     if group is not None and not group.args.get("all"):
         keys = tuple(dict.fromkeys(map(partial(_read_group_key, reader, items=items), group.expressions)))
@@ -312,13 +312,13 @@ def _list_named(items: list[_Item]) -> list[tuple[str, ReadMeasure]]:
 
 def _read_order(reader: Reader, order: Node, *, items: list[_Item]) -> tuple[Order, ...]:
     """Return the ORDER BY terms; nothing but released columns may be ordered by."""
-    only(reader.statement, order, "expressions")
+    allow_only(reader.statement, order, "expressions")
     every = find_every_column(reader.statement, order)
     if every is not None:
         return tuple(Order(at, *read_direction(every)) for at, item in enumerate(items) if not item.added)
     terms = list[Order]()
     for term in order.expressions:
-        only(reader.statement, term, "this", "desc", "nulls_first")
+        allow_only(reader.statement, term, "this", "desc", "nulls_first")
         position = _find_output(reader, term.this, items=items)
         if position is None:
             hint = "Order by an output of the query; its rows come in noisy rank order otherwise."
@@ -330,7 +330,7 @@ def _read_order(reader: Reader, order: Node, *, items: list[_Item]) -> tuple[Ord
 
 def _read_having(reader: Reader, having: Node, *, items: list[_Item]) -> tuple[HavingTerm, ...]:
     """Return the HAVING terms: comparisons of released counts with numbers, joined by AND."""
-    only(reader.statement, having, "this")
+    allow_only(reader.statement, having, "this")
     terms, rest = list[HavingTerm](), [having.this]
     while rest:
         node = rest.pop()
@@ -440,5 +440,5 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
         return None
     named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
     if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
-        named = [found.column, Cast(found.column, find_read_type(found.column.type))]
+        named = [found.expression, Cast(found.expression, find_read_type(found.expression.type))]
     return next((keys.index(expression) for expression in named if expression in keys), None)

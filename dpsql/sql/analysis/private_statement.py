@@ -27,7 +27,7 @@ from dpsql.sql.analysis.ranked_statements import (
     ListReading,
     RankedSelect,
     computes_around,
-    describe_cut,
+    describe_cut_list,
     describe_released,
     has_all_groups,
     refuse_computation,
@@ -116,7 +116,7 @@ def find_implied(
 
 def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
-    check_implied(query, computed)
+    check_ranking(query, computed)
     if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(query, catalog=asked.catalog)
 
@@ -128,7 +128,7 @@ def check_header(asked: AnalysisRequest) -> None:
         raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
 
 
-def set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
+def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
     """Return a private query with the options of WITH DIFFERENTIAL_PRIVACY."""
     if header is None or lifted.clause is None:
         return lifted
@@ -160,24 +160,24 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
     header = by.header
-    groups = "" if header is None else header.groups
+    strategy = "" if header is None else header.strategy
     if clause.is_total:
         return _mark(read(all_groups=False))
-    if groups == "public":
+    if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
             hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found)
-    if clause.may_be_all and groups != "threshold" and (every := _read_all(read)) is not None:
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(read)) is not None:
         return every
     found = _mark(read(all_groups=False))
     try:
-        (by.check or check_implied)(found)
+        (by.check or check_ranking)(found)
     except Refusal as error:
         every = None
-        if error.code in {"order", "window"} and groups != "threshold" and not clause.may_be_all:
+        if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
             every = _read_all(read)  # the first of all groups, in any order
         if every is None:
             raise
@@ -190,8 +190,8 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     if clause.may_be_all and not clause.is_largest:
         may_have_clause = not clause.beside and by.header is None
         after = describe_end(by.statement, clause) if clause.is_inside else ""
-        reading = ListReading(clause.asked, by.max_k, may_have_clause, after)
-        return replace(found, cut_list=describe_cut(found, reading, catalog=by.catalog))
+        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
+        return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
     return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
 
 
@@ -211,7 +211,7 @@ def _mark(query: PrivateQuery) -> PrivateQuery:
     return replace(query, clause=replace(query.clause, implied=True))
 
 
-def check_implied(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:
+def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:
     """Refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
 
     HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
@@ -356,7 +356,7 @@ class _Found:
 def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> _Found:
     """Return one private query of a statement."""
     lifted = split_clause(statement, nest(span.tokens).nodes, start=span.clause, parameter=asked.bound.__getitem__)
-    lifted = set_terms(lifted, asked.header)
+    lifted = put_header_options(lifted, asked.header)
     try:
         if asked.is_lenient:
             check_tokens(asked.scanned, span.tokens)
@@ -405,7 +405,7 @@ def _read_implied_span(
     def check(found: PrivateQuery) -> None:
         _check_windows(asked, read_spans[0], clause=clause)
         try:
-            check_implied(found, read_spans[0].computed)
+            check_ranking(found, read_spans[0].computed)
         except (Refusal, Unsupported) as error:
             raise (_find_unknown(asked, read_spans[0]) or error) from None
 

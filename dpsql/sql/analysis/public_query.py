@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.measures import EXACT
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_block import SelectBlock, Selected, read_output
+from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
     Call,
@@ -40,7 +39,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import NULL, find_answer_type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -61,22 +60,22 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:
     """Analyze the SELECT; the caller must ensure that `sources` found no private table."""
     reader = sources.reader
-    only(reader.statement, select, *_PARTS)
+    allow_only(reader.statement, select, *_PARTS)
     if select.args.get("with_") is not None:
         sources.define(select.args["with_"])
     # only a list of values, which tools send to test a connection, has one row
     is_one_row = not select.is_star and all(name == "expressions" for name, part in select.args.items() if part)
-    body, _ = sources.nowhere(select) if is_one_row else sources.block(select)
+    body, _ = sources.read_without_from(select) if is_one_row else sources.read_from_and_where(select)
     outputs = list[Selected]()
     for item, text in pair_items_with_text(reader.statement, select, tokens=tokens):
         if (starred := reader.star(item)) is not None:
-            outputs += [Selected(column.name, column.column) for column in starred]
+            outputs += [Selected(column.name, column.expression) for column in starred]
             continue
         name, node = read_alias(reader, item)
         if type(node).__name__ == "Column" and not reader.means_clock(node):
             name = name or reader.column(node).name
-        outputs.append(Selected(name or text, read_output(reader, node, readers=EXACT)))
-    block = SelectBlock(reader, select, outputs, EXACT)
+        outputs.append(Selected(name or text, read_output(reader, node, readers=PUBLIC_READERS)))
+    block = SelectClauses(reader, select, outputs, PUBLIC_READERS)
     names = tuple(output.name for output in block.outputs)
     if len(set(map(ascii_lower, names))) < len(names):
         hint = "Give each output its own alias."

@@ -46,8 +46,8 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
+from dpsql.sql.syntax.select_list import OpenBounds, RankedWindow, Total, read_limit_of_rank
 from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
-from dpsql.sql.syntax.terms import OpenBounds, RankedWindow, Total, read_limit_of_rank
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -464,7 +464,7 @@ class ListReading:
     after: str = ""
 
 
-def describe_cut(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
+def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
     k, asked, after = query.clause.k or 0, reading.asked, reading.after
     rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"

@@ -19,7 +19,7 @@ from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Litera
 from dpsql.sql.ir.types import BOOLEAN, NULL, Family, find_read_type
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.parameters import read_whole_number
-from dpsql.sql.syntax.sqlglot_nodes import only, place
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, place
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -86,7 +86,7 @@ class Reader:
     scope: Scope = field(default_factory=partial(Scope, ()))
     moment: datetime | None = None
 
-    def within(self, scope: Scope) -> Reader:
+    def point_at(self, scope: Scope) -> Reader:
         """Point the reader at the names of another query block."""
         self.scope = scope
         return self
@@ -193,9 +193,9 @@ class Reader:
         is_named = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
         if not is_named and type(item).__name__ != "Star":
             return None
-        only(self.statement, item, *(("this", "table", "db", "catalog") if is_named else ()))
+        allow_only(self.statement, item, *(("this", "table", "db", "catalog") if is_named else ()))
         if is_named:
-            only(self.statement, item.this)
+            allow_only(self.statement, item.this)
         database, schema, qualifier = _read_qualifiers(item)
         columns = self.scope.star(qualifier, schema) if is_database(database) else []
         if not columns:
@@ -206,20 +206,20 @@ class Reader:
             reason = f"The stars of a statement may stand for {MAX_STARRED:,} columns."
             raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
         for column in columns:
-            if not is_column(column.column):
-                self.copy(column.column, item)
+            if not is_column(column.expression):
+                self.copy(column.expression, item)
         return columns
 
     def column(self, node: Node) -> ScopeColumn:
         """Return the column that a name means."""
-        only(self.statement, node, "this", "table", "db", "catalog")
+        allow_only(self.statement, node, "this", "table", "db", "catalog")
         database, schema, qualifier = _read_qualifiers(node)
         found = None
         if is_database(database):
             found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ == "Identifier" and found is not None:
-            if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
-                self.copy(found.column, node)
+            if not is_column(found.expression):  # an item of unnest, or what FULL JOIN ... USING makes of one
+                self.copy(found.expression, node)
             return found
         known, where = self.scope.star(qualifier, schema), self.place(node)
         if qualifier and not known:
@@ -259,7 +259,7 @@ def read_alias(reader: Reader, item: Node) -> tuple[str, Node]:
     """Return the alias of a select item ('' without one) and the item itself."""
     if type(item).__name__ != "Alias":
         return "", item
-    only(reader.statement, item, "this", "alias")
+    allow_only(reader.statement, item, "this", "alias")
     return str(item.alias), item.this
 
 
@@ -273,7 +273,7 @@ def read_row_count(reader: Reader, node: Node | None) -> int | None:
     """Return the number of LIMIT or OFFSET, written or bound; None without the clause."""
     if node is None:
         return None
-    only(reader.statement, node, "expression")
+    allow_only(reader.statement, node, "expression")
     count = node.expression
     if type(count).__name__ == "Literal":
         if _INTEGER.fullmatch(str(count.this)):

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
-from dpsql.sql.analysis.measures import LOCAL, has_aggregate
 from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_block import Grouping, SelectBlock, Selected
+from dpsql.sql.analysis.select_clauses import SUBQUERY_READERS, Grouping, SelectClauses, Selected, has_aggregate
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
+from dpsql.sql.ir.transforms import Stage, canonicalize, group_in_subquery
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -47,16 +47,15 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, INTEGER, NULL, TEXT, Family, Type, has_one_form, set_collations
-from dpsql.sql.ir.visitor import Stage, canonicalize, group_in_subquery
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
-READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
+READERS_INSIDE: Mapping[str, Read] = {**SUBQUERY_READERS, "Window": read_window}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
 SUBQUERY_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
@@ -92,7 +91,7 @@ def read_subquery(
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
-    block = SelectBlock(reader, select, outputs, READERS_INSIDE)
+    block = SelectClauses(reader, select, outputs, READERS_INSIDE)
     derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
     parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))  # DISTINCT comes after unnest
     if lists.longest and (
@@ -101,9 +100,11 @@ def read_subquery(
     ):
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
         raise Unsupported("unnest", reason, hint=hint, place=block.place)
-    units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
+    units = {unit.expression: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
     keys = (
-        {} if any(units.values()) else {each.column: each.row_keys for table in scope.tables for each in table.columns}
+        {}
+        if any(units.values())
+        else {each.expression: each.row_keys for table in scope.tables for each in table.columns}
     )
     columns = tuple(
         ScopeColumn(
@@ -116,7 +117,7 @@ def read_subquery(
         for index, (output, expression) in enumerate(zip(block.outputs, derived.outputs, strict=True), start=1)
     )
     private = scope.private
-    table = ScopeTable(alias, columns, *((private.table, private.unit_name) if private is not None else ()))
+    table = ScopeTable(alias, columns, *((private.private_table, private.unit_name) if private is not None else ()))
     return derived, table
 
 
@@ -124,7 +125,7 @@ def read_subquery(
 class _Subquery:
     """One SELECT below the top: its block, the names it sees and its number."""
 
-    block: SelectBlock
+    block: SelectClauses
     scope: Scope
     number: int
 
@@ -198,7 +199,7 @@ class _Subquery:
             return
         name = self.scope.private.unit_name
         found = [column for table in self.scope.tables for column in table.columns if column.is_unit]
-        units, always = {each.column for each in found}, {each.column for each in found if not each.absent}
+        units, always = {each.expression for each in found}, {each.expression for each in found if not each.absent}
         for part, word in _CUT.items():
             if (node := self.block.select.args.get(part)) is not None:
                 numbered = f"row_number() OVER (PARTITION BY {name} ORDER BY ...)"
@@ -228,13 +229,13 @@ class _Subquery:
 def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[Selected]:
     """Return the outputs of one item of a subquery's select list."""
     if (starred := reader.star(item)) is not None:
-        return [Selected(column.name, column.column, column.is_unit) for column in starred]
+        return [Selected(column.name, column.expression, column.is_unit) for column in starred]
     name, node = read_alias(reader, item)
     check_alias(reader, name, node=node, scope=scope)
     is_clock = reader.means_clock(node)
     if type(node).__name__ == "Column" and not is_clock:
         column = reader.column(node)
-        return [Selected(name or column.name, column.column, column.is_unit)]
+        return [Selected(name or column.name, column.expression, column.is_unit)]
     if is_unnest(node):
         return [Selected(name, lists.read(reader, node))]
     with reader.reading(READERS_INSIDE):
@@ -270,10 +271,10 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
         reason, hint = "The two sides have different numbers of columns.", "Select the same columns on both sides."
         raise Refusal("subquery", reason, hint=hint, place=where)
     units = [(one, two) for one, two in columns_of if one.is_unit and two.is_unit]
-    if (table.table is not None or other.table is not None) and not units:
+    if (table.private_table is not None or other.private_table is not None) and not units:
         hint = "Select the privacy unit's column, unchanged, in the same place on both sides."
         raise Refusal("unit-lost", "One side has no privacy unit where the other has it.", hint=hint, place=where)
-    if any(one.column.type != two.column.type for one, two in units):
+    if any(one.expression.type != two.expression.type for one, two in units):
         hint = "Ask about one of the tables at a time."
         raise Unsupported("type", "The privacy units are of different types.", hint=hint, place=where)
     compares = type(node).__name__ != "Union" or bool(node.args.get("distinct"))
@@ -314,7 +315,9 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
         for at, ((known, same), each) in enumerate(zip(columns_of, outputs, strict=True), start=1)
     )
     named = ascii_lower(table.unit_name or "")
-    if table.table is not None and any(ascii_lower(each.name) == named and not each.is_unit for each in columns):
+    if table.private_table is not None and any(
+        ascii_lower(each.name) == named and not each.is_unit for each in columns
+    ):
         reason = f"Only the privacy unit itself may be called {table.unit_name}."
         raise Refusal("unit-name", reason, hint="Select it in the same place on both sides.", place=where)
     both = replace(table, alias=alias, columns=columns)
@@ -323,11 +326,11 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
 
 def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:
     """Return the source that unnest(...) [AS x [(name)]] is in FROM, over the names that the reader sees."""
-    only(reader.statement, node, "this", "alias")
+    allow_only(reader.statement, node, "this", "alias")
     items, alias = _items(reader, node.this), node.args.get("alias")
     name, column = "unnest", "unnest"
     if alias is not None:
-        only(reader.statement, alias, "this", "columns")
+        allow_only(reader.statement, alias, "this", "columns")
         name = column = str(alias.name)
         names = alias.args.get("columns") or ()
         if len(names) > 1:
@@ -362,11 +365,11 @@ class Lists:
 
 
 def _items(reader: Reader, node: Node) -> tuple[Expression, ...]:
-    only(reader.statement, node, "this", "expressions")
+    allow_only(reader.statement, node, "this", "expressions")
     lists = node.expressions
     if len(lists) != 1 or type(lists[0]).__name__ != "Array" or not lists[0].expressions:
         raise Unsupported("unnest", "This unnest is not read.", hint=_FORM, place=reader.place(node))
-    only(reader.statement, lists[0], "expressions")
+    allow_only(reader.statement, lists[0], "expressions")
     if len(lists[0].expressions) > MAX_ITEMS:
         reason = f"A list in unnest has at most {MAX_ITEMS} items."
         raise Refusal("too-large", reason, hint="Join a public table instead.", place=reader.place(node))

@@ -48,7 +48,7 @@ class ScopeColumn:
     """
 
     name: str
-    column: Expression
+    expression: Expression
     is_unit: bool
     merged: bool = False
     absent: bool = False
@@ -63,14 +63,14 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTable:
-    """A table, subquery or CTE under its alias; `table` is the private table whose unit it carries, or None.
+    """A table, subquery or CTE under its alias; `private_table` is the private table whose unit it carries, or None.
 
     `schema` is that of a table under its own name, which its columns may be written with; '' where there is none.
     """
 
     alias: str
     columns: tuple[ScopeColumn, ...]
-    table: str | None = None
+    private_table: str | None = None
     unit_name: str | None = None
     schema: str = ""
 
@@ -100,7 +100,7 @@ class Scope:
     def private(self) -> ScopeTable | None:
         """Return the first private table in scope."""
         for table in self.tables:
-            if table.table is not None:
+            if table.private_table is not None:
                 return table
         return None
 
@@ -128,10 +128,10 @@ class Scope:
     def unit(self) -> Expression | None:
         """Return the privacy unit of the rows of a private block that have a unit."""
         units = self.units
-        whole = [column.column for column in units if not column.absent]
+        whole = [column.expression for column in units if not column.absent]
         if whole or not units:
             return whole[0] if whole else None
-        columns = tuple(dict.fromkeys(column.column for column in units))
+        columns = tuple(dict.fromkeys(column.expression for column in units))
         return columns[0] if len(columns) == 1 else Call("coalesce", columns, columns[0].type)
 
     def find(
@@ -222,9 +222,9 @@ def join_conjuncts(conditions: Sequence[Expression]) -> Expression | None:
 def find_unit(expression: Expression, units: Iterable[ScopeColumn]) -> ScopeColumn | None:
     """Return the unit column that the expression is, in its stored type or in the type it is read as, else None."""
     for unit in units:
-        wanted = find_read_type(unit.column.type)
-        read = unit.column if wanted == unit.column.type else Cast(unit.column, wanted)
-        if expression in (unit.column, read):
+        wanted = find_read_type(unit.expression.type)
+        read = unit.expression if wanted == unit.expression.type else Cast(unit.expression, wanted)
+        if expression in (unit.expression, read):
             return unit
     return None
 
@@ -236,7 +236,7 @@ def compare_by_bytes(unit: Expression) -> Expression:
 
 def equate_units(left: ScopeColumn, right: ScopeColumn) -> Expression:
     """Return the equality of two unit columns."""
-    return Call("=", (compare_by_bytes(left.column), compare_by_bytes(right.column)), BOOLEAN)
+    return Call("=", (compare_by_bytes(left.expression), compare_by_bytes(right.expression)), BOOLEAN)
 
 
 def extract_unit_equalities(
@@ -251,7 +251,7 @@ def extract_unit_equalities(
             one, other = find_unit(first, left), find_unit(second, right)
             if one is not None and other is not None and _is_comparable(one, other):
                 parts[at] = equate_units(one, other)
-                pairs.append((one.column, other.column))
+                pairs.append((one.expression, other.expression))
                 break
     return join_conjuncts(parts), tuple(pairs)
 
@@ -306,19 +306,19 @@ def _find_table_unit(table: ScopeTable) -> ScopeColumn | None:
 
 
 def _is_comparable(one: ScopeColumn, other: ScopeColumn) -> bool:
-    return one.column != other.column and one.column.type == other.column.type
+    return one.expression != other.expression and one.expression.type == other.expression.type
 
 
 def is_connected(scope: Scope, ties: Iterable[Pair] = ()) -> bool:
     """Return whether the ties connect all private tables of the scope, which gives its rows the invariant."""
-    pairs, private = (*scope.ties, *ties), [table for table in scope.tables if table.table is not None]
+    pairs, private = (*scope.ties, *ties), [table for table in scope.tables if table.private_table is not None]
     if not pairs and len(private) < 2:  # noqa: PLR2004 - nothing to connect
         return True
-    groups = [{each.column for each in Scope((table,)).units} for table in private]
+    groups = [{each.expression for each in Scope((table,)).units} for table in private]
     if len(groups) > 1 and not all(groups):
         return False
     for first, second in pairs:
         touched = [group for group in groups if first in group or second in group]
         groups = [group for group in groups if group not in touched] + [set().union({first, second}, *touched)]
     units = scope.units
-    return sum(any(unit.column in group for unit in units) for group in groups) <= 1
+    return sum(any(unit.expression in group for unit in units) for group in groups) <= 1

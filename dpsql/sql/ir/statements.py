@@ -1,6 +1,4 @@
-"""Note on a list that is cut: SQL promises all groups, and a ranking returns the first.
-
-The intermediate representation: what a private query says, typed, closed and frozen.
+"""Statements as data, the intermediate representation: typed, closed and frozen.
 
 Nothing of the analyst's text survives into it but literal values and output names; `tree.py` has its expressions and
 relations.
@@ -25,9 +23,10 @@ from dpsql.sql.ir.types import DOUBLE, Type
 
 @dataclass(frozen=True, slots=True)
 class CutList:
-    """What is `found` of the groups that SQL promises, and what to write, and where, for `k` alone, more, or all.
+    """Note on a list that is cut: SQL promises all groups, and a ranking returns the first.
 
-    `more` groups are proposed at most, 0 for none.
+    It says what is `found` of the groups, and what to write, and where, for `k` alone, more, or all. `more` groups are
+    proposed at most, 0 for none.
     """
 
     found: str
@@ -287,8 +286,8 @@ class PrivateQuery:
     table; the answer is the same without it. `private_tables` are all private tables, each by its path and its
     name. `reads_seconds` says that the text means another query a second later, because it calls now(). `names` of the
     keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is
-    worked out from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts, and
-    `list_note` what SQL means beyond the groups that rank first; of a `cut_list` the plan writes it. A query with
+    worked out from, as (table, column), or None. `bucket_note` says in words which time buckets a bound in WHERE cuts,
+    and `list_note` what SQL means beyond the groups that rank first; of a `cut_list` the plan writes it. A query with
     `charged_values` counts units of these values alone. With `reads_total` the number of units in any group is read
     with the groups, and with a `group_cut` few of the groups below it.
     """
@@ -316,7 +315,7 @@ class PrivateQuery:
     reads_seconds: bool = field(default=False, compare=False)
     names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
-    cut: str = field(default="", compare=False)
+    bucket_note: str = field(default="", compare=False)
     list_note: str = field(default="", compare=False)
     cut_list: CutList | None = field(default=None, repr=False, compare=False)
     charged_values: ChargedValues | None = None

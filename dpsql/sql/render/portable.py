@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
@@ -43,7 +44,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer
 
 if TYPE_CHECKING:

@@ -42,9 +42,9 @@ from fractions import Fraction
 
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import Partitions, PrivateQuery
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
@@ -63,12 +63,12 @@ _ABOVE = "dpsql_pairs SEMI JOIN (SELECT dpsql_unit FROM dpsql_units WHERE dpsql_
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Bound of `groups` groups per unit, chosen by a hash under two 64-bit salts that are private to the session.
+    """Bound on the groups of each unit, chosen by a hash under two 64-bit salts that are private to the session.
 
     With `counts_units` the bounded rows tell the number of units, as `BoundedRows` says.
     """
 
-    groups: int
+    max_groups_contributed: int
     salts: tuple[int, int]
     counts_units: bool = False
 
@@ -169,7 +169,7 @@ def count_groups_of_units(writer: Writer, ranked: str) -> str:
 def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> BoundedRows:
     """Return the first groups of each unit by their draws."""
     columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
-    if bound.groups == 1 and writer.native and not ranks and not rows.ranked:
+    if bound.max_groups_contributed == 1 and writer.native and not ranks and not rows.ranked:
         # the fields of the minimum struct of (draw, keys) of each unit
         least = compose(
             """
@@ -186,7 +186,7 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
             rows=rows.sql,
         )
         return BoundedRows((), least)
-    if rows.ranked or bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
+    if rows.ranked or bound.max_groups_contributed < MIN_GROUPS_SORTED_APART or not writer.native:
         ranked = rows.sql
         if not rows.ranked:
             ranked = rank_pairs(writer, f"({select_pairs(writer, rows)})", names=rows.names, salts=bound.salts)
@@ -202,7 +202,7 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
                 SELECT dpsql_unit FROM dpsql_pairs GROUP BY dpsql_unit HAVING system.main.count() > {groups}
             )
             """,
-            groups=bound.groups,
+            groups=bound.max_groups_contributed,
         )
         above, within, of_all = "dpsql_pairs SEMI JOIN dpsql_above USING (dpsql_unit)", "dpsql_above", ""
     first = compose(
@@ -230,14 +230,14 @@ def _list_units(bound: Bound, weight: str = "") -> str:
         )
         """,
         columns=[UNIT, *([f"{weight} AS dpsql_weight"] if weight else [])],
-        groups=bound.groups,
+        groups=bound.max_groups_contributed,
     )
 
 
 def _select_first(ranked: str, columns: Sequence[str], *, bound: Bound) -> str:
     """Return the SQL for the pairs of the first ranks."""
     template = "SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {groups}"
-    return compose(template, columns=columns, ranked=ranked, groups=bound.groups)
+    return compose(template, columns=columns, ranked=ranked, groups=bound.max_groups_contributed)
 
 
 def weigh_contributions(
@@ -253,9 +253,11 @@ def weigh_contributions(
     Other engines rank all pairs, from which the weights follow, in one pass over the table. They may evaluate a CTE
     twice, and the table may change in between. A unit could then get the large weight of few groups and add it to many.
     """
-    first = f"dpsql_rank <= {bound.groups:d}"
+    first = f"dpsql_rank <= {bound.max_groups_contributed:d}"
     if rows.ranked or not writer.native:
-        weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
+        weight = writer.looked_up(
+            writer.listed(weights), f"system.main.least(dpsql_groups, {bound.max_groups_contributed:d})"
+        )
         ranked = rows.sql
         if not rows.ranked:
             pairs = f"({select_pairs(writer, rows)})"
@@ -269,10 +271,10 @@ def weigh_contributions(
         )
         return BoundedRows((), weighed)
     listed = writer.listed(weights)
-    own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.groups:d})")
+    own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.max_groups_contributed:d})")
     ctes = f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", _list_units(bound, own)
     cut = rank_pairs(writer, _ABOVE, names=rows.names, salts=bound.salts)
-    least = writer.looked_up(listed, f"{bound.groups:d}")
+    least = writer.looked_up(listed, f"{bound.max_groups_contributed:d}")
     weighed = compose(
         """
         SELECT {keys}, dpsql_weight FROM dpsql_pairs JOIN dpsql_units USING (dpsql_unit) WHERE NOT dpsql_above
@@ -441,7 +443,7 @@ def build_contributions(
     )
     if not sums:
         return pairs
-    weights = UnitWeights(writer, query.measures, sums, numbers)
+    weights = CoupledParts(writer, query.measures, sums, numbers)
     weighed = [
         name if measure.weight is None else f"{weights.build_part(at)} AS {name}"
         for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
@@ -494,7 +496,7 @@ def clamp(number: str, bounds: ContributionRange) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitWeights:
+class CoupledParts:
     """Columns of what is worked out from: the `sums` of coupled measures, by the places of these in the query.
 
     `numbers` are those of the rows that count, for sums of distances from the middle of a range. All are `wide`.

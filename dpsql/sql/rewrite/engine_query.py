@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.ir.statements import Domain, GroupCut, KeyDomain, LiteralDomain, PrivateQuery, TableDomain, list_factors
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
-from dpsql.sql.ir.visitor import canonicalize
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import (
@@ -54,10 +54,10 @@ from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materializ
 
 __all__ = [
     "Bound",
-    "CountingQuery",
-    "rewrite",
+    "EngineQuery",
     "rewrite_all",
     "rewrite_counts_and_weights",
+    "rewrite_leaders",
     "rewrite_total",
     "rewrite_unordered",
     "rewrite_weighted",
@@ -70,7 +70,7 @@ _ROWS_OF = "(SELECT system.main.count() FROM {units})"  # nothing where no CTE h
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CountingQuery:
+class EngineQuery:
     """Engine SQL and its parameters.
 
     The columns of the answer are the keys in order, the count, the weight if there is one and, with partitions, the
@@ -87,14 +87,14 @@ class CountingQuery:
     has_total: bool = False
     cut_at: int | None = None
 
-    def select_places(self, places: Sequence[int]) -> CountingQuery:
+    def select_places(self, places: Sequence[int]) -> EngineQuery:
         """Return the query with the places of groups to return, the last of them after which all are."""
         start = self.cut_at or 0
         parameters = (*self.parameters[:start], *places, *self.parameters[start + len(places) :])
         return replace(self, parameters=parameters)
 
     def __repr__(self) -> str:
-        return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
+        return f"EngineQuery({self.sql!r}, {len(self.parameters)} parameters)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Request:
     by_weight: bool = True
 
 
-def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
+def rewrite_leaders(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> EngineQuery:
     """Return the SQL for the first `rows` groups by distinct units, in each partition if there are partitions.
 
     None selects every candidate of a domain.
@@ -126,12 +126,12 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
     return _rewrite(_Request(query, bound, rows, leading=True))
 
 
-def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
+def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> EngineQuery:
     """Return the SQL for the first `rows` groups by distinct units, sorted by the keys and not by the counts."""
     return _rewrite(_Request(query, bound, rows, leading=True, unordered=True))
 
 
-def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None, every: bool = False) -> CountingQuery:
+def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None, every: bool = False) -> EngineQuery:
     """Return the SQL for every group that has a unit, sorted by the keys alone.
 
     Groups to which units add nothing are left out unless `every` is set: a group whose name is known has its measures
@@ -142,7 +142,7 @@ def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None, every: bool 
 
 def rewrite_weighted(
     query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], every: bool = False
-) -> CountingQuery:
+) -> EngineQuery:
     """Return the SQL for count and weight of every group that is selected for some unit, sorted by the keys.
 
     A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them; of another first
@@ -154,14 +154,14 @@ def rewrite_weighted(
 
 def rewrite_weighted_of_all(
     query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], every: bool = False
-) -> CountingQuery:
+) -> EngineQuery:
     """Return the SQL for the same groups and weights, with the count of all units of a group."""
     return _rewrite(_Request(query, bound, weights=weights, every=every, of_all=True))
 
 
 def rewrite_counts_and_weights(
     query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int], of_all: bool
-) -> CountingQuery:
+) -> EngineQuery:
     """Return the SQL for all groups whose count, or first measure, is above 0, with weights that may be 0.
 
     The count is of all units of a group, or only of those for which the bound selects it if `of_all` is False.
@@ -169,7 +169,7 @@ def rewrite_counts_and_weights(
     return _rewrite(_Request(query, bound, weights=weights, of_all=of_all, by_weight=False))
 
 
-def rewrite_total(query: PrivateQuery) -> CountingQuery:
+def rewrite_total(query: PrivateQuery) -> EngineQuery:
     """Return the SQL for one row: the measures of all rows of a query without keys.
 
     SELECT COUNT(DISTINCT user_id) FROM visits PRIVATE      becomes
@@ -266,10 +266,10 @@ class _Draft:
         return compose(template, columns=columns, units=units, groups=groups)
 
 
-def _rewrite(request: _Request) -> CountingQuery:
+def _rewrite(request: _Request) -> EngineQuery:
     """Return the SQL for the groups and their measures, in the order of the request."""
     bound, weights = request.bound, request.weights
-    if weights is not None and (bound is None or len(weights) != bound.groups):
+    if weights is not None and (bound is None or len(weights) != bound.max_groups_contributed):
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
     source = use_materialized(request.query, bounded=bound is not None)
@@ -352,7 +352,9 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
         if draft.source.form is not Form.RANKS:
             parts = name_parts(query)
             pairs = rank_pairs(draft.writer, f"({pairs})", names=names, salts=bound.salts, parts=parts)
-        source = compose("(SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups})", pairs=pairs, groups=bound.groups)
+        source = compose(
+            "(SELECT * FROM ({pairs}) WHERE dpsql_rank <= {groups})", pairs=pairs, groups=bound.max_groups_contributed
+        )
     elif query.reads_total:
         source, units = _number_pairs(draft, pairs, parts=name_parts(query))
     else:
@@ -403,10 +405,10 @@ def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
     # The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that engines which divide in
     # doubles find the same whole number.
     listed = draft.writer.listed(request.weights or ())
-    weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.groups:d})")
+    weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.max_groups_contributed:d})")
     weighed = compose(
         "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({pairs})",
-        groups=bound.groups,
+        groups=bound.max_groups_contributed,
         share=f"(CAST({weight} AS BIGINT) * dpsql_part_1) // {query.measures[0].width:d}",
         pairs=pairs,
     )
@@ -414,7 +416,7 @@ def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
     columns = [sums[0], "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight", *sums[1:]]
     added, column = (WEIGHT, WEIGHT) if request.by_weight else (name_parts(query)[0], first)
     positive = "" if request.every else f"system.main.sum({added})"
-    where = "" if request.of_all else f"dpsql_rank <= {bound.groups:d}"
+    where = "" if request.of_all else f"dpsql_rank <= {bound.max_groups_contributed:d}"
     groups = draft.group(f"({weighed})", columns, positive=positive, where=where)
     measures = [first, WEIGHT, *others]
     return draft.complete(groups, measures, positive="" if request.every else column), measures
@@ -659,8 +661,8 @@ def _is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: 
 
 def _finish(
     writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str, cut_at: int | None = None
-) -> CountingQuery:
+) -> EngineQuery:
     """Return the finished statement with its parameters and column types."""
     numbers = measures + (query.partitions is not None) + query.reads_total + (cut_at is not None)
     types = *(key.type.name for key in query.keys), *[BIGINT.name] * numbers
-    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total, cut_at)
+    return EngineQuery(writer.finished(sql), tuple(writer.parameters), types, reads, query.reads_total, cut_at)

@@ -4,7 +4,7 @@
 * `widen` computes the numbers of a measure in DOUBLE, in which no row overflows its type. amount * 1000 of an INTEGER
   that does not fit is NULL elsewhere, and would add nothing to a sum. The values of a measure become whole steps
   between bounds, at most 2**20 of them, so that DOUBLE is as exact as the type itself.
-* `canonicalize` of `ir/visitor.py` makes equal keys print alike.
+* `canonicalize` of `ir/transforms.py` makes equal keys print alike.
 * `confine_to_values` drops the rows of units that have none of the values to which a query is charged.
 """
 
@@ -25,9 +25,9 @@ from dpsql.sql.ir.statements import (
     TableDomain,
     list_factors,
 )
+from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import Call, Case, Cast, Exists, Expression, InQuery, Literal, Scalar, Try, walk
 from dpsql.sql.ir.types import DATE, DOUBLE, Family, Type
-from dpsql.sql.ir.visitor import canonicalize, rebuild
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _ALWAYS_RAISES = frozenset(

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.statements import PublicQuery
+from dpsql.sql.ir.transforms import canonicalize, group_in_subquery, rebuild
 from dpsql.sql.ir.tree import Call, Expression, FromWhere
 from dpsql.sql.ir.types import find_answer_type
-from dpsql.sql.ir.visitor import canonicalize, group_in_subquery, rebuild
 from dpsql.sql.render.duckdb import compose, format_direction
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 from dpsql.sql.rewrite.passes import make_total
 
 Form = Callable[[Expression], Expression]
 _GROUPED = 0  # tables of the query itself are numbered from 1
 
 
-def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) -> CountingQuery:
+def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) -> EngineQuery:
     """Return the SQL of a query over public tables, limited to `rows`, with columns in the order of the outputs."""
     form = _keep if dialect is DUCKDB else canonicalize  # elsewhere 0.0 and -0.0 may be two values
     query = _apply_to_counted(query, form)
@@ -54,7 +54,7 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
             f"c{at}" if each.type == type_ else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, (each, type_) in pairs
         ]
         sql = compose("SELECT {texts} FROM ({sql})", texts=texts, sql=sql)
-    return CountingQuery(writer.finished(sql), tuple(writer.parameters), tuple(type_.name for type_ in types))
+    return EngineQuery(writer.finished(sql), tuple(writer.parameters), tuple(type_.name for type_ in types))
 
 
 def _keep(expression: Expression) -> Expression:

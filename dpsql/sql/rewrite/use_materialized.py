@@ -33,6 +33,7 @@ from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.transforms import rebuild
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -53,7 +54,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BIGINT, find_read_type
-from dpsql.sql.ir.visitor import rebuild
 
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"

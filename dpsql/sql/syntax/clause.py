@@ -54,7 +54,7 @@ _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
-_EXAMPLES = {
+_OPTION_EXAMPLES = {
     "assume": "'zipf(1.0, 5000)'",
     "delta": "1e-8",
     "domain": "['DE', 'FR']",
@@ -71,8 +71,8 @@ _EXAMPLES = {
     "partitions": "['DE', 'FR']",
     "prefer": "5",
 }
-OPTIONS = frozenset(_EXAMPLES)
-_TYPES = {
+OPTIONS = frozenset(_OPTION_EXAMPLES)
+_OPTION_TYPES = {
     **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "gate", "known", "monotone"], BOOLEAN),
@@ -383,14 +383,14 @@ def _read_option(
     bound = [parameter(value) for value in values if value.kind == "parameter"]
     unbound = [each for each in bound if isinstance(each, UnboundParameter)]
     for each in unbound:
-        wanted = _TYPES.get(name, TEXT)
+        wanted = _OPTION_TYPES.get(name, TEXT)
         each.fill(wanted, such_as=_SOME_TEXT if wanted == TEXT else None)
         each.is_option = True
     if unbound and name != "partitions":  # PER needs the partitions
         return None
     content, word = read_value(statement, tokens, parameter=parameter)
     if content is None:
-        hint = f"Write it as in {name} = {_EXAMPLES[name]}."
+        hint = f"Write it as in {name} = {_OPTION_EXAMPLES[name]}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
     return Option(content, place, word=word)
 

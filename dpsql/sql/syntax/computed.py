@@ -47,8 +47,7 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
-from dpsql.sql.syntax.spans import Parts, Slice
-from dpsql.sql.syntax.terms import (
+from dpsql.sql.syntax.select_list import (
     Direction,
     OpenBounds,
     RankedWindow,
@@ -64,6 +63,7 @@ from dpsql.sql.syntax.terms import (
     list_windows,
     unwrap,
 )
+from dpsql.sql.syntax.spans import Parts, Slice
 
 if TYPE_CHECKING:
     from sqlglot import Token

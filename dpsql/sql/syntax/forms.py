@@ -60,7 +60,7 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
-from dpsql.sql.syntax.terms import is_alias_of_interval, unwrap
+from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
 if TYPE_CHECKING:
     from sqlglot import Token

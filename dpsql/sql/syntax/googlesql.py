@@ -42,7 +42,7 @@ _OLD_AGGREGATES = frozenset("anon_avg anon_count anon_percentile_cont anon_quant
 class PrivacyHeader:
     """Words after the token `select` of a private query, and where they are.
 
-    `options` are those of the clause, and `terms` those of the whole query. `groups` says whether they are "public",
+    `options` are those of the clause, and `terms` those of the whole query. `strategy` says whether they are "public",
     are to pass a "threshold", or are read as in standard SQL, which is "".
     """
 
@@ -50,7 +50,7 @@ class PrivacyHeader:
     place: Place
     options: Mapping[str, Option]
     terms: QueryTerms
-    groups: Literal["", "public", "threshold"]
+    strategy: Literal["", "public", "threshold"]
 
 
 def extract_header(  # noqa: C901 - the grammar of one header
@@ -90,14 +90,14 @@ def extract_header(  # noqa: C901 - the grammar of one header
             options = _read_options(statement, block, start=tokens[end], parameter=parameter)
         end += 1 + len(flatten([block]))
     place = statement.place(tokens[start + 1], tokens[end - 1])
-    strategy = options.get("group_selection_strategy")
-    groups: Literal["", "public", "threshold"] = ""
-    if strategy is not None:
-        value = ascii_lower(strategy.value) if isinstance(strategy.value, str) else ""
+    written = options.get("group_selection_strategy")
+    strategy: Literal["", "public", "threshold"] = ""
+    if written is not None:
+        value = ascii_lower(written.value) if isinstance(written.value, str) else ""
         if value not in _STRATEGIES:
             hint = "Write group_selection_strategy = LAPLACE_THRESHOLD, or PUBLIC_GROUPS where the groups are known."
-            raise Refusal("option", "There is no such strategy.", hint=hint, place=strategy.place)
-        groups = _STRATEGIES[value]
+            raise Refusal("option", "There is no such strategy.", hint=hint, place=written.place)
+        strategy = _STRATEGIES[value]
     terms = QueryTerms(
         options.get("epsilon"),
         options.get("delta"),
@@ -106,7 +106,7 @@ def extract_header(  # noqa: C901 - the grammar of one header
         place,
     )
     of_clause = MappingProxyType({name: option for name, option in options.items() if name in _OWN_NAMES})
-    header = PrivacyHeader(tokens[start], place, of_clause, terms, groups)
+    header = PrivacyHeader(tokens[start], place, of_clause, terms, strategy)
     return replace(statement, tokens=(*tokens[: start + 1], *tokens[end:])), header
 
 

@@ -164,7 +164,7 @@ def settle(statement: ScannedStatement, tokens: list[Token], *, aggregates: Coll
         _check_neighbours(statement, token, near=near, before=before, after=after)
         if kind in {"COLON", "L_BRACKET"}:
             _check_sign(statement, tokens, kind=kind, index=index, level=levels[-1])
-        _check_order(statement, token, near=near, levels=levels)
+        _enter_level(statement, token, near=near, levels=levels)
         is_inside = not _CLAUSES.isdisjoint(levels[1:])
         if kind in _INSIDE_ONLY and not is_inside:
             reason = "This word has a place in subqueries alone."
@@ -237,7 +237,7 @@ def _check_sign(statement: ScannedStatement, tokens: list[Token], *, kind: str, 
         raise Unsupported("keyword", "This sign has no place here.", hint=hint, place=place)
 
 
-def _check_order(statement: ScannedStatement, token: Token, *, near: list[str], levels: list[str]) -> None:
+def _enter_level(statement: ScannedStatement, token: Token, *, near: list[str], levels: list[str]) -> None:
     """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot accepts silently."""
     previous, kind, following = near[:3]
     is_good = True

@@ -52,7 +52,7 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.computed import Ranking, read_ranking
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
-from dpsql.sql.syntax.terms import (
+from dpsql.sql.syntax.select_list import (
     Direction,
     WindowNodes,
     cut_alias,
@@ -121,11 +121,11 @@ class ImpliedClause:
     """Place of the clause that a statement implies: between the tokens of its `head` and those of its `tail`.
 
     `is_total` where there are no groups. Otherwise `k` is the number of groups to rank, and `may_be_all` says that
-    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant; `asked` is what it asks
-    for, None without one, and `limit` the token that says so. `select` is the token that the private query begins with.
-    `around` is what a SELECT around it computes that its first groups do not decide, and `computes` says that one
-    computes anything of its rows. The `ranking` has its columns. `beside` are the clauses of the other private queries
-    of the statement, and `is_largest` says that the statement is SELECT MAX(measure that ranks) FROM it.
+    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant; `written_limit` is what
+    it asks for, None without one, and `limit` the token that says so. `select` is the token that the private query
+    begins with. `around` is what a SELECT around it computes that its first groups do not decide, and `computes` says
+    that one computes anything of its rows. The `ranking` has its columns. `beside` are the clauses of the other private
+    queries of the statement, and `is_largest` says that the statement is SELECT MAX(measure that ranks) FROM it.
     """
 
     head: tuple[Token, ...]
@@ -134,7 +134,7 @@ class ImpliedClause:
     is_total: bool
     k: int
     may_be_all: bool
-    asked: int | None = None
+    written_limit: int | None = None
     limit: Token | None = None
     around: Computation | None = None
     computes: bool = False
@@ -195,7 +195,7 @@ def find_implied_clauses(  # noqa: C901 - from the statement to its clauses
             is_total=not (select.has("GROUP_BY") or select.is_distinct),
             k=min(wanted, default_k),
             may_be_all=wanted > default_k,
-            asked=asked,
+            written_limit=asked,
             limit=limit,
         )
         if len(selects) > 1 and not clause.is_total:

@@ -81,7 +81,7 @@ def place(statement: ScannedStatement, node: Node) -> Place | None:
     return make_place(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
 
 
-def only(statement: ScannedStatement, node: Node, *allowed: str) -> None:
+def allow_only(statement: ScannedStatement, node: Node, *allowed: str) -> None:
     """Refuse a node with any argument other than the `allowed` ones."""
     for name, value in node.args.items():
         if name not in allowed and value is not None and value is not False and value != []:
@@ -99,7 +99,7 @@ def find_every_column(statement: ScannedStatement, order: Node) -> Node | None:
     if others or len(terms) > 1 or type(term.this).__name__ != "Column":
         hint = "Write ORDER BY ALL alone, or name the columns: ORDER BY 1, 2."
         raise Refusal("order", "ALL stands alone in ORDER BY.", hint=hint, place=place(statement, order))
-    only(statement, term, "this", "desc", "nulls_first")
+    allow_only(statement, term, "this", "desc", "nulls_first")
     return cast("Node", term)
 
 

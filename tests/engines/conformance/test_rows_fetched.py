@@ -16,7 +16,7 @@ from dpsql.sql.ir.statements import GroupCut, PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.rewrite.engine_query import (
     Bound,
-    CountingQuery,
+    EngineQuery,
     rewrite_all,
     rewrite_counts_and_weights,
     rewrite_weighted,
@@ -46,24 +46,24 @@ def private(opened: OpenEngine, keys: str, *, units: bool) -> PrivateQuery:
     return replace(query, reads_total=units)
 
 
-def weighted(query: PrivateQuery) -> CountingQuery:
+def weighted(query: PrivateQuery) -> EngineQuery:
     return rewrite_weighted(query, bound=BOUND, weights=WEIGHTS, every=bool(query.group_cut and query.group_cut.names))
 
 
-def both(query: PrivateQuery) -> CountingQuery:
+def both(query: PrivateQuery) -> EngineQuery:
     return rewrite_counts_and_weights(query, bound=BOUND, weights=WEIGHTS, of_all=True)
 
 
-def counts(query: PrivateQuery) -> CountingQuery:
+def counts(query: PrivateQuery) -> EngineQuery:
     return rewrite_all(query, bound=BOUND, every=bool(query.group_cut and query.group_cut.names))
 
 
-def run(opened: OpenEngine, counting: CountingQuery) -> list[Row]:
+def run(opened: OpenEngine, counting: EngineQuery) -> list[Row]:
     columns = list_columns(run_statement(opened.engine, build_statement(counting)))
     return list(zip(*(column[1:] for column in columns), strict=True))
 
 
-CASES: dict[str, tuple[Callable[[PrivateQuery], CountingQuery], str, bool, GroupCut, int]] = {
+CASES: dict[str, tuple[Callable[[PrivateQuery], EngineQuery], str, bool, GroupCut, int]] = {
     "weights": (weighted, ONE, False, GroupCut(3 * WEIGHTS[0], 3), 2),
     "weights, with the number of units": (weighted, TWO, True, GroupCut(2 * WEIGHTS[0], 3), 3),
     "leaders and the heaviest": (both, ONE, True, GroupCut(10**12, 2, leaders=3, heaviest=2), 3),
@@ -134,5 +134,5 @@ def test_an_engine_returns_the_groups_whose_names_are_known(engine: str, keys: s
     assert run(opened, whole.select_places((4, len(numbered)))) == found
 
 
-def rewrite_every(query: PrivateQuery) -> CountingQuery:
+def rewrite_every(query: PrivateQuery) -> EngineQuery:
     return rewrite_weighted(query, bound=BOUND, weights=WEIGHTS, every=True)

@@ -26,7 +26,7 @@ from dpsql.policy import Budget, DataSource, Policy, PrivateTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite_all
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # the package of the tests has no ICU
 pytestmark = [
@@ -102,7 +102,7 @@ def counting(
     unit: str = "user_id",
     *,
     bound: Bound | None = None,
-) -> CountingQuery:
+) -> EngineQuery:
     catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {"reads": PrivateTable(unit)}))
     query = analyze(text, catalog, accepts_pattern=lambda _: True, clock=lambda: None)  # type: ignore[arg-type, return-value]
     assert isinstance(query, PrivateQuery)

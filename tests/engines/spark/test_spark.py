@@ -27,7 +27,7 @@ from dpsql.open_engine import open_engine
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 
 pytestmark = pytest.mark.xdist_group("spark")
 NAN = float("nan")
@@ -73,7 +73,7 @@ def asked(engine: SparkEngine, text: str, *, bound: Bound | None = None) -> Stat
     catalog = build_catalog(engine, policy)
     query = analyze(text, catalog, accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
     assert isinstance(query, PrivateQuery)
-    found = rewrite(query, 20, bound=bound)
+    found = rewrite_leaders(query, 20, bound=bound)
     return Statement(found.sql, found.parameters, found.types)
 
 

@@ -11,7 +11,7 @@ from properties.attacks.verdicts import PRIVATE, run
 from support.sql_reference import Row, same
 
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite
+from dpsql.sql.rewrite.engine_query import EngineQuery, rewrite_leaders
 
 __all__ = ["Small", "counts_of", "moved_too_far", "small"]
 
@@ -83,7 +83,7 @@ def fill(con: duckdb.DuckDBPyConnection, database: Small) -> None:
             con.execute(f"INSERT INTO all_{name} VALUES {places}", [value for row in rows for value in row])
 
 
-def counts_of(con: duckdb.DuckDBPyConnection, counting: CountingQuery) -> Counts:
+def counts_of(con: duckdb.DuckDBPyConnection, counting: EngineQuery) -> Counts:
     """Return the exact count of every group; two groups that print alike fail."""
     rows = run(con, counting)
     found = {same(row[:-1]): int(str(row[-1])) for row in rows}
@@ -92,13 +92,13 @@ def counts_of(con: duckdb.DuckDBPyConnection, counting: CountingQuery) -> Counts
 
 
 def moved_too_far(
-    con: duckdb.DuckDBPyConnection, database: Small, queries: Sequence[PrivateQuery | CountingQuery]
+    con: duckdb.DuckDBPyConnection, database: Small, queries: Sequence[PrivateQuery | EngineQuery]
 ) -> dict[int, str]:
     """Return, by the position of each query that fails, how a unit moves what it may not.
 
     Dropping a unit must take 1 from each group that the unit is in when it is alone, and change nothing else.
     """
-    countings = [rewrite(query, None) if isinstance(query, PrivateQuery) else query for query in queries]
+    countings = [rewrite_leaders(query, None) if isinstance(query, PrivateQuery) else query for query in queries]
 
     def all_counts(*, dropped: int = 0, alone: int = 0) -> list[Counts]:
         see(con, dropped=dropped, alone=alone)

@@ -27,7 +27,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import ColumnRef, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, decimal
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite, rewrite_all, rewrite_weighted
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all, rewrite_leaders, rewrite_weighted
 from dpsql.sql.rewrite.public_query import rewrite_public
 
 TEXTS = {"p": "", "n": "COLLATE NOCASE", "k": "COLLATE nocase", "a": "COLLATE NOACCENT", "c": "COLLATE C"}
@@ -137,14 +137,14 @@ class Empty:
             yield from self._apart(frame, items[half:])
 
 
-def written(query: object, turn: int) -> CountingQuery:
+def written(query: object, turn: int) -> EngineQuery:
     """Return what an engine is given for a query; a private one takes one form after the other."""
     if isinstance(query, PublicQuery):
         return rewrite_public(query, 100)
     assert isinstance(query, PrivateQuery)
     match turn % 3:
         case 0:
-            return rewrite(query, 10)
+            return rewrite_leaders(query, 10)
         case 1:
             return rewrite_all(query, bound=Bound(1, (1, 2)))
     return rewrite_weighted(query, bound=Bound(2, (1, 2)), weights=[2, 1])

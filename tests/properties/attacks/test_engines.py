@@ -23,7 +23,7 @@ from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 Ask = Callable[[str], pa.Table]
 DAYS = "5874897-12-31", "294277-01-01", "4714-11-24 BC", "infinity", "-infinity", "0001-12-31 BC", "2024-02-29"
@@ -46,7 +46,7 @@ def asked(columns: str, *rows: str) -> Iterator[Ask]:
         statement = f"SELECT {keys} FROM {name} GROUP BY ALL TOP 100 PRIVATE"
         query = analyze(statement, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
         assert isinstance(query, PrivateQuery)
-        counted = rewrite(query, 100)
+        counted = rewrite_leaders(query, 100)
         return open_exact(engine.execute(Statement(counted.sql, counted.parameters, counted.types)))
 
     try:

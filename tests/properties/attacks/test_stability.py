@@ -13,7 +13,7 @@ from properties.attacks.verdicts import PRIVATE, PUBLIC
 from support.fuzzing import WHOLE
 from support.sql_reference import catalog_of
 
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 4
 DATABASES = 1_000 if WHOLE else 250
@@ -52,7 +52,7 @@ def test_dropping_a_unit_takes_one_from_its_own_groups_and_nothing_else() -> Non
 @pytest.mark.parametrize("name", UNSTABLE)
 def test_an_unstable_query_is_found(name: str) -> None:
     con = opened(1)
-    queries = [CountingQuery(UNSTABLE[name], ())]
+    queries = [EngineQuery(UNSTABLE[name], ())]
     assert any(moved_too_far(con, small(Random(number)), queries) for number in range(FEW))
 
 
@@ -60,7 +60,7 @@ def test_a_stable_query_is_not() -> None:
     con = opened(2)
     tied = """SELECT u.city, count(DISTINCT r.user_id) FROM reads r JOIN users u ON r.user_id = u.user_id GROUP BY 1"""
     for number in range(20):
-        assert moved_too_far(con, small(Random(number)), [CountingQuery(tied, ())]) == {}
+        assert moved_too_far(con, small(Random(number)), [EngineQuery(tied, ())]) == {}
 
 
 @pytest.mark.mutant

@@ -17,7 +17,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_leaders
 
 __all__ = ["BOUNDS", "PRIVATE", "PUBLIC", "Verdict", "fault_of", "outcome", "private_part", "verdict"]
 
@@ -85,7 +85,7 @@ def verdict(text: str, catalog: Catalog) -> Verdict:
     query = private_part(found)
     if query is None:
         return Verdict(type(found).__name__)
-    counting, clause = rewrite(query, 10), query.clause
+    counting, clause = rewrite_leaders(query, 10), query.clause
     options = tuple(sorted((name, str(option.value).lower()) for name, option in clause.options.items()))
     released = (query.order, query.limit, query.keep, tuple(output.key for output in query.outputs))
     return Verdict(
@@ -142,11 +142,11 @@ def _function_fault(node: dict[str, object]) -> str:
     return "" if known else f"it calls {node['catalog']}.{name}"
 
 
-def run(con: duckdb.DuckDBPyConnection, counting: CountingQuery) -> list[tuple[object, ...]]:
+def run(con: duckdb.DuckDBPyConnection, counting: EngineQuery) -> list[tuple[object, ...]]:
     return con.execute(counting.sql, list(counting.parameters)).fetchall()
 
 
-def forms(query: PrivateQuery) -> Iterator[CountingQuery]:
+def forms(query: PrivateQuery) -> Iterator[EngineQuery]:
     """Yield the SQL of a query in each form of bounding."""
     for bound in BOUNDS if query.domain is None else BOUNDS[:1]:
-        yield rewrite(replace(query), None, bound=bound)
+        yield rewrite_leaders(replace(query), None, bound=bound)

@@ -27,7 +27,8 @@ from properties.mechanisms.laws import (
 )
 from support.laws import ROUNDING
 
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import choice
+from dpsql.plan.mechanisms.record import Mechanism
 
 # named as the records of mechanisms name them
 LAWS = {
@@ -76,6 +77,6 @@ def test_every_known_mistake_is_caught(factor: float, worst: object) -> None:
     assert worst() > factor  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("record", records.RECORDS, ids=lambda record: record.law)
-def test_every_mechanism_has_a_law(record: records.Mechanism) -> None:
+@pytest.mark.parametrize("record", choice.RECORDS, ids=lambda record: record.law)
+def test_every_mechanism_has_a_law(record: Mechanism) -> None:
     assert LAWS[record.law].claims

@@ -21,7 +21,7 @@ from dpsql.sql.rewrite.contributions import (
     UnitRows,
     bound_contributions,
 )
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 FORMS = {"least": 1, "window": 5, "split": MIN_GROUPS_SORTED_APART}
@@ -131,7 +131,7 @@ def test_a_cut_whose_ties_rows_decide_fails_the_same_test() -> None:
 
 def printed(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:
     """Return the counts by what DuckDB prints of the keys: Python has no words for some dates."""
-    counting = rewrite(query, 1_000, bound=bound)
+    counting = rewrite_leaders(query, 1_000, bound=bound)
     rows = con.execute(
         f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({counting.sql})", list(counting.parameters)
     ).fetchall()

@@ -10,7 +10,7 @@ import pytest
 from support.sql_reference import catalog_of, private
 
 from dpsql.sql.rewrite.contributions import MIN_GROUPS_SORTED_APART
-from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_leaders
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 CON = duckdb.connect()
@@ -35,7 +35,7 @@ def operators(sql: str, parameters: Sequence[object] = ()) -> list[str]:
 
 def bounded_plan(keys: str, groups: int) -> list[str]:
     query = private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG)
-    counting = rewrite(query, 100, bound=Bound(groups, SALTS))
+    counting = rewrite_leaders(query, 100, bound=Bound(groups, SALTS))
     return operators(counting.sql, counting.parameters)
 
 
@@ -103,7 +103,7 @@ def test_the_guard_sees_rows_that_are_read_twice() -> None:
 @pytest.mark.parametrize(("keys", "order"), [("n", "n"), ("w", "w COLLATE C"), ("w, n", "w COLLATE C, n")])
 def test_the_unbounded_plan_is_the_plain_one(keys: str, order: str) -> None:
     """What the analyst runs today, with the ties broken: the same operators in the same order."""
-    counting = rewrite(private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG), 100)
+    counting = rewrite_leaders(private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG), 100)
     counted = f"SELECT {keys}, COUNT(DISTINCT unit) AS c FROM events WHERE unit IS NOT NULL GROUP BY {keys}"
     plan = operators(counting.sql, counting.parameters)
     assert plan == operators(f"{counted} ORDER BY c DESC, {order} LIMIT 100")

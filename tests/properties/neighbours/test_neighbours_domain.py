@@ -11,7 +11,7 @@ from support.sql_reference import Row, catalog_of, counts, private
 
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite import engine_query
-from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all, rewrite_total
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_leaders, rewrite_total
 
 UNITS = [None, 0, 1, 2, 3]
 WORDS = [None, "", "a", "A", "b", "ä", "z"]
@@ -51,7 +51,7 @@ def fill(rows: list[Row]) -> None:
 
 
 def found(query: PrivateQuery, groups: int | None) -> dict[Row, int]:
-    counting = rewrite(query, None, bound=None if groups is None else Bound(groups, SALTS))
+    counting = rewrite_leaders(query, None, bound=None if groups is None else Bound(groups, SALTS))
     rows = CON.execute(counting.sql, list(counting.parameters)).fetchall()
     assert [row[-1] for row in rows] == sorted((row[-1] for row in rows), reverse=True)
     return counts(CON, query, None if groups is None else Bound(groups, SALTS))

@@ -69,7 +69,7 @@ def test_a_bound_keeps_of_each_unit_what_it_keeps_alone(
     for unit in UNITS[1:]:
         fill(CON, own(reads, unit), own(likes, unit))
         alone = counts(CON, query, bound)
-        assert len(alone) == sum(alone.values()) <= bound.groups
+        assert len(alone) == sum(alone.values()) <= bound.max_groups_contributed
         kept = {key: kept.get(key, 0) + alone.get(key, 0) for key in kept.keys() | alone.keys()}
     fill(CON, reads, likes)
     assert counts(CON, query, bound) == kept

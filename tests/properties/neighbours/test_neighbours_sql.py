@@ -1,7 +1,8 @@
 """Drop one privacy unit from random tables, under random accepted queries: the generated SQL may move no further.
 
 Plain plan: no group's count moves by more than 1, and only in groups that the unit is in. Bounded plan: the counts are
-the sum of what each unit keeps when it is alone in the table, which is at most `Bound.groups` groups of its own.
+the sum of what each unit keeps when it is alone in the table, at most
+`Bound.max_groups_contributed` groups of its own.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def test_a_bounded_count_is_the_sum_of_what_each_unit_keeps_alone(
         kept, own = alone(query, rows + strangers, bound), alone(query, rows + strangers)
         for unit, chosen in kept.items():
             assert chosen.keys() <= own[unit].keys()
-            assert len(chosen) == sum(chosen.values()) == min(bound.groups, len(own[unit]))
+            assert len(chosen) == sum(chosen.values()) == min(bound.max_groups_contributed, len(own[unit]))
         for present in (rows + strangers, rows, shuffled, without(rows, 1)):
             fill(present)
             present_units = {row[0] for row in present} - {None}

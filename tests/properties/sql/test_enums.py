@@ -24,9 +24,9 @@ from dpsql.sql.analysis.domains import find_partition_query, set_partition_value
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import (
     Bound,
-    CountingQuery,
-    rewrite,
+    EngineQuery,
     rewrite_all,
+    rewrite_leaders,
     rewrite_unordered,
     rewrite_weighted,
 )
@@ -213,7 +213,10 @@ class Data:
                 case PrivateQuery():
                     bounds = [Bound(groups, (3, 5)) for groups in (1, 2, 20)]
                     rows = None if query.domain is not None else 5
-                    written = [rewrite(query, rows), *(rewrite(query, rows, bound=bound) for bound in bounds)]
+                    written = [
+                        rewrite_leaders(query, rows),
+                        *(rewrite_leaders(query, rows, bound=bound) for bound in bounds),
+                    ]
                     if query.domain is None:
                         written += [rewrite_all(query), rewrite_unordered(query, 3)]
                         written.append(rewrite_weighted(query, bound=bounds[1], weights=[2, 1]))
@@ -222,7 +225,7 @@ class Data:
         found = list(map(self.run, written))
         return [(table.schema, repr(table.to_pylist())) for table in found]
 
-    def run(self, counting: CountingQuery) -> pa.Table:
+    def run(self, counting: EngineQuery) -> pa.Table:
         return open_exact(self.engine.execute(Statement(counting.sql, counting.parameters, counting.types)))
 
 

@@ -22,7 +22,7 @@ from support.sql_reference import LONGEST, accepts_pattern, corpus_catalog, corp
 from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_leaders
 
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 TEXTS = [text for line in CORPUS.read_text().splitlines() if len(text := json.loads(line)["sql"]) < 3_000]
@@ -100,7 +100,7 @@ def outcome(text: str) -> PrivateQuery | None:
     return query if isinstance(query, PrivateQuery) else None
 
 
-def check_generated(counting: CountingQuery) -> None:
+def check_generated(counting: EngineQuery) -> None:
     sql = counting.sql
     (statement,) = duckdb.extract_statements(sql)
     assert statement.type == duckdb.StatementType.SELECT
@@ -129,9 +129,9 @@ def check(text: str) -> bool:
     query = outcome(text)
     if query is None:
         return False
-    check_generated(rewrite(query, 10))
+    check_generated(rewrite_leaders(query, 10))
     for groups in (1, 2, 20):
-        check_generated(rewrite(query, 10, bound=Bound(groups, (1, 2))))
+        check_generated(rewrite_leaders(query, 10, bound=Bound(groups, (1, 2))))
     check_parsed_alike(text)
     return True
 
@@ -200,7 +200,7 @@ def test_a_string_arrives_as_it_was_written_and_only_as_a_parameter(value: str) 
     where = f"article <> '{written}' OR country LIKE '{MARK}%'"
     query = outcome(f'SELECT article AS "{MARK}" FROM reads WHERE {where} GROUP BY article TOP 10 PRIVATE')
     assert query is not None
-    counting = rewrite(query, 10)
+    counting = rewrite_leaders(query, 10)
     check_generated(counting)
     assert MARK not in counting.sql
     assert counting.parameters == (value, f"{MARK}%")
@@ -221,7 +221,7 @@ def test_every_kind_of_string_is_decoded_as_duckdb_does(written: str, value: str
     assert duckdb.execute(f"SELECT {written}").fetchall() == [(value,)] or "\u00a0" in value
     query = outcome(f"SELECT article FROM reads WHERE article = {written} GROUP BY article TOP 10 PRIVATE")
     assert query is not None
-    assert rewrite(query, 10).parameters == (value,)
+    assert rewrite_leaders(query, 10).parameters == (value,)
 
 
 def around(condition: str, key: str = "article") -> str:
@@ -286,7 +286,7 @@ def test_what_is_large_is_refused_or_answered_soon(name: str) -> None:
     started = time.process_time()
     query = outcome(LARGE[name])
     if query is not None:
-        counting = rewrite(query, 10)
+        counting = rewrite_leaders(query, 10)
         assert len(counting.sql) < 50 * len(LARGE[name]) + 5_000
         CON.execute(counting.sql, list(counting.parameters)).fetchall()
     assert time.process_time() - started < LONGEST

@@ -19,7 +19,7 @@ from support.sql_statements import COLUMNS, membership, open_tables
 from dpsql.errors import Error, Place, Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 
 CON = open_tables()
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["open", "void", "public", "names"])
@@ -61,7 +61,7 @@ def read(text: str) -> PrivateQuery | str:
 
 
 def counted(query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:
-    counting = rewrite(query, None, bound=bound)
+    counting = rewrite_leaders(query, None, bound=bound)
     rows = CON.execute(counting.sql, list(counting.parameters)).fetchall()
     found = {same(row[:-1]): row[-1] for row in rows}
     assert len(found) == len({str(row[0]) for row in rows}) == len(rows), "two groups print alike"

@@ -15,7 +15,7 @@ from support.sql_statements import open_tables, public_statement, swapped
 from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_leaders
 from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = open_tables()
@@ -24,7 +24,7 @@ CATALOG = catalog_of(CON, {"nasty": "unit"}, ["open", "void", "public", "names"]
 MANY = 100_000
 
 
-def written(text: str) -> list[CountingQuery] | None:
+def written(text: str) -> list[EngineQuery] | None:
     """Return the engine SQL of a statement, with and without a bound if it is private; None when it is refused."""
     try:
         query = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
@@ -32,12 +32,12 @@ def written(text: str) -> list[CountingQuery] | None:
             return [rewrite_public(query, MANY)]
         assert isinstance(query, PrivateQuery)
         rows = None if query.domain is not None else 10
-        return [rewrite(query, rows), rewrite(query, rows, bound=Bound(2, (1, 2)))]
+        return [rewrite_leaders(query, rows), rewrite_leaders(query, rows, bound=Bound(2, (1, 2)))]
     except Error:
         return None
 
 
-def run(counting: CountingQuery) -> list[Row]:
+def run(counting: EngineQuery) -> list[Row]:
     return CON.execute(counting.sql, list(counting.parameters)).fetchall()
 
 

@@ -13,7 +13,7 @@ from support.sql_reference import EVERYTHING, NASTY_COLUMNS, accepts_pattern, ca
 from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 CON = nasty_tables()
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["public", "names"])
@@ -156,7 +156,7 @@ def check_in_filters(expressions: list[str]) -> None:
     for at in range(0, len(expressions), 40):
         tests = " AND ".join(f"(({each}) IS NULL OR i32 IS DISTINCT FROM 54321)" for each in expressions[at : at + 40])
         query = private(f"SELECT id FROM nasty WHERE {tests} GROUP BY id TOP 10 PRIVATE", CATALOG)
-        counting = rewrite(query, EVERYTHING)
+        counting = rewrite_leaders(query, EVERYTHING)
         assert len(CON.execute(counting.sql, list(counting.parameters)).fetchall()) == ROWS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpsql.completion import KEYWORDS, find_completions, is_complete, items, split
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.syntax import grammar
@@ -107,6 +107,6 @@ def test_what_may_stand_next(before: str, begun: str, known: list[str]) -> None:
 def test_every_option_mechanism_and_keyword_is_known() -> None:
     clause = "SELECT a FROM reads GROUP BY a TOP 3 PRIVATE WITH ("
     assert set(names(clause)) == OPTIONS
-    assert set(names(f"{clause}mechanism = ")) == set(list_names())
+    assert set(names(f"{clause}mechanism = ")) == set(list_mechanism_names())
     words = {word for name in grammar._KEYWORDS | grammar._OF_WINDOWS for word in name.split("_")}
     assert words - {"ALIAS"} - set(KEYWORDS) == set()

@@ -17,19 +17,20 @@ import dpsql
 from dpsql.completion import find_completions
 from dpsql.mechanisms import GaussianHistogram
 from dpsql.plan.identity import replay_key
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
-from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, MechanismRequest, Need, Reads
+from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.session import Session
 
 ROOT = Path(__file__).parents[3]
-EVERY = [pytest.param(each, id=f"{each.name}-{each.domain.name}") for each in records.RECORDS]
+EVERY = [pytest.param(each, id=f"{each.name}-{each.kind.name}") for each in choice.RECORDS]
 TEXTS = {
-    Domain.UNKNOWN: "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP {k} PRIVATE "
+    QueryKind.UNKNOWN: "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP {k} PRIVATE "
     "WITH ({})",
-    Domain.KNOWN: "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (domain = ['a', 'b', 'c'], {})",
-    Domain.ADAPTIVE: "SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE WITH ({})",
-    Domain.ALL: "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ALL PRIVATE "
+    QueryKind.KNOWN: "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (domain = ['a', 'b', 'c'], {})",
+    QueryKind.ADAPTIVE: "SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE WITH ({})",
+    QueryKind.ALL: "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ALL PRIVATE "
     "WITH (domain = ['a', 'b', 'c'], {})",
 }
 
@@ -40,8 +41,8 @@ def opened(*rows: str) -> Session:
 
 
 def text_of(mechanism: Mechanism, *more: str, k: int = 3) -> str:
-    named = [] if mechanism.domain is Domain.ALL else [f"mechanism = {mechanism.name}"]
-    return TEXTS[mechanism.domain].format(", ".join([*named, "max_groups_contributed = 2", *more]), k=k)
+    named = [] if mechanism.kind is QueryKind.ALL else [f"mechanism = {mechanism.name}"]
+    return TEXTS[mechanism.kind].format(", ".join([*named, "max_groups_contributed = 2", *more]), k=k)
 
 
 @pytest.mark.parametrize("mechanism", EVERY)
@@ -64,13 +65,13 @@ def test_the_price_and_the_need_of_a_record_are_those_of_its_plan(mechanism: Mec
 def test_every_record_has_a_law_and_a_theorem_that_states_the_loss(mechanism: Mechanism) -> None:
     assert mechanism.law
     assert "Loss:" in (mechanism.theorem.__doc__ or "")
-    assert sum(each.law == mechanism.law for each in records.RECORDS) == 1
+    assert sum(each.law == mechanism.law for each in choice.RECORDS) == 1
 
 
 def test_stored_answers_of_whatever_auto_chooses_are_found_by_name() -> None:
-    chosen = {each.name for each in records.list_records(Domain.UNKNOWN) if each.auto is not Auto.NEVER}
+    chosen = {each.name for each in choice.list_records(QueryKind.UNKNOWN) if each.auto is not Auto.NEVER}
     assert chosen <= set(replay_key._CHOICES)
-    assert {each.name for each in records.list_records(Domain.KNOWN) if each.auto is not Auto.NEVER} == {"peeling"}
+    assert {each.name for each in choice.list_records(QueryKind.KNOWN) if each.auto is not Auto.NEVER} == {"peeling"}
 
 
 def test_what_is_chosen_by_reach_is_what_needs_the_least() -> None:
@@ -83,7 +84,7 @@ def test_what_is_chosen_by_reach_is_what_needs_the_least() -> None:
         options += draw.choice([[], [f"delta = {draw.choice(['1e-12', '1e-8', '1e-5'])}"]])
         text = f"SELECT article{counts} FROM reads GROUP BY article TOP {k} PRIVATE WITH ({', '.join(options)})"
         plan = session.explain(text)
-        best = records.choose_candidate(plan.considered)
+        best = choice.take_cheapest(plan.considered)
         assert best is not None
         assert plan.record is best.mechanism, text
 
@@ -104,13 +105,15 @@ class Toy(GaussianHistogram):
 
 def plan_toy(request: MechanismRequest) -> GaussianHistogramPlan:
     price = request.price
-    chosen = Toy(price.rho(price.joint_items(request.k)), request.delta, request.k, request.bound(), request.most)
+    chosen = Toy(
+        price.rho(price.joint_items(request.k)), request.delta, request.k, request.require_bound(), request.most
+    )
     return GaussianHistogramPlan(chosen, price)
 
 
 TOY = Mechanism(
     name="toy",
-    domain=Domain.UNKNOWN,
+    kind=QueryKind.UNKNOWN,
     theorem=Toy,
     law="a toy",
     plan=plan_toy,
@@ -134,7 +137,7 @@ def read_generator(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_one_record_offers_a_mechanism_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """In SQL, in EXPLAIN beside others, in refusals, in completion and in the documentation."""
-    monkeypatch.setattr(records, "RECORDS", (*records.RECORDS, TOY))
+    monkeypatch.setattr(choice, "RECORDS", (*choice.RECORDS, TOY))
     session = opened("INSERT INTO reads SELECT i, 'a' || i % 2 FROM range(9000) t(i)")
     text = text_of(TOY, "epsilon = 0.5")
     answer = session.sql(text)
@@ -168,7 +171,7 @@ def test_one_record_offers_a_mechanism_everywhere(monkeypatch: pytest.MonkeyPatc
 
 
 def test_auto_may_choose_it_as_soon_as_its_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "RECORDS", (*records.RECORDS, replace(TOY, auto=Auto.ALWAYS)))
+    monkeypatch.setattr(choice, "RECORDS", (*choice.RECORDS, replace(TOY, auto=Auto.ALWAYS)))
     session = opened()
     for text in (text_of(TOY), text_of(TOY, k=30)):
         plan = session.explain(text.replace("mechanism = toy, ", ""))

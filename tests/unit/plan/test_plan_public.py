@@ -18,7 +18,7 @@ from dpsql.connect import open_session
 from dpsql.engines import RecordingEngine, Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -57,7 +57,7 @@ def question(*options: str) -> str:
 
 def questions() -> Iterator[str]:
     """Yield questions of every mechanism, the one that AUTO chooses among them, under bounds of every form."""
-    mechanisms = [f"mechanism = {name}" for name in list_names()[1:] if name not in {"peeling", "joint"}]
+    mechanisms = [f"mechanism = {name}" for name in list_mechanism_names()[1:] if name not in {"peeling", "joint"}]
     mechanisms += ["", "domain = ['a1', 'a2']", "mechanism = joint, domain = ['a1', 'a2']"]
     for mechanism, (at, bound) in product(mechanisms, enumerate(BOUNDS)):
         yield question(mechanism, bound, COUNTS[at % 2])

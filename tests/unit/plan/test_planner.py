@@ -17,8 +17,8 @@ from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan import Plan
 from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.mechanisms.choice import Candidate, list_records, take_cheapest
 from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
-from dpsql.plan.mechanisms.records import Candidate, choose_candidate, list_records
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall
@@ -236,8 +236,8 @@ def test_two_looks_are_preferred_to_what_they_answer_with_also_where_they_need_m
         assert {each.name for each in parts} >= {"limited_domain", "two_looks", "weighted_gaussian"}
         assert min(each.prediction.units for each in parts) < ours.prediction.units
         assert {each.prediction.items for each in parts} == {ours.prediction.items}
-        assert choose_candidate(parts) == choose_candidate(parts[::-1]) == ours
-        assert choose_candidate(parts[:1]) == parts[0] != ours
+        assert take_cheapest(parts) == take_cheapest(parts[::-1]) == ours
+        assert take_cheapest(parts[:1]) == parts[0] != ours
         drawn = SESSION._plans.find(SESSION._analyze(text, ()))[0]
         assert drawn.mechanism_plan == plan.mechanism_plan
 
@@ -346,7 +346,7 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
 ) -> None:
     plan = SESSION.explain(statement(f"delta = {delta}", *bounded(groups), k=k, counts=counts))
     chosen = candidate(plan, plan.mechanism)
-    assert chosen == choose_candidate(plan.considered)
+    assert chosen == take_cheapest(plan.considered)
     assert chosen.name in CHOSEN
     for each in plan.considered:
         assert each.prediction.items == chosen.prediction.items
@@ -424,8 +424,8 @@ def test_the_least_population_of_the_tables_read_counts() -> None:
 
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
     plan = SESSION.explain(statement(*bounded(1)))
-    assert choose_candidate(()) is None
-    assert choose_candidate(each for each in plan.considered if each.name not in CHOSEN) is None
+    assert take_cheapest(()) is None
+    assert take_cheapest(each for each in plan.considered if each.name not in CHOSEN) is None
 
 
 def test_a_unit_is_taken_to_be_in_half_of_the_groups_and_in_forty_at_most() -> None:

@@ -29,7 +29,7 @@ from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
-from dpsql.plan.mechanisms.records import list_names
+from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session
 
@@ -195,7 +195,7 @@ def test_released_counts_follow_the_law_and_no_narrower_one(certificate: str, sh
 
 
 @pytest.mark.parametrize("certificate", OTHERS)
-@pytest.mark.parametrize("mechanism", sorted(set(list_names()) - {"auto", "limited_domain", "peeling"}))
+@pytest.mark.parametrize("mechanism", sorted(set(list_mechanism_names()) - {"auto", "limited_domain", "peeling"}))
 def test_a_mechanism_that_is_not_proved_to_enter_is_refused(session: Session, mechanism: str) -> None:
     for place in ("max_groups_contributed = 2", "domain = ['a0', 'a1']"):
         text = f"SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (mechanism = {mechanism}, {place})"

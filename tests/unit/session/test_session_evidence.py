@@ -292,7 +292,7 @@ def test_an_answer_of_names_without_a_line_is_found_again_and_read(monkeypatch: 
     with opened() as own:
         know(own)
         query = ask(WEIGHTED, fresh=False)
-        monkeypatch.setattr("dpsql.plan.mechanisms.record.MechanismRequest.evident", False)
+        monkeypatch.setattr("dpsql.plan.mechanisms.request.MechanismRequest.evident", False)
         monkeypatch.setattr("dpsql.session.planning", _Earlier(earlier))
         first = own.sql(query)
         monkeypatch.undo()

@@ -22,7 +22,7 @@ from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.mechanisms.two_looks import TwoLooks
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain
 from dpsql.plan.mechanisms.record import Auto
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
@@ -683,10 +683,9 @@ def test_a_stored_answer_of_a_former_default_is_still_free(monkeypatch: pytest.M
     session, sql = session_over(*FEW), NAMES.format(k=10, more="")
     with monkeypatch.context() as before:
         unchosen = (
-            replace(each, auto=Auto.NEVER, replaces=()) if each.name == "two_looks" else each
-            for each in records.RECORDS
+            replace(each, auto=Auto.NEVER, replaces=()) if each.name == "two_looks" else each for each in choice.RECORDS
         )
-        before.setattr(records, "RECORDS", tuple(unchosen))
+        before.setattr(choice, "RECORDS", tuple(unchosen))
         first = session.sql(sql)
     assert (first.receipt.mechanism, first.receipt.items_charged, first.receipt.legs) == ("limited_domain", 5, "")
     stored = session._dependencies.ledger.stored(session.explain(sql).key, None)

@@ -20,7 +20,7 @@ from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
 from dpsql.plan import Plan, compute_replay_key, release
-from dpsql.plan.mechanisms import records
+from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.per_partition import EachPartitionPlan
 from dpsql.plan.mechanisms.record import Auto
 from dpsql.session import Session
@@ -45,8 +45,8 @@ Counted = dict[str, dict[str, int]]
 @pytest.fixture(autouse=True)
 def _limited_domain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a limited domain answer where no mechanism is named; which one does by itself is tested with the planner."""
-    alone = (each if each.name == "limited_domain" else replace(each, auto=Auto.NEVER) for each in records.RECORDS)
-    monkeypatch.setattr(records, "RECORDS", tuple(alone))
+    alone = (each if each.name == "limited_domain" else replace(each, auto=Auto.NEVER) for each in choice.RECORDS)
+    monkeypatch.setattr(choice, "RECORDS", tuple(alone))
 
 
 def session_over(*statements: str, table: dpsql.PrivateTable | None = None, epsilon: float = 40) -> Session:

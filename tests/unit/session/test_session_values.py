@@ -21,8 +21,8 @@ from dpsql.plan import Plan, build_plan, build_statement
 from dpsql.session import Session
 from dpsql.sql.analysis import charged_values
 from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Call, Derived, Expression, FromWhere, InQuery
-from dpsql.sql.ir.visitor import canonicalize
 
 NAMED = [sql for sql, names in STATEMENTS if names]
 UNITS = sorted(least_values(ROWS))

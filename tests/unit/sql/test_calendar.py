@@ -183,7 +183,7 @@ CUT = {
 @pytest.mark.parametrize("case", CUT)
 def test_the_buckets_that_a_bound_cuts_are_named(case: str) -> None:
     key, _, where = case.partition("|")
-    assert read(key, where).cut == (f"WHERE cuts {CUT[case]}" if CUT[case] else "")
+    assert read(key, where).bucket_note == (f"WHERE cuts {CUT[case]}" if CUT[case] else "")
 
 
 def test_a_calendar_of_10000_buckets_is_the_longest() -> None:
@@ -211,7 +211,7 @@ def test_the_days_of_the_policy_count_where_where_has_no_bound(case: str) -> Non
     query = read(key, where, catalog=catalog)
     assert isinstance(query.domain, LiteralDomain)
     assert [value.value for value in query.domain.values] == STATED[case]  # type: ignore[attr-defined]
-    assert ("first day" in query.cut) == ("05:00" in case)
+    assert ("first day" in query.bucket_note) == ("05:00" in case)
     inside = (
         f"SELECT day, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, {{}} AS day FROM reads) AS v WHERE {where}"
     )

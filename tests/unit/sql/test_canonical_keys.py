@@ -7,7 +7,7 @@ import pytest
 from support.sql_reference import EVERYTHING, catalog_of, private
 
 from dpsql.errors import Error
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 NEGATIVE_NAN = "-('nan'::DOUBLE)"
 ONE_GROUP = [  # (type of the column, values that DuckDB groups together, the key)
@@ -85,7 +85,7 @@ def labels(type_: str, values: list[str], key: str) -> list[str | None]:
     for unit, value in enumerate(values):
         con.execute(f"INSERT INTO rows SELECT {unit}, ({value})")
     query = private(f"SELECT {key} AS k FROM rows GROUP BY k TOP 9 PRIVATE", catalog_of(con, {"rows": "unit"}, []))
-    counting = rewrite(query, EVERYTHING)
+    counting = rewrite_leaders(query, EVERYTHING)
     printed = f"SELECT dpsql_key_1::VARCHAR FROM ({counting.sql})"
     return [row[0] for row in con.execute(printed, list(counting.parameters)).fetchall()]
 

@@ -13,7 +13,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = corpus_tables()
@@ -111,7 +111,7 @@ def test_the_clock_takes_no_arguments(argument: str) -> None:
 )
 def test_a_constant_is_cut_and_moved_as_duckdb_does(form: str, day: str) -> None:
     expression = form.format(f"TIMESTAMP '{day}'")
-    counting = rewrite(
+    counting = rewrite_leaders(
         private(f"SELECT {expression} AS k, article FROM reads GROUP BY ALL TOP 10 PRIVATE", CATALOG), 10
     )
     found = {str(row[0]) for row in CON.execute(counting.sql, list(counting.parameters)).fetchall()}

@@ -14,7 +14,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 from dpsql.sql.rewrite.public_query import rewrite_public
 
 TEXTS = [None, "", "a", "A", "á", "b", "B", "ab", "\U0001f600"]
@@ -66,7 +66,7 @@ class Data:
     def answer(self, text: str) -> list[str]:
         query = analyze(text, self.catalog, accepts_pattern=accepts_pattern)
         assert isinstance(query, PublicQuery | PrivateQuery)
-        counting = rewrite_public(query, 10_000) if isinstance(query, PublicQuery) else rewrite(query, 10_000)
+        counting = rewrite_public(query, 10_000) if isinstance(query, PublicQuery) else rewrite_leaders(query, 10_000)
         rows = open_exact(self.engine.execute(Statement(counting.sql, counting.parameters, counting.types)))
         return sorted(map(repr, rows.to_pylist()))
 

@@ -10,8 +10,8 @@ from dpsql.sql.lexer import scan
 from dpsql.sql.syntax.block import AGGREGATES, find_selects, nest
 from dpsql.sql.syntax.clause import list_select_tokens
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
+from dpsql.sql.syntax.select_list import find_direction
 from dpsql.sql.syntax.spans import write_parts
-from dpsql.sql.syntax.terms import find_direction
 
 R = '"dpsql released"'
 M1, M2, M3 = (f'{R}."dpsql measure {number}"' for number in (1, 2, 3))

@@ -24,7 +24,7 @@ from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
-from dpsql.sql.rewrite.engine_query import CountingQuery
+from dpsql.sql.rewrite.engine_query import EngineQuery
 from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = corpus_tables()
@@ -162,7 +162,7 @@ NOTED = Catalog((*KNOWN.tables, NOTES))
 EMPTY_DATABASE = duckdb.connect()
 
 
-def asked(text: str, catalog: Catalog) -> CountingQuery:
+def asked(text: str, catalog: Catalog) -> EngineQuery:
     """Return what the engine runs for a SELECT without the clause."""
     question = analyze(text, catalog, accepts_pattern=accepts_pattern)
     assert isinstance(question, PublicQuery)

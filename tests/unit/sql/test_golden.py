@@ -23,9 +23,9 @@ from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite import passes
 from dpsql.sql.rewrite.engine_query import (
     Bound,
-    CountingQuery,
-    rewrite,
+    EngineQuery,
     rewrite_all,
+    rewrite_leaders,
     rewrite_unordered,
     rewrite_weighted,
     rewrite_weighted_of_all,
@@ -93,7 +93,7 @@ def keys_after(query: PrivateQuery, step: object) -> str:
     return shown(*step(query).keys)  # type: ignore[operator]
 
 
-def counting_of(query: PrivateQuery) -> CountingQuery:
+def counting_of(query: PrivateQuery) -> EngineQuery:
     """Return what the mechanism that is named reads, a unit being in two groups at most where it needs a bound."""
     option, two = query.clause.options.get("mechanism"), Bound(2, (1, 2))
     match None if option is None else option.value:
@@ -105,7 +105,7 @@ def counting_of(query: PrivateQuery) -> CountingQuery:
             return rewrite_weighted_of_all(query, bound=two, weights=[1000, 707])
     if option is not None or query.clause.k is None:
         return rewrite_unordered(query, 100)
-    return rewrite(query, 100 if query.domain is None else None)
+    return rewrite_leaders(query, 100 if query.domain is None else None)
 
 
 def rewritten(text: str) -> str:

@@ -16,7 +16,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.domains import find_partition_query, set_partition_values
 from dpsql.sql.ir.statements import PrivateQuery, TableDomain
 from dpsql.sql.rewrite.contributions import Bound
-from dpsql.sql.rewrite.engine_query import rewrite, rewrite_all
+from dpsql.sql.rewrite.engine_query import rewrite_all, rewrite_leaders
 
 CON = duckdb.connect()
 CON.execute("""
@@ -190,7 +190,7 @@ def test_each_partition_holds_its_leaders_and_each_unit_keeps_to_one(
     bound = None if groups is None else Bound(groups, SALTS)
     whole, first = (
         CON.execute(counting.sql, list(counting.parameters)).fetchall()
-        for counting in (rewrite_all(query, bound=bound), rewrite(query, most, bound=bound))
+        for counting in (rewrite_all(query, bound=bound), rewrite_leaders(query, most, bound=bound))
     )
     at, known = query.partitions.key, [value.value for value in query.partitions.values]
     assert all(same([row[at]]) == same([known[row[-1]]]) for row in whole)

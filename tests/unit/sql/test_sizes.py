@@ -13,7 +13,7 @@ from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.functions.allow_list import COLUMN_CAP, MAX_VALUE_LENGTH
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import BIGINT, TEXT
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, {"reads": "user_id"}, ["countries", "articles"])
@@ -250,7 +250,7 @@ def test_what_can_raise_grow_or_change_is_not_on_the_list(name: str) -> None:
 
 def test_many_conditions_joined_by_or_are_read_and_counted() -> None:
     text = filtered(" OR ".join(f"article = 'a{at}'" for at in range(1_500)))
-    counting = rewrite(private(text, CATALOG), 100)
+    counting = rewrite_leaders(private(text, CATALOG), 100)
     found = CON.execute(counting.sql, list(counting.parameters)).fetchall()
     assert len(found) == 15
 

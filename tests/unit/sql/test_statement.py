@@ -27,7 +27,7 @@ from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
 from dpsql.sql.ir.types import Family, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES
 
 CON = corpus_tables()
@@ -351,7 +351,7 @@ def test_an_alias_is_read_after_the_columns() -> None:
 def test_parameters_bind_in_every_style(where: str, given: Sequence[object] | Mapping[str, object]) -> None:
     query = private(f"SELECT country FROM reads WHERE {where} GROUP BY country TOP 9 PRIVATE", CATALOG, given)
     assert counts(CON, query)
-    assert "DE" in rewrite(query, 9).parameters
+    assert "DE" in rewrite_leaders(query, 9).parameters
 
 
 def test_tables_of_one_name_in_two_schemas_are_told_apart_by_them() -> None:
@@ -359,7 +359,7 @@ def test_tables_of_one_name_in_two_schemas_are_told_apart_by_them() -> None:
     both = Catalog(tuple(Table(f"{home}.reads", ("db", home, "reads"), columns, "user_id") for home in ("web", "shop")))
     inner = "SELECT 1 FROM shop.reads WHERE shop.reads.user_id = web.reads.user_id AND shop.reads.article = 'x'"
     text = f"SELECT web.reads.article FROM web.reads WHERE EXISTS ({inner}) GROUP BY ALL TOP 1 PRIVATE"
-    written = rewrite(private(text, both), 9).sql
+    written = rewrite_leaders(private(text, both), 9).sql
     tied = '((t3."user_id" = t1."user_id") AND (t3."article" = CAST($2 AS VARCHAR)))'
     assert f'FROM "db"."shop"."reads" AS t3 WHERE {tied}' in written
     with pytest.raises(Refusal) as refused:
@@ -575,7 +575,7 @@ def test_a_code_is_a_few_lower_case_words() -> None:
 )
 def test_an_interval_may_be_a_parameter(interval: str, given: list[object], meant: str) -> None:
     query = private(f"SELECT article FROM reads WHERE ts > ts + {interval} GROUP BY 1 TOP 9 PRIVATE", CATALOG, given)
-    assert meant in rewrite(query, 10).parameters
+    assert meant in rewrite_leaders(query, 10).parameters
 
 
 @pytest.mark.parametrize(
@@ -612,7 +612,7 @@ def test_what_is_no_interval_is_refused(given: object) -> None:
 )
 def test_parameters_stand_wherever_literals_may(condition: str, given: list[object]) -> None:
     query = private(f"SELECT article FROM reads WHERE {condition} GROUP BY 1 TOP 9 PRIVATE", CATALOG, given)
-    CON.execute(rewrite(query, 10).sql, list(rewrite(query, 10).parameters))
+    CON.execute(rewrite_leaders(query, 10).sql, list(rewrite_leaders(query, 10).parameters))
 
 
 @pytest.mark.parametrize(

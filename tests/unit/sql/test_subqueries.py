@@ -20,7 +20,7 @@ from support.sql_reference import (
 from dpsql.errors import Error, Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)
@@ -275,6 +275,6 @@ def test_the_text_of_a_subquery_leaves_nothing_but_values() -> None:
     )
     query = analyze(f"{text} TOP 9 PRIVATE", CATALOG, accepts_pattern=accepts_pattern)
     assert isinstance(query, PrivateQuery)
-    counting = rewrite(query, 10)
+    counting = rewrite_leaders(query, 10)
     assert "secret" not in counting.sql
     assert list(counting.parameters) == [7]

@@ -14,7 +14,7 @@ from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, Weight
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contributions import UnitWeights
+from dpsql.sql.rewrite.contributions import CoupledParts
 
 Sums = tuple[int, ...]
 ONE = Literal(1, BIGINT)
@@ -74,7 +74,7 @@ def list_sums(bounds: Sequence[tuple[int, int]]) -> list[Sums]:
 
 def list_parts(bounds: Sequence[tuple[int, int]]) -> list[str]:
     columns = {at: f"c{at}" for at in range(len(bounds))}
-    weights = UnitWeights(Writer(), list_measures(bounds), columns, {})
+    weights = CoupledParts(Writer(), list_measures(bounds), columns, {})
     return [weights.build_part(at) for at in columns]
 
 

@@ -4,9 +4,9 @@ Only public numbers decide, and nothing is planned to compare: the price and the
 the request. The price is compared first, and then the need: the number of units at which a group has an even chance to
 be returned (`record.py`).
 
-For small k the relay answers where it can: its first leg is a limited domain, which ranks by counts and charges for
-what it returns, and its second leg finds by their weights groups that the first cannot see. Where it cannot, as with
-PER or `min_units`, the limited domain answers alone, and so it does where rows or sums are measured: to weigh these
+Where units are counted two looks answer if they can: noisy sums, which are released, say which of four mechanisms has
+most to return of this data. Where they cannot, as with PER or `min_units`, and where rows or sums are measured, the
+limited domain, the Gaussian histogram or the weighted Gaussian answers, whichever needs fewest units: to weigh rows
 takes about three times as long as to count users (`benchmarks run dashboard`). The `population` of a policy decides
 nothing: population / k says too little of the k-th count of skewed data.
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dpsql.errors import Refusal
 from dpsql.plan.mechanisms.base import MechanismPlan
@@ -31,14 +32,15 @@ from dpsql.plan.mechanisms.joint import JOINT
 from dpsql.plan.mechanisms.known_groups import KNOWN_GROUPS
 from dpsql.plan.mechanisms.limited_domain import LAPLACE_LIMITED_DOMAIN, LIMITED_DOMAIN
 from dpsql.plan.mechanisms.peeling import PEELING
-from dpsql.plan.mechanisms.per_partition import check_partitions, plan_request
-from dpsql.plan.mechanisms.record import Auto, Domain, Mechanism, MechanismRequest, Need
+from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan, check_partitions
+from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, PerPartition, QueryKind
+from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.rows_fetched import is_within_rows
 from dpsql.plan.mechanisms.stable import ADAPTIVE, STABLE, TOP_STABLE
 from dpsql.plan.mechanisms.two_looks import TWO_LOOKS
 from dpsql.sql.ir.statements import LiteralDomain
 
-Fit = Callable[[Mechanism], MechanismRequest]
+Adapt = Callable[[Mechanism], MechanismRequest]
 RECORDS = (  # in the order in which they are listed and, of equal ones, chosen
     LIMITED_DOMAIN,
     TWO_LOOKS,
@@ -55,14 +57,14 @@ RECORDS = (  # in the order in which they are listed and, of equal ones, chosen
 )
 
 
-def list_records(*domains: Domain) -> list[Mechanism]:
-    """Return the mechanisms for queries of one of these domains, in their order; without domains all of them."""
-    return [each for each in RECORDS if not domains or each.domain in domains]
+def list_records(*kinds: QueryKind) -> list[Mechanism]:
+    """Return the mechanisms for queries of one of these kinds, in their order; without kinds all of them."""
+    return [each for each in RECORDS if not kinds or each.kind in kinds]
 
 
-def list_names() -> tuple[str, ...]:
+def list_mechanism_names() -> tuple[str, ...]:
     """Return the values of the option `mechanism`."""
-    return ("auto", *(each.name for each in list_records(Domain.UNKNOWN, Domain.KNOWN)))
+    return ("auto", *(each.name for each in list_records(QueryKind.UNKNOWN, QueryKind.KNOWN)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,20 @@ class Candidate:
         return f"{self.prediction}{told}"
 
 
+def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
+    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them.
+
+    Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
+    """
+    partitions, plan = request.query.partitions, mechanism.plan(request)
+    if partitions is None:
+        return plan
+    check_partitions(mechanism, request)
+    if mechanism.per_partition is PerPartition.EACH:
+        return EachPartitionPlan(plan.selection, plan.price, plan, len(partitions.values), request.charged)
+    return AllPartitionsPlan(plan.selection, plan.price, plan, len(partitions.values))
+
+
 def predict(mechanism: Mechanism, request: MechanismRequest) -> Need | None:
     """Return what a group needs, with the price; None for a mechanism whose answers are of another kind.
 
@@ -108,12 +124,12 @@ def _count_items(mechanism: Mechanism, request: MechanismRequest) -> int:
     return mechanism.price(request).items(k) * request.charged
 
 
-def compare(mechanisms: Iterable[Mechanism], fit: Fit) -> tuple[Candidate, ...]:
+def predict_candidates(mechanisms: Iterable[Mechanism], adapt: Adapt) -> tuple[Candidate, ...]:
     """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
     found = []
     for each in mechanisms:
         try:
-            request = fit(each)
+            request = adapt(each)
             need = predict(each, request)
         except Refusal:  # it does not go with the query's options, or with the policy's
             continue
@@ -122,7 +138,7 @@ def compare(mechanisms: Iterable[Mechanism], fit: Fit) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-def choose_candidate(found: Iterable[Candidate]) -> Candidate | None:
+def take_cheapest(found: Iterable[Candidate]) -> Candidate | None:
     """Return the first of those that cost least and, among these, need the fewest units; None of none.
 
     Others than AUTO may choose are there to be compared with, and never the best; so are the parts of another.
@@ -134,31 +150,40 @@ def choose_candidate(found: Iterable[Candidate]) -> Candidate | None:
     return min(chosen.values(), key=lambda each: (each.prediction.items, each.prediction.units), default=None)
 
 
-def choose(mechanisms: Sequence[Mechanism], fit: Fit) -> Mechanism | None:
-    """Return the mechanism that `choose_candidate` returns of all that AUTO may choose; None if none can answer.
+class _Rival(NamedTuple):
+    """A mechanism that can answer, for so many items at most, with two numbers between which its need is."""
+
+    mechanism: Mechanism
+    items: int
+    low: float
+    high: float
+
+
+def choose(mechanisms: Sequence[Mechanism], adapt: Adapt) -> Mechanism | None:
+    """Return the mechanism that `take_cheapest` returns of all that AUTO may choose; None if none can answer.
 
     Most needs are known well enough from `reach` to tell which is the least, so that they are not computed.
     """
-    able: dict[str, tuple[Mechanism, int, tuple[float, float]]] = {}
+    able: dict[str, _Rival] = {}
     for each in sorted(mechanisms, key=lambda each: not each.replaces):
-        if any(each.name in other.replaces for other, *_ in able.values()):
+        if any(each.name in other.mechanism.replaces for other in able.values()):
             continue
         try:
-            request = fit(each)
+            request = adapt(each)
             reach = _find_reach(each, request)
         except Refusal:
             continue
         if reach is not None and is_within_rows(each.reads, request):
-            able[each.name] = each, _count_items(each, request), reach
-    rivals = [each for each in mechanisms if each.name in able]
-    least = min((items for _, items, _ in able.values()), default=0)
-    rivals = [each for each in rivals if able[each.name][1] == least]
-    for at, each in enumerate(rivals):  # of equal needs the first wins
-        _, most = able[each.name][2]
-        before, after = ([able[other.name][2][0] for other in part] for part in (rivals[:at], rivals[at + 1 :]))
-        if all(most < low for low in before) and all(most <= low for low in after):
-            return each
-    best = choose_candidate(compare(rivals, fit))
+            able[each.name] = _Rival(each, _count_items(each, request), *reach)
+    rivals = [able[each.name] for each in mechanisms if each.name in able]
+    least = min((each.items for each in rivals), default=0)
+    rivals = [each for each in rivals if each.items == least]
+    # one that surely needs least, by the ends of its reach alone, is chosen without computing needs
+    for at, rival in enumerate(rivals):  # of equal needs the first wins
+        before, after = rivals[:at], rivals[at + 1 :]
+        if all(rival.high < other.low for other in before) and all(rival.high <= other.low for other in after):
+            return rival.mechanism
+    best = take_cheapest(predict_candidates((each.mechanism for each in rivals), adapt))
     return None if best is None else best.mechanism
 
 
@@ -171,7 +196,7 @@ def _find_reach(mechanism: Mechanism, request: MechanismRequest) -> tuple[float,
     return None if need is None else (need.units, need.units)
 
 
-def choose_over_names(mechanisms: Iterable[Mechanism], fit: Fit, *, k: int, known: int) -> Mechanism | None:
+def choose_over_names(mechanisms: Iterable[Mechanism], adapt: Adapt, *, k: int, known: int) -> Mechanism | None:
     """Return the mechanism that finds known names with the least noise, of those at the lowest price; None for no one.
 
     `known` names are known from earlier answers.
@@ -181,7 +206,7 @@ def choose_over_names(mechanisms: Iterable[Mechanism], fit: Fit, *, k: int, know
         if each.spread is None or known < each.takes_names * k:
             continue
         try:
-            request = fit(each)
+            request = adapt(each)
             cost = each.price(request).items(k), each.spread(request)
             check_partitions(each, request)
         except Refusal:  # it does not go with the query's options, or with the policy's
