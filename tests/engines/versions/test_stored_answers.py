@@ -90,8 +90,8 @@ def is_stored(session: Session, text: str) -> bool:
     try:
         return session.explain(text).stored
     except Refusal as refused:
-        assert refused.code == "option"
-        assert refused.reason == "The mechanism relay has left dpsql."
+        assert refused.code == "option"  # noqa: PT017
+        assert refused.reason == "The mechanism relay has left dpsql."  # noqa: PT017
         return False
 
 
