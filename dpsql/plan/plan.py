@@ -250,14 +250,18 @@ class Plan(NotebookRepr):
             fetched = f"at most {rows.most:,}"
         elif query.domain is not None and not rows.known:
             fetched = "one for each candidate of the domain"
+        second = self.spec.second
+        if second is not None:
+            fetched += f"; in the second look {second.left or 'one for each group'}; their number has no bound"
         lines += [("rows fetched", fetched)]
         lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
-        return [*lines, ("engine SQL", self.engine_sql)]
+        lines += [("engine SQL", self.engine_sql)]
+        return lines if second is None else [*lines, ("engine SQL, second look", second.counting.sql)]
 
     @property
     def max_rows_fetched(self) -> int | None:
         """Largest number of rows that the engine returns to dpsql, None where no public number bounds it."""
-        return self.spec.rows.most
+        return self.spec.rows.most if self.spec.second is None else self.spec.second.most
 
     def _describe_choice(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""

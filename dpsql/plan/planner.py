@@ -139,7 +139,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
             mechanism = fitting[0]
         else:
             break
-    _check_rows(planned, spec.rows, query=query, limit=terms.limits.max_rows_fetched)
+    _check_rows(planned, spec.second or spec.rows, query=query, limit=terms.limits.max_rows_fetched)
     # about how many units there are, in public, for messages: it says nothing about sums of rows and values, nor about
     # units that a bound keeps out of groups
     population = None

@@ -61,8 +61,8 @@ def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
 
 
 def drawn(session: Session, plan: Plan, runs: int) -> Iterator[Release]:
-    exact = exact_of(session, plan)
-    return (release(plan, exact, noise=session._dependencies.noise) for _ in range(runs))
+    exact, execute = exact_of(session, plan), session._dependencies.engine.execute
+    return (release(plan, exact, noise=session._dependencies.noise, execute=execute) for _ in range(runs))
 
 
 def stick(p: Law, q: Law, level: float) -> float:

@@ -37,7 +37,7 @@ def outcomes(session: Session, runs: int, sql: str = SQL, *, values: int = 0) ->
     for _ in range(runs):
         ledger = MemoryLedger(parts.terms.budget, total=parts.terms.total)
         reservation = ledger.reserve(Request(sql, plan.price(plan.worst_case)))
-        released = release(plan, exact, noise=parts.noise)
+        released = release(plan, exact, noise=parts.noise, execute=parts.engine.execute)
         reservation.settle(released.loss.rho.value, "")
         labels = released.table.column(0).to_pylist()
         assert ledger.state().spent == Fraction(released.items_charged, 8)

@@ -99,6 +99,16 @@ def counted(over: tuple[Engine, dpsql.Session], text: str) -> tuple[pa.Table, st
     return open_exact(engine.execute(Statement(counting.sql, counting.parameters, counting.types))), counting.reads
 
 
+def counted_by_each(over: tuple[Engine, dpsql.Session], text: str) -> list[tuple[pa.Table, str]]:
+    """Return what the engine answers to each statement that a private query may run, and what it read for it."""
+    engine, session = over
+    plan = session.explain(text)
+    found = [each.counting for each in (plan.spec.rows, plan.spec.second) if each is not None]
+    return [
+        (open_exact(engine.execute(Statement(each.sql, each.parameters, each.types))), each.reads) for each in found
+    ]
+
+
 def salts_of(folder: Path, table: str = "reads") -> tuple[int, int]:
     """Return the salts of the ranks that are materialized, which are as private as the data."""
     with duckdb.connect(

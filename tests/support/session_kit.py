@@ -18,6 +18,7 @@ from dpsql.engines import Column, Engine, Exact, Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Ledger, MemoryLedger, Request, Reservation
 from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
+from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.open_engine import open_engine, public_engines
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
@@ -196,20 +197,26 @@ class _Watched:
 
 
 def exact_histogram(session: Session, sql: str) -> Histogram:
-    """Return what the mechanism is given for `sql`; the session is charged as for any query."""
+    """Return the leaders that the mechanism is given for `sql`; the session is charged as for any query."""
     seen: list[Histogram] = []
-    original = LimitedDomain.select
+    original, look = LimitedDomain.select, TwoLooks.look_at_counts
 
     def watching(mechanism: LimitedDomain, histogram: Histogram, noise: Noise) -> Selection:
         seen.append(histogram)
         return original(mechanism, histogram, noise)
 
+    def looking(looks: TwoLooks, leaders: Histogram, noise: Noise) -> Fraction:
+        seen.append(leaders)
+        return look(looks, leaders, noise)
+
     LimitedDomain.select = watching  # type: ignore[method-assign]
+    TwoLooks.look_at_counts = looking  # type: ignore[method-assign]
     try:
         session.sql(sql)
     finally:
         LimitedDomain.select = original  # type: ignore[method-assign]
-    (histogram,) = seen
+        TwoLooks.look_at_counts = look  # type: ignore[method-assign]
+    (histogram,) = set(seen)  # the same for a look and for what answers after it
     return histogram
 
 

@@ -40,6 +40,7 @@ from dpsql.plan.mechanisms.record import (
 from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_rows_left, read_leaders
 from dpsql.quantities import Delta
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders, rewrite_weighted, rewrite_weighted_of_all
 
@@ -191,6 +192,10 @@ def _set_parameters(request: MechanismRequest) -> TwoLooks:
     if request.query.partitions is not None:
         hint = "Write mechanism = limited_domain, or leave the mechanism out."
         raise Refusal("partitions", "The mechanism two_looks does not go with PER.", hint=hint, place=request.place)
+    if request.query.measures[0].aggregate is not Aggregate.UNITS:  # the looks are for counts that a unit changes by 1
+        hint = "Write mechanism = limited_domain, or leave the mechanism out."
+        reason = "The mechanism two_looks ranks by numbers of users alone."
+        raise Refusal("option", reason, hint=hint, place=request.place)
     bound, price, k = request.require_bound(), request.price, request.k
     looks = TwoLooks(
         price.epsilon,

@@ -85,6 +85,16 @@ def list_rows(answer: dpsql.Answer) -> list[list[str]]:
     return [list(map(str, row)) for row in answer.fetchall()]
 
 
+def is_stored(session: Session, text: str) -> bool:
+    """Say whether the answer is stored; of a mechanism that has left, one that is not is refused."""
+    try:
+        return session.explain(text).stored
+    except Refusal as refused:
+        assert refused.code == "option"  # noqa: PT017
+        assert refused.reason == "The mechanism relay has left dpsql."  # noqa: PT017
+        return False
+
+
 def check_free(database: Path, policy: Path, asked: list[dict[str, Any]]) -> None:
     """Ask everything that means the same as then: it is answered as then, and free of charge."""
     for analyst in dict.fromkeys(each["analyst"] for each in asked):
@@ -205,7 +215,7 @@ def test_a_question_that_names_a_mechanism_matches_that_mechanism_alone(
         text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 4 PRIVATE"
         assert session.explain(text).stored
         by = {
-            name: session.explain(f"{text} WITH (mechanism = {name})").stored
+            name: is_stored(session, f"{text} WITH (mechanism = {name})")
             for name in ("limited_domain", "weighted_gaussian", "domain_discovery", "stable", "relay")
         }
         drawn_by = session.sql(text).receipt.mechanism

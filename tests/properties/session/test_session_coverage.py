@@ -29,7 +29,7 @@ QUERY = (
 )
 UNBOUNDED = {
     "limited_domain": "mechanism = limited_domain, ",
-    "relay": "mechanism = relay, ",
+    "two_looks": "mechanism = two_looks, ",
     "stable": "mechanism = stable, ",
     "top_stable": "mechanism = top_stable, ",
     "weighted_gaussian": "mechanism = weighted_gaussian, ",

@@ -152,7 +152,7 @@ def test_an_answer_of_very_many_rows_comes_as_arrow_or_csv_alone(
 def test_parameters_are_bound(client: TestClient) -> None:
     text = "SELECT article FROM reads WHERE country = ? GROUP BY article TOP 2 PRIVATE"
     named = post(client, "explain", {"sql": text.replace("?", ":land"), "parameters": {"land": "DE"}})
-    assert named["mechanism"] == "relay"
+    assert named["mechanism"] == "two_looks"
     assert post(client, "query", {"sql": text, "parameters": ["DE"]})["columns"] == ["article"]
     wrong = client.post("/api/v1/query", json={"sql": text, "parameters": [["DE"]]}, auth=ALICE)
     assert (wrong.status_code, wrong.json()["code"]) == (400, "request-malformed")

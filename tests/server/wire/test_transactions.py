@@ -263,7 +263,7 @@ def test_details_of_a_receipt_are_shown_where_they_are_wanted(client: psycopg.Co
     client.execute("SET dpsql.details TO on")
     client.execute(TOP)
     assert details[:2] == [None, None]
-    assert str(details[2]).startswith("mechanism: relay; legs: limited domain: 3; ")  # with the first notice
+    assert str(details[2]).startswith("mechanism: two_looks; legs: by counts about ")  # with the first notice
     assert details[3:] == [None]
 
 

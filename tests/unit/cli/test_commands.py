@@ -34,6 +34,7 @@ COUNTED = (
     "SELECT article, year, COUNT(DISTINCT user_id) AS readers FROM reads "
     "GROUP BY article, year TOP 7 PRIVATE WITH (epsilon = 0.05)"
 )
+LEADERS = COUNTED.replace("WITH (", "WITH (mechanism = limited_domain, ")
 NOTHING = COUNTED.replace("FROM reads", "FROM reads WHERE user_id < 0")
 
 
@@ -143,16 +144,20 @@ def test_formulas_are_quoted_in_csv_on_request(folder: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["table", "csv"])
 def test_details(folder: Path, layout: str) -> None:
-    code, out, err = asked(folder, "query", COUNTED, "--details", "--format", layout)
+    code, out, err = asked(folder, "query", LEADERS, "--details", "--format", layout)
     assert code == 0
     shown = out.decode() if layout == "table" else err
-    for line in ("mechanism     relay", "charged       13 items of epsilon 0.05: rho 0.0040625, delta "):
+    for line in ("mechanism     limited_domain", "charged       13 items of epsilon 0.05: rho 0.0040625, delta "):
         assert f"\n  {line}" in shown
-    assert "rho" not in asked(folder, "query", COUNTED)[1].decode()
+    assert "rho" not in asked(folder, "query", LEADERS)[1].decode()
+    _, out, err = asked(folder, "query", COUNTED, "--details", "--format", layout)
+    shown = out.decode() if layout == "table" else err
+    assert "\n  mechanism     two_looks" in shown
+    assert "\n  legs          by counts about " in shown
 
 
 def test_json(folder: Path) -> None:
-    code, out, err = asked(folder, "query", COUNTED, "--format", "json")
+    code, out, err = asked(folder, "query", LEADERS, "--format", "json")
     assert (code, err) == (0, "")
     body = json.loads(out)
     assert body["columns"] == ["article", "year", "readers"]
@@ -251,11 +256,11 @@ def test_explain(folder: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.decode().splitlines()
     assert lines[0].split()[:2] == ["needs", "a"]
-    assert lines[1].split() == ["mechanism", "relay"]
+    assert lines[1].split() == ["mechanism", "two_looks"]
     values = (
         "a combination",
-        "relay",
-        "its first leg",
+        "two_looks",
+        "it looks first",
         "a group needs",
         "a group needs",
         "a group needs",
@@ -266,7 +271,7 @@ def test_explain(folder: Path) -> None:
     assert any(line.startswith("engine SQL ") and "  WITH dpsql_" in line for line in lines)
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "json")
     facts = {row["property"]: row["value"] for row in json.loads(out)}
-    assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "140", "0.05")
+    assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "1000", "0.05")
     # the default delta is for the 20 queries of the budget
     assert facts["such queries"] == "20 fit"
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "csv")

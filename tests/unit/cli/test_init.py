@@ -393,7 +393,7 @@ def assert_answers(folder: Path, out: str) -> None:
     """The policy answers its first query as it stands."""
     code, printed, err = dpsql_command(*first_query(out), "--format", "json", cwd=folder)
     assert code == 0, err
-    assert json.loads(printed)["receipt"]["mechanism"] == "relay"
+    assert json.loads(printed)["receipt"]["mechanism"] == "two_looks"
 
 
 def test_a_csv_file(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_commands(folder: Path) -> None:
     assert code == 0, err
     assert '"user_id","BIGINT",true,false' in out
     assert '"countries","public"' in out
-    assert '"mechanism","relay"' in out
+    assert '"mechanism","two_looks"' in out
     documented = re.findall(
         r"^\| `(\.\w+)", (Path(__file__).parents[3] / "docs" / "how-to" / "shell.md").read_text(), re.MULTILINE
     )

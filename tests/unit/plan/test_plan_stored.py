@@ -53,8 +53,9 @@ def plan_of(text: str) -> Plan:
 
 def released(plan: Plan, seed: int) -> Release:
     """Return the release of a plan from the real rows, the same for the same seed."""
-    exact = session()._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-    return release(plan, exact, noise=SeededNoise(seed))
+    engine = session()._dependencies.engine
+    exact = engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    return release(plan, exact, noise=SeededNoise(seed), execute=engine.execute)
 
 
 def plain(table: pa.Table) -> str:

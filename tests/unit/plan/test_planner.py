@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
-from dpsql.plan.mechanisms.relay import RelayPlan
-from scipy.stats import norm
 from support.laws import SeededNoise
 from support.session_kit import session_on, shared
 
 import dpsql
-from dpsql.mechanisms import WEIGHT_STEPS, Gate, Relay, WeightedGaussian, unit_weight
+from dpsql.mechanisms import WeightedGaussian, unit_weight
+from dpsql.mechanisms.limited_domain import LimitedDomain
+from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan import Plan
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.choice import Candidate, list_records, take_cheapest
 from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
+from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall
 from dpsql.session import Session
@@ -26,9 +28,9 @@ CHOSEN = {each.name for each in list_records() if each.auto is not Auto.NEVER}
 LISTED = "partitions = ['DE', 'FR', 'US']"
 
 
-def session_over(budget: str = "0.9", **bounds: int) -> Session:
+def session_over(budget: str = "0.9", **bounds: object) -> Session:
     limits = dpsql.Limits(max_epsilon=5, min_epsilon="1e-4", max_delta="0.5")
-    tables = {"reads": dpsql.PrivateTable("user_id", **bounds), "places": dpsql.PublicTable()}
+    tables = {"reads": dpsql.PrivateTable("user_id", **bounds), "places": dpsql.PublicTable()}  # type: ignore[arg-type]
     connection = shared(
         "CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR)",
         "CREATE TABLE places (country VARCHAR)",
@@ -37,6 +39,7 @@ def session_over(budget: str = "0.9", **bounds: int) -> Session:
 
 
 SESSION = session_over()
+BY_ROWS = session_over(bounds={"rows": 1})  # of which one unit changes a count by 1 as well, and at which nothing looks
 
 
 def statement(*more: str, k: int = 10, counts: bool = False, per: bool = False, epsilon: str = "0.05") -> str:
@@ -51,9 +54,17 @@ def bounded(groups: int | None) -> tuple[str, ...]:
     return () if groups is None else (f"max_groups_contributed = {groups}",)
 
 
+def rank_by_rows(text: str) -> str:
+    """Return the statement with rows counted in place of users."""
+    return text.replace("COUNT(DISTINCT user_id)", "COUNT(*)").replace(
+        "GROUP BY ALL", "GROUP BY ALL ORDER BY COUNT(*) DESC"
+    )
+
+
 def winner(*more: str, k: int = 10, counts: bool = False, per: bool = False, epsilon: str = "0.05") -> str:
+    """Return what AUTO chooses where it does not look first."""
     more = more if any("delta" in each for each in more) else ("delta = 2.5e-8", *more)
-    return SESSION.explain(statement(*more, k=k, counts=counts, per=per, epsilon=epsilon)).mechanism
+    return BY_ROWS.explain(rank_by_rows(statement(*more, k=k, counts=counts, per=per, epsilon=epsilon))).mechanism
 
 
 def candidate(plan: Plan, name: str) -> Candidate:
@@ -65,30 +76,67 @@ def candidate(plan: Plan, name: str) -> Candidate:
     ("k", "groups", "counts", "wins"),
     [
         (1, None, False, "limited_domain"),
-        (2, None, False, "relay"),
-        (11, None, False, "relay"),
-        (12, None, False, "weighted_gaussian"),
+        (2, None, False, "limited_domain"),
+        (12, None, False, "limited_domain"),
+        (13, None, False, "weighted_gaussian"),
         (200, None, True, "weighted_gaussian"),
-        (11, None, True, "relay"),
-        (1, 1, False, "weighted_gaussian"),
+        (11, None, True, "limited_domain"),
+        (1, 1, False, "gaussian_histogram"),
+        (50, 1, False, "weighted_gaussian"),
         (1, 1, True, "gaussian_histogram"),
         (15, 1, True, "gaussian_histogram"),
         (5, 5, True, "gaussian_histogram"),
         (20, 5, True, "weighted_gaussian"),
         (1, 20, True, "limited_domain"),
-        (2, 20, True, "relay"),
+        (2, 20, True, "limited_domain"),
         (50, 20, True, "weighted_gaussian"),
-        (10, 1000, False, "relay"),
+        (10, 1000, False, "limited_domain"),
         (50, 1000, True, "weighted_gaussian"),
     ],
 )
-def test_k_the_bound_and_counts_decide(k: int, groups: int | None, counts: bool, wins: str) -> None:
+def test_k_the_bound_and_counts_decide_where_nothing_looks_first(
+    k: int, groups: int | None, counts: bool, wins: str
+) -> None:
     assert winner(*bounded(groups), k=k, counts=counts) == wins
+
+
+@pytest.mark.parametrize(
+    ("k", "groups", "counts", "by_counts"),
+    [
+        (1, None, False, False),
+        (2, None, False, False),
+        (12, None, True, False),
+        (200, None, True, False),
+        (1, 1, False, False),
+        (1, 1, True, True),
+        (15, 1, True, True),
+        (5, 5, True, True),
+        (20, 5, True, False),
+        (2, 20, True, True),
+        (50, 20, True, False),
+        (10, 1000, False, False),
+    ],
+)
+def test_two_looks_answer_in_front_of_weights_or_of_a_histogram(
+    k: int, groups: int | None, counts: bool, by_counts: bool
+) -> None:
+    """The k, the bound and the counts decide what answers behind them where weights could."""
+    text = statement("delta = 2.5e-8", *bounded(groups), k=k, counts=counts)
+    plan = SESSION.explain(text)
+    looks = read_looks(plan)
+    assert plan.mechanism == "two_looks"
+    assert (looks.counts_rho is not None) == by_counts
+    weights = WeightedGaussian(Rho(looks.rho.value * 94 / 100), Delta("2.5e-8"), k, groups or 100)
+    needed = weights.threshold / unit_weight(assume_groups_per_unit(groups or 100))
+    if by_counts:
+        assert looks.histogram.threshold < needed
+        assert looks.worst_case.rho == plan.worst_case.rho
+    assert SESSION._plans.find(SESSION._analyze(text, ())).plan.mechanism_plan == plan.mechanism_plan
 
 
 def test_a_small_delta_favours_noise_on_everything_and_a_large_one_the_leaders() -> None:
     assert winner("delta = 1e-12", k=10) == "weighted_gaussian"
-    assert winner("delta = 1e-5", k=13) == "relay"
+    assert winner("delta = 1e-5", k=13) == "limited_domain"
     assert winner("delta = 2.5e-8", k=13) == "weighted_gaussian"
 
 
@@ -99,22 +147,25 @@ def test_epsilon_decides_nothing_where_nothing_is_rounded(k: int, groups: int | 
 
 def test_whole_units_may_decide_where_two_need_nearly_the_same() -> None:
     """A bound of 1: the threshold of noisy counts is a whole number, that of weights is not."""
-    assert (winner(*bounded(1), k=15, counts=True), winner(*bounded(1), k=20, counts=True)) == (
+    assert (winner(*bounded(1), k=20, counts=True), winner(*bounded(1), k=28, counts=True)) == (
         "gaussian_histogram",
         "weighted_gaussian",
     )
-    plan = SESSION.explain(statement("delta = 2.5e-8", *bounded(1), k=20, counts=True))
+    plan = BY_ROWS.explain(rank_by_rows(statement("delta = 2.5e-8", *bounded(1), k=28, counts=True)))
     needs = [candidate(plan, name).prediction.units for name in ("gaussian_histogram", "weighted_gaussian")]
     assert 0 < needs[0] - needs[1] < 1
 
 
 def test_an_epsilon_so_large_that_a_unit_matters_may_decide() -> None:
-    assert (winner(k=12, epsilon="0.05"), winner(k=12, epsilon="1")) == ("weighted_gaussian", "relay")
+    assert (winner(k=13, epsilon="0.05"), winner(k=13, epsilon="1")) == ("weighted_gaussian", "limited_domain")
 
 
 def test_one_release_of_all_partitions_costs_less_than_one_for_each() -> None:
-    assert winner(k=1, per=True) == "weighted_gaussian"
-    assert winner(*bounded(5), k=1, counts=True, per=True) == "gaussian_histogram"
+    def chosen_per(*more: str, k: int, counts: bool = False) -> str:
+        return SESSION.explain(statement("delta = 2.5e-8", *more, k=k, counts=counts, per=True)).mechanism
+
+    assert chosen_per(k=1) == "weighted_gaussian"
+    assert chosen_per(*bounded(5), k=1, counts=True) == "gaussian_histogram"
     plan = SESSION.explain(statement(*bounded(5), k=3, counts=True, per=True))
     assert (
         candidate(plan, "limited_domain").prediction.items == 3 * candidate(plan, "gaussian_histogram").prediction.items
@@ -125,8 +176,8 @@ def test_without_a_bound_counts_of_partitions_are_for_the_limited_domain() -> No
     assert winner(k=50, counts=True, per=True) == "limited_domain"
 
 
-@pytest.mark.parametrize(("more", "wins"), [("k_bar = 20", "relay"), ("k_bar = AUTO", "limited_domain")])
-def test_k_bar_is_that_of_a_limited_domain_or_of_the_first_leg_of_a_relay(more: str, wins: str) -> None:
+@pytest.mark.parametrize(("more", "wins"), [("k_bar = 20", "two_looks"), ("k_bar = AUTO", "limited_domain")])
+def test_k_bar_is_that_of_a_limited_domain_or_of_two_looks(more: str, wins: str) -> None:
     """Also in EXPLAIN, which shows others that would need fewer units beside it."""
     for groups, counts in product((None, 1, 5), (False, True)):
         text = statement(more, *bounded(groups), k=10, counts=counts)
@@ -135,116 +186,122 @@ def test_k_bar_is_that_of_a_limited_domain_or_of_the_first_leg_of_a_relay(more: 
         assert mechanism == wins
 
 
-def read_relay(plan: Plan) -> Relay:
-    assert isinstance(plan.mechanism_plan, RelayPlan)
+def read_looks(plan: Plan) -> TwoLooks:
+    assert isinstance(plan.mechanism_plan, TwoLooksPlan)
     return plan.mechanism_plan.selection
 
 
 @pytest.mark.parametrize(
-    ("k", "groups", "counts", "epsilon"), [*product((2, 5, 14, 100), (None, 1, 30), (False, True), ("0.01", "0.5"))]
+    ("k", "groups", "counts", "epsilon"), [*product((1, 5, 14, 100), (None, 1, 30), (False, True), ("0.01", "0.5"))]
 )
-def test_the_need_of_a_relay_is_the_lesser_of_its_legs(k: int, groups: int | None, counts: bool, epsilon: str) -> None:
-    """The first leg has half of delta, the second what a first leg without a label leaves but for the gate."""
-    options = ("mechanism = relay", "delta = 2e-6", *bounded(groups))
+def test_the_need_of_two_looks_is_the_lesser_of_what_may_answer(
+    k: int, groups: int | None, counts: bool, epsilon: str
+) -> None:
+    """After one look a limited domain over more leaders, and after two what noise on all groups returns."""
+    options = ("mechanism = two_looks", "delta = 2e-6", *bounded(groups))
     plan = SESSION.explain(statement(*options, k=k, counts=counts, epsilon=epsilon))
-    need, mechanism = candidate(plan, "relay").prediction, read_relay(plan)
+    need, looks = candidate(plan, "two_looks").prediction, read_looks(plan)
     assert need.items == plan.worst_items == candidate(plan, "limited_domain").prediction.items
-    halved = SESSION.explain(
-        statement("mechanism = limited_domain", "delta = 1e-6", *bounded(groups), k=k, counts=counts, epsilon=epsilon)
+    assert plan.k_bar == looks.k_bar == max(1_000, min(20 * k, 1_000))
+    rho = k * looks.epsilon.value**2 / 8
+    leaders = LimitedDomain(
+        dpsql.Epsilon(looks.leaders(Answerer.AT_ONCE).epsilon.value), Delta("2e-6"), k, looks.k_bar, groups
     )
-    first = candidate(halved, "limited_domain").prediction
-    second = WeightedGaussian(Rho(mechanism.epsilon.value**2 / 8 * (k - 1) * 9 / 10), Delta("1e-6"), k, groups or 100)
-    typical = assume_groups_per_unit(groups or 100)
-    gate = Gate(Rho(mechanism.epsilon.value**2 / 8 * (k - 1) / 10))
-    if need.rank is None:
-        weight = need.units / typical**0.5 * WEIGHT_STEPS
-        looks = [(gate.height, gate.variance), (second.threshold, second.variance)]
-        opens, passes = (norm.cdf((weight - height) / float(variance) ** 0.5) for height, variance in looks)
-        assert opens * passes == pytest.approx(0.5, abs=1e-6)
-        assert need.units < first.units
-    else:
-        assert (need.units, need.rank, need.above) == (first.units, first.rank, first.above)
+    assert 0 <= rho * 97 / 100 - k * leaders.epsilon.value**2 / 8 < Fraction(1, 10**9)  # rounded down
+    weights = WeightedGaussian(Rho(rho * 94 / 100), Delta("2e-6"), k, groups or 100)
+    by_weight = weights.threshold / unit_weight(assume_groups_per_unit(groups or 100))
+    found = {float(leaders.threshold_offset): 1_001, by_weight: None}
+    if looks.counts_rho is not None:
+        found = {float(leaders.threshold_offset): 1_001, float(looks.histogram.threshold): None}
+    least = min(found)
+    assert (need.units, need.rank) == (pytest.approx(least, rel=1e-6), found[least])
 
 
-def test_either_leg_of_a_relay_may_need_less() -> None:
-    """Many items that the first leg leaves make a low threshold of weights."""
-    few, many = (SESSION.explain(statement("mechanism = relay", k=k)) for k in (5, 100))
-    assert candidate(few, "relay").prediction.rank == 101
-    assert candidate(many, "relay").prediction.rank is None
-    assert candidate(many, "relay").prediction.units < candidate(many, "limited_domain").prediction.units
+def test_either_answer_behind_two_looks_may_need_less() -> None:
+    """Many items make a low threshold of weights."""
+    few, many = (SESSION.explain(statement("mechanism = two_looks", k=k)) for k in (5, 100))
+    assert candidate(few, "two_looks").prediction.rank == 1_001
+    assert candidate(many, "two_looks").prediction.rank is None
+    assert candidate(many, "two_looks").prediction.units < candidate(many, "limited_domain").prediction.units
 
 
-def test_a_relay_is_preferred_to_a_limited_domain_also_where_it_needs_more_units() -> None:
-    """Half of delta makes its first threshold higher, and what that leaves is not lost."""
-    for k, groups, counts in product((2, 5, 11), (None, 200), (False, True)):
+def test_two_looks_are_preferred_to_what_they_answer_with_also_where_they_need_more_units() -> None:
+    """The looks cost a little, and what they save where nothing stands out is not in the need."""
+    for k, groups, counts in product((1, 5, 11, 100), (None, 5, 200), (False, True)):
         text = statement("delta = 2.5e-8", *bounded(groups), k=k, counts=counts)
         plan = SESSION.explain(text)
-        assert plan.mechanism == "relay"
-        both = [candidate(plan, name) for name in ("limited_domain", "relay")]
-        assert both[0].prediction.units < both[1].prediction.units
-        assert both[0].prediction.items == both[1].prediction.items
-        assert take_cheapest(both) == take_cheapest(both[::-1]) == both[1]
-        assert take_cheapest(both[:1]) == both[0]
+        assert plan.mechanism == "two_looks"
+        parts = [each for each in plan.considered if each.name in CHOSEN]
+        ours = candidate(plan, "two_looks")
+        assert {each.name for each in parts} >= {"limited_domain", "two_looks", "weighted_gaussian"}
+        assert min(each.prediction.units for each in parts) < ours.prediction.units
+        assert {each.prediction.items for each in parts} == {ours.prediction.items}
+        assert take_cheapest(parts) == take_cheapest(parts[::-1]) == ours
+        assert take_cheapest(parts[:1]) == parts[0] != ours
         drawn = SESSION._plans.find(SESSION._analyze(text, ())).plan
         assert drawn.mechanism_plan == plan.mechanism_plan
 
 
-@pytest.mark.parametrize(("more", "k", "per"), [((), 1, False), (("k_bar = AUTO",), 5, False), ((), 5, True)])
-def test_where_there_is_no_relay_the_limited_domain_answers(more: tuple[str, ...], k: int, per: bool) -> None:
+@pytest.mark.parametrize(("more", "k", "per"), [(("k_bar = AUTO",), 5, False), ((), 5, True), ((), 1, True)])
+def test_where_there_are_no_two_looks_others_answer(more: tuple[str, ...], k: int, per: bool) -> None:
     text = statement("delta = 2.5e-8", *more, k=k, counts=True, per=per)
     plan = SESSION.explain(text)
     assert plan.mechanism == "limited_domain"
-    assert "relay" not in [each.name for each in plan.considered]
+    assert "two_looks" not in [each.name for each in plan.considered]
     assert SESSION._plans.find(SESSION._analyze(text, ())).plan.mechanism == "limited_domain"
 
 
-@pytest.mark.parametrize(
-    ("k", "per", "more", "code"),
-    [(1, False, (), "option-range"), (5, True, (), "partitions"), (5, False, ("k_bar = AUTO",), "option")],
-)
-def test_a_relay_that_cannot_be_is_refused_with_a_hint_that_works(
-    k: int, per: bool, more: tuple[str, ...], code: str
+@pytest.mark.parametrize(("per", "more", "code"), [(True, (), "partitions"), (False, ("k_bar = AUTO",), "option")])
+def test_two_looks_that_cannot_be_are_refused_with_a_hint_that_works(
+    per: bool, more: tuple[str, ...], code: str
 ) -> None:
-    text = statement("mechanism = relay", *more, k=k, per=per)
+    text = statement("mechanism = two_looks", *more, k=5, per=per)
     with pytest.raises(dpsql.Refusal) as refused:
         SESSION.explain(text)
     assert refused.value.code == code
     place = refused.value.place
     assert place is not None
     fixed = {
-        "option-range": ("Write mechanism = limited_domain.", text.replace("relay", "limited_domain")),
         "partitions": (
             "Write mechanism = limited_domain, or leave the mechanism out.",
-            text.replace("relay", "limited_domain"),
+            text.replace("two_looks", "limited_domain"),
         ),
         "option": ("Write a number, or leave it out.", text.replace("k_bar = AUTO", "k_bar = 50")),
     }
     hint, repaired = fixed[code]
     assert refused.value.hint == hint
-    assert SESSION.explain(repaired).k == k
-    assert SESSION.explain(text.replace(", mechanism = relay", "")).k == k
+    assert SESSION.explain(repaired).k == 5
+    assert SESSION.explain(text.replace(", mechanism = two_looks", "")).k == 5
 
 
-def test_a_relay_does_not_see_to_min_units_and_its_refusal_says_what_does() -> None:
+def test_two_looks_do_not_see_to_min_units_and_their_refusal_says_what_does() -> None:
     session = session_over(min_units=20)
-    text = statement("mechanism = relay", k=5)
+    text = statement("mechanism = two_looks", k=5)
     with pytest.raises(dpsql.Refusal) as refused:
         session.explain(text)
     assert (refused.value.code, refused.value.hint) == (
         "min-units",
         "Leave the mechanism out: limited_domain sees to it.",
     )
-    assert session.explain(text.replace(", mechanism = relay", "")).mechanism == "limited_domain"
+    assert session.explain(text.replace(", mechanism = two_looks", "")).mechanism == "limited_domain"
 
 
 @pytest.mark.parametrize("certificate", ["pure", "optimal"])
-def test_a_relay_is_for_one_certificate(certificate: str) -> None:
+def test_two_looks_are_for_one_certificate(certificate: str) -> None:
     budget = dpsql.Budget(1, "1e-6", items=60, certificate=certificate)
     connection = shared("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
     session = session_on(connection, dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}))
     with pytest.raises(dpsql.Refusal) as refused:
-        session.explain("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = relay)")
+        session.explain("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = two_looks)")
     assert refused.value.code == "certificate"
+
+
+def test_rows_are_not_looked_at_by_name_either() -> None:
+    text = statement("mechanism = two_looks", k=5)
+    with pytest.raises(dpsql.Refusal, match="ranks by numbers of users alone") as refused:
+        BY_ROWS.explain(rank_by_rows(text))
+    assert refused.value.code == "option"
+    assert BY_ROWS.explain(rank_by_rows(text.replace("two_looks", "limited_domain"))).mechanism == "limited_domain"
 
 
 def test_min_units_are_seen_to_by_the_limited_domain_alone() -> None:
@@ -293,7 +350,7 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
     assert chosen.name in CHOSEN
     for each in plan.considered:
         assert each.prediction.items == chosen.prediction.items
-        if each.name != "limited_domain" or "relay" not in [other.name for other in plan.considered]:
+        if each.name not in chosen.mechanism.replaces:
             assert each.prediction.units >= chosen.prediction.units
 
 
@@ -362,7 +419,7 @@ def test_the_least_population_of_the_tables_read_counts() -> None:
     found = [session.explain(text.format(more)) for more in ("", semi.format("likes"), semi.format("visits"))]
     assert [plan.population for plan in found] == [10**9, 10**9, 10]
     assert [len(plan.warnings) for plan in found] == [0, 0, 1]
-    assert {plan.mechanism for plan in found} == {"weighted_gaussian"}
+    assert {plan.mechanism for plan in found} == {"two_looks"}
 
 
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
@@ -387,8 +444,6 @@ def test_a_unit_is_taken_to_be_in_half_of_the_groups_and_in_forty_at_most() -> N
 EVEN = [
     ("limited_domain", None, False),
     ("limited_domain", 3, True),
-    ("relay", None, False),
-    ("relay", 200, True),
     ("gaussian_histogram", 1, True),
     ("gaussian_histogram", 5, False),
     ("laplace_limited_domain", 1, True),
@@ -423,20 +478,24 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
 
 
 @pytest.mark.properties
-def test_a_group_of_the_units_predicted_has_an_even_chance_behind_the_gate_of_a_relay() -> None:
-    """The first leg of so many items has a threshold far above that of the second."""
-    plan = SESSION.explain(statement("mechanism = relay", "delta = 1e-6", k=50, epsilon="0.1"))
-    found, noise = candidate(plan, "relay"), SeededNoise(3)
-    assert found.prediction.rank is None
-    weight, units = unit_weight(assume_groups_per_unit(100)), round(found.prediction.units)
+@pytest.mark.parametrize(
+    ("k", "epsilon", "groups"), [(5, "0.1", None), (50, "0.1", None), (50, "0.1", 3), (1, "0.5", 1)]
+)
+def test_groups_of_the_units_predicted_come_back_as_often_as_not_after_two_looks(
+    k: int, epsilon: str, groups: int | None
+) -> None:
+    """Where there are k of them: of one alone the looks see a part in k."""
+    plan = SESSION.explain(statement("mechanism = two_looks", "delta = 1e-6", *bounded(groups), k=k, epsilon=epsilon))
+    found, noise = candidate(plan, "two_looks"), SeededNoise(3)
+    weight, units = unit_weight(assume_groups_per_unit(groups or 100)), round(found.prediction.units)
 
     def share(units: int) -> float:
-        row = Groups(np.array([units], np.int64), np.array([units * weight], np.int64))
-        return sum(len(found.mechanism_plan.draw(row, noise).rows) for _ in range(2_000)) / 2_000
+        rows = Groups(np.full(k, units, np.int64), np.full(k, units * weight, np.int64))
+        return sum(len(found.mechanism_plan.draw(rows, noise).rows) for _ in range(1_000)) / 1_000 / k
 
-    assert 0.44 <= share(units) <= 0.56
-    assert share(units // 2) < 0.1
-    assert share(units * 2) > 0.9
+    assert 0.3 <= share(units) <= 0.6
+    assert share(units // 3) < 0.1
+    assert share(units * 2) > 0.8
 
 
 @pytest.mark.properties

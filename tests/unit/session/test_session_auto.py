@@ -54,10 +54,11 @@ def recalls(plan: Plan) -> list[float | None]:
 @pytest.mark.parametrize(
     ("text", "wins"),
     [
-        (names(), "relay"),
-        (names(k=1), "limited_domain"),
-        (names(k=40), "weighted_gaussian"),
-        (counts("max_groups_contributed = 1"), "gaussian_histogram"),
+        (names(), "two_looks"),
+        (names(k=1), "two_looks"),
+        (names(k=40), "two_looks"),
+        (counts("max_groups_contributed = 1"), "two_looks"),
+        (names("k_bar = AUTO"), "limited_domain"),
         (names("domain = ['a1', 'a2', 'x']").replace(", delta = 1e-6", ""), "peeling"),
     ],
 )
@@ -126,12 +127,12 @@ def test_whichever_was_chosen_answers_and_charges_no_more_than_it_said(
 def test_explain_shows_the_candidates_and_why_one_won() -> None:
     session = session_over()
     facts = shown(session, counts("max_groups_contributed = 2", k=20))
-    assert facts["mechanism"] == "weighted_gaussian"
-    assert "fewest units, at the least price" in facts["chosen because"]
+    assert facts["mechanism"] == "two_looks"
+    assert facts["chosen because"] == "it looks first how much stands out, and then answers as that favours"
     candidates = [name.removeprefix("candidate ") for name in facts if name.startswith("candidate ")]
     assert candidates == [
         "limited_domain",
-        "relay",
+        "two_looks",
         "gaussian_histogram",
         "laplace_limited_domain",
         "weighted_gaussian",
@@ -154,23 +155,22 @@ def test_explain_says_where_the_mechanism_was_asked_for() -> None:
         assert "candidate weighted_gaussian" in facts
 
 
-@pytest.mark.parametrize("more", ["k_bar = 50", "k_bar = 50, max_groups_contributed = 1"])
+@pytest.mark.parametrize("more", ["k_bar = AUTO", "k_bar = AUTO, max_groups_contributed = 1"])
 def test_explain_says_where_there_was_no_choice(more: str) -> None:
     facts = shown(session_over(), names(more, k=1))
     assert facts["mechanism"] == "limited_domain"
     assert "no other" in facts["chosen because"]
 
 
-def test_explain_says_why_two_legs_are_better_than_one() -> None:
-    facts = shown(session_over(), names(k=10))
-    assert facts["mechanism"] == "relay"
-    assert facts["legs"] == "limited domain; what it leaves buys a weighted Gaussian"
-    why = "its first leg is a limited domain, and its second finds groups that the first cannot see"
-    assert facts["chosen because"] == why
-    assert "above group number 201" in facts["candidate relay"]
-    assert facts["second leg"].startswith(
-        "if the first returns nothing, a gate costs 0.9 items; behind it a group needs "
-    )
+@pytest.mark.parametrize("text", [names(k=10), counts("max_groups_contributed = 5", k=4), names(k=200)])
+def test_explain_says_why_two_looks_are_better_than_one(text: str) -> None:
+    """It answers with the others, so that it is none of their rivals: whichever needs the fewest units."""
+    facts = shown(session_over(), text)
+    assert facts["mechanism"] == "two_looks"
+    assert facts["chosen because"] == "it looks first how much stands out, and then answers as that favours"
+    assert {"candidate limited_domain", "candidate weighted_gaussian", "candidate two_looks"} <= facts.keys()
+    assert {"first look", "second look", "threshold", "if nothing stands out"} <= facts.keys()
+    assert "legs" not in facts
 
 
 def test_as_many_as_stand_out_has_no_candidates() -> None:

@@ -39,7 +39,7 @@ def test_the_policy_bounds_every_query_of_its_table_and_no_other() -> None:
     assert session.explain(leaders.replace("reads", "likes")).max_groups_contributed is None
     assert session_with().explain(leaders).max_groups_contributed is None
     for free in (session.explain(NAMES.replace("reads", "likes")), session_with().explain(NAMES)):
-        assert (free.mechanism, free.count_bound) == ("relay", None)  # its own cap is for weights alone
+        assert (free.mechanism, free.count_bound) == ("two_looks", None)  # its own cap is for weights alone
     assert "at most 4" in dict(session.explain(NAMES).facts())["groups per unit"]
 
 
@@ -68,9 +68,13 @@ def test_where_the_policy_sets_none_a_query_may_ask_for_any() -> None:
 def test_counts_under_a_bound_are_charged_at_most_the_bound(groups: int | None, items: int) -> None:
     rows = "INSERT INTO reads SELECT i, 'a' || (i % 3) FROM range(9000) t(i)"
     session = session_with(rows, groups=groups)
-    assert session.explain(COUNTS).worst_items == items
-    answer = session.sql(COUNTS)
+    leaders = COUNTS.replace("WITH (", "WITH (mechanism = limited_domain, ")
+    assert session.explain(leaders).worst_items == session.explain(COUNTS).worst_items == items
+    answer = session.sql(leaders)
     assert (len(answer), answer.receipt.items_charged) == (3, items)
+    looked = session.sql(COUNTS)
+    assert len(looked) == 3
+    assert looked.receipt.items_charged <= items
 
 
 def test_the_bound_is_kept_in_the_engine() -> None:
@@ -78,13 +82,18 @@ def test_the_bound_is_kept_in_the_engine() -> None:
     for groups in (1, 4, 16, 20):
         session = session_with(HEAVY, groups=groups)
         connection = session._dependencies.engine._connection  # type: ignore[attr-defined]
-        for mechanism in ("limited_domain", "relay"):
+        for mechanism in ("limited_domain", "two_looks"):
             plan = session.explain(NAMES.replace("0.5", f"0.5, k_bar = 2000, mechanism = {mechanism}"))
-            rows = connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()
-            assert sum(row[1] for row in rows) == 50 * groups
+            for read in filter(None, [plan.spec.rows, plan.spec.second]):
+                rows = connection.execute(read.counting.sql, list(read.counting.parameters)).fetchall()
+                assert sum(row[1] for row in rows) == 50 * groups
+            assert (plan.spec.second is None) == (mechanism == "limited_domain")
 
 
-FLOORED = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = 1)"
+FLOORED = (
+    "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE "
+    "WITH (mechanism = limited_domain, epsilon = 1, delta = 0.1, k_bar = 1)"
+)
 FOUR = "INSERT INTO reads SELECT i, 'a' FROM range(4) t(i)"
 
 

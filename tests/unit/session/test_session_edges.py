@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
-from fractions import Fraction
 
 import pyarrow as pa
 import pytest
+from support.looks_kit import LEADERS, price_looks
 from support.session_kit import COUNTS, NAMES, exact_histogram, seeded, session_on, shared, values_rows
 
 import dpsql
@@ -67,14 +67,16 @@ def test_released_types_come_from_the_query(type_: str) -> None:
     ids=["empty", "NULL units only", "emptied"],
 )
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
-def test_nothing_to_count_is_one_bottom_and_a_gate(statements: tuple[str, ...], sql: str) -> None:
+def test_nothing_to_count_is_one_bottom_and_two_looks(statements: tuple[str, ...], sql: str) -> None:
     session = session_on(shared(*statements))
-    for mechanism, items in (("limited_domain", Fraction(1)), ("relay", Fraction(14, 10))):
-        answer = seeded(session, 1).sql(sql.replace("WITH (", f"WITH (mechanism = {mechanism}, "))  # a closed gate
+    epsilon = dpsql.Epsilon("0.05")
+    item, looks = epsilon.value**2 / 8, price_looks(epsilon, LEADERS, k=5, found=0)
+    for mechanism, rho in (("limited_domain", item), ("two_looks", looks)):
+        answer = seeded(session, 1).sql(sql.replace("WITH (", f"WITH (mechanism = {mechanism}, "))  # neither look sees
         assert answer.fetchall() == []
         assert answer.receipt.stopped_at_bottom
-        assert answer.receipt.items_charged == math.ceil(items)
-        assert answer.receipt.loss.rho.value == items * Fraction("0.05") ** 2 / 8
+        assert answer.receipt.items_charged == math.ceil(rho / item)
+        assert answer.receipt.loss.rho.value == rho
         assert answer.arrow().column_names == (["article"] if sql is NAMES else ["article", "n"])
 
 
@@ -97,7 +99,7 @@ def test_fewer_groups_than_are_read() -> None:
     assert (histogram.leaders, histogram.following) == ((30, 20), 0)
 
 
-@pytest.mark.parametrize("mechanism", ["limited_domain", "relay"])
+@pytest.mark.parametrize("mechanism", ["limited_domain", "two_looks"])
 def test_the_group_after_the_leaders_counts_and_no_other(mechanism: str) -> None:
     session = session_on(shared(*values_rows({f"a{n}": 50 - n for n in range(9)})))
     histogram = exact_histogram(session, NAMES.replace("0.05)", f"0.05, k_bar = 6, mechanism = {mechanism})"))

@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from support.looks_kit import find_answerer, price_looks
 
 import dpsql
 
@@ -42,12 +43,12 @@ def test_the_answer_in_every_form(session: dpsql.Session) -> None:
 
 def test_intervals_receipt_and_statement(session: dpsql.Session) -> None:
     with session:
-        answer = session.sql(READERS, ["DE"])
+        answer = session.sql(READERS.replace("WITH (", "WITH (mechanism = limited_domain, "), ["DE"])
         intervals = answer.intervals(0.95)
         assert intervals.column_names == ["article", "low", "high"]
         assert intervals.column("article") == answer.arrow().column("article")
         receipt = answer.receipt
-        assert (receipt.mechanism, receipt.k, receipt.k_bar) == ("relay", 10, 200)
+        assert (receipt.mechanism, receipt.k, receipt.k_bar) == ("limited_domain", 10, 200)
         assert receipt.epsilon == dpsql.Epsilon("0.05")
         assert receipt.delta == dpsql.Delta(Fraction(1, 2) * Fraction(1, 10**6) / 20)
         assert receipt.items_charged == 20
@@ -65,6 +66,24 @@ def test_intervals_receipt_and_statement(session: dpsql.Session) -> None:
         assert "\n" not in sentence
 
 
+def test_the_receipt_of_the_default(session: dpsql.Session) -> None:
+    with session:
+        answer = session.sql(READERS, ["DE"])
+        receipt = answer.receipt
+        assert (receipt.mechanism, receipt.k, receipt.k_bar) == ("two_looks", 10, 1000)
+        item, answerer = Fraction("0.05") ** 2 / 8, find_answerer(receipt.legs)
+        paid = price_looks(dpsql.Epsilon("0.05"), answerer, k=10, found=10, discovered=12) + 10 * item
+        assert receipt.loss.rho == dpsql.Rho(paid)
+        assert receipt.items_charged == 20  # but for what is lost by rounding down
+        assert 0 <= 20 * item - paid < Fraction(1, 10**9)
+        assert receipt.loss.delta == receipt.delta == dpsql.Delta(Fraction(1, 2) * Fraction(1, 10**6) / 20)
+        assert (receipt.stopped_at_bottom, receipt.sealed, receipt.replayed) == (False, True, False)
+        assert float(receipt.threshold_offset) == pytest.approx(496.7, abs=0.05)
+        balance = session.budget
+        assert receipt.remaining.rho.value == balance.rho.remaining == balance.rho.granted - paid
+        assert answer.intervals(0.95).column("article") == answer.arrow().column("article")
+
+
 def dpsql_version() -> str:
     from importlib.metadata import version
 
@@ -74,12 +93,12 @@ def dpsql_version() -> str:
 def test_explain_touches_nothing(session: dpsql.Session, example: Path) -> None:
     with session:
         plan = session.explain(READERS, ["DE"])
-        assert plan.mechanism == "relay"
+        assert plan.mechanism == "two_looks"
         assert plan.worst_items == 20
         assert plan.worst_case.rho == dpsql.Rho(20 * Fraction("0.05") ** 2 / 8)
         assert plan.engine_sql.startswith("WITH ")
         assert "'DE'" not in plan.engine_sql
-        assert "470.9 units above group number 201" in str(plan)
+        assert "496.7 units above group number 1001" in str(plan)
         table = session.sql(f"EXPLAIN {READERS}", ["DE"])
         assert table.fetchall() == [*plan.facts(), *session.forecast(READERS, ["DE"]).facts()]
         assert table.receipt.items_charged == 0

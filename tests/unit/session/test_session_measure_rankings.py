@@ -176,13 +176,13 @@ def test_auto_takes_weights_for_sums_where_they_need_less() -> None:
     session = session_over(groups=None)
     sql = "SELECT product, SUM(amount) AS s FROM orders GROUP BY product TOP {} PRIVATE"
     few, many = session.explain(sql.format(3)), session.explain(sql.format(50))
-    assert few.mechanism == "limited_domain"  # a relay would weigh each row, for users alone
+    assert few.mechanism == "limited_domain"  # two looks are for users alone
     assert many.mechanism == "weighted_gaussian"
     by_units = sql.replace("SUM(amount)", "COUNT(DISTINCT user_id)")
     for k in (3, 50):  # R is a factor of every need, and moves no other choice
         ours, units = (session.explain(text.format(k)) for text in (sql, by_units))
-        assert units.mechanism == {3: "relay", 50: ours.mechanism}[k]
-        counting = [each for each in units.considered if each.name != "relay"]
+        assert units.mechanism == "two_looks"
+        counting = [each for each in units.considered if each.name != "two_looks"]
         for one, other in zip(ours.considered, counting, strict=True):
             assert one.name == other.name
             assert one.prediction.units == pytest.approx(5000 * other.prediction.units, rel=1e-3)

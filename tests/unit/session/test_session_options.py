@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support.looks_kit import LEADERS, WEIGHTS, find_answerer, price_looks
 from support.session_kit import PRIVATE, filled, rebuilt, seeded, session_on, shared, values_rows
 
 import dpsql
@@ -34,7 +35,7 @@ def test_defaults(session: Session) -> None:
     plan, terms = session.explain(BASE), session._dependencies.terms
     assert plan.epsilon == terms.epsilon
     assert plan.delta == dpsql.Delta(Fraction(1, 2 * 10**6) / 10)
-    assert (plan.k, plan.k_bar, plan.mechanism) == (10, 200, "relay")
+    assert (plan.k, plan.k_bar, plan.mechanism) == (10, 300, "two_looks")
     assert plan.selection.max_groups_contributed is None
     assert plan.counts is None
 
@@ -59,8 +60,8 @@ ACCEPTED = [
     ("delta = 1e-30", "delta", dpsql.Delta("1e-30")),
     ("k_bar = 10", "k_bar", 10),
     ("k_bar = 300", "k_bar", 300),
-    ("mechanism = AUTO", "mechanism", "relay"),
-    ("mechanism = relay", "mechanism", "relay"),
+    ("mechanism = AUTO", "mechanism", "two_looks"),
+    ("mechanism = two_looks", "mechanism", "two_looks"),
     ("mechanism = limited_domain", "mechanism", "limited_domain"),
     ("fresh = true", "k", 10),
     ("fresh = FALSE", "k", 10),
@@ -217,11 +218,13 @@ def test_the_corpus_of_bad_options(attacked: tuple[Session, RecordingEngine], st
 @pytest.mark.parametrize("statement", statements("legit/clause"), ids=lambda statement: statement["id"])
 def test_the_corpus_of_good_clauses(attacked: tuple[Session, RecordingEngine], statement: dict[str, str]) -> None:
     session, recording = attacked
-    session = seeded(session, 2)  # several of them are one query in other words; its noise opens no gate
+    session = seeded(session, 2)  # several of them are one query in other words
     read = len(recording.statements)
     receipt = session.sql(statement["sql"]).receipt
     assert receipt.epsilon is not None
-    items = 1 + (Fraction(receipt.k - 1, 10) if receipt.mechanism == "relay" else 0)
-    assert receipt.loss.rho == dpsql.Rho(items * receipt.epsilon.value**2 / 8)
-    assert receipt.items_charged == math.ceil(items)
-    assert len(recording.statements) == read + 1
+    item, answerer = receipt.epsilon.value**2 / 8, find_answerer(receipt.legs)
+    rho = price_looks(receipt.epsilon, answerer, k=receipt.k, found=0) if answerer else item
+    assert (receipt.mechanism == "two_looks") == bool(answerer)
+    assert receipt.loss.rho == dpsql.Rho(rho)
+    assert receipt.items_charged == math.ceil(rho / item)
+    assert len(recording.statements) == read + (2 if answerer in {LEADERS, WEIGHTS} else 1)

@@ -118,7 +118,7 @@ def test_an_answer_of_the_mechanism_that_would_be_chosen_without_names_is_found_
     """Its own names would make AUTO choose another mechanism now; the question was answered before."""
     session = many(9)
     query = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.9{more})"
-    first = session.sql(query.format(more=", mechanism = relay"))
+    first = session.sql(query.format(more=", mechanism = two_looks"))
     assert len(first) == 3
     again = session.sql(query.format(more=""))
     assert again.receipt.replayed
@@ -328,7 +328,7 @@ def test_other_groups_without_weight_do_not_take_part() -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(mechanism, name)
 
-        def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        def begin(self, groups: Groups, noise: Noise) -> MechanismOutput:
             seen.extend([groups.known, len(groups.weights), int((groups.weights[groups.known :] > 0).sum())])
             return mechanism.draw(groups, noise)
 
@@ -384,11 +384,11 @@ def many(names: int) -> Session:
 @pytest.mark.parametrize(
     ("names", "k", "more", "mechanism"),
     [
-        (4, 5, "", "relay"),
+        (4, 5, "", "two_looks"),
         (5, 5, "", "weighted_gaussian"),
         (25, 5, "", "peeling"),
         (25, 5, ", delta = 1e-7", "weighted_gaussian"),
-        (25, 5, ", known = false", "relay"),
+        (25, 5, ", known = false", "two_looks"),
         (25, 5, ", max_groups_contributed = 2", "weighted_gaussian"),
         (25, 5, ", known = all", "peeling"),
     ],

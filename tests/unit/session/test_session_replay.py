@@ -416,7 +416,7 @@ def test_a_question_is_what_was_written_whatever_the_default_epsilon_is_now(exam
         assert not session.sql(f"{sql} WITH (fresh = true)").receipt.replayed
 
 
-@pytest.mark.parametrize("option", ["epsilon = {epsilon}", "delta = {delta}", "k_bar = 60", "mechanism = relay"])
+@pytest.mark.parametrize("option", ["epsilon = {epsilon}", "delta = {delta}", "k_bar = 1000", "mechanism = two_looks"])
 def test_a_default_that_is_written_out_is_the_same_question_as_long_as_it_is_the_default(
     example: Path, option: str
 ) -> None:
@@ -489,7 +489,9 @@ def test_the_answer_of_another_query_is_not_shown(example: Path) -> None:
     with opened(example) as session:
         plan = session.explain(SQL.replace("0.05", "0.04"))
         exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-        content = pack_release(plan, release(plan, exact, noise=session._dependencies.noise)).answer
+        content = pack_release(
+            plan, release(plan, exact, noise=session._dependencies.noise, execute=session._dependencies.engine.execute)
+        ).answer
     stored_as(example, content)
     with opened(example) as session, pytest.raises(dpsql.LedgerError) as caught:
         session.sql(SQL)

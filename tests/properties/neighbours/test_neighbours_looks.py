@@ -1,0 +1,99 @@
+"""Drop one unit: by how much the two looks move, from what the engine returns to both statements of a query.
+
+The sums are taken without their noise. What a unit moves is at most what the noise is for, in either direction, and
+next to all of it is found on small tables, so that a sum that moves further would be seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
+
+import duckdb
+import pytest
+from support.laws import SeededNoise
+from support.looks_kit import second_alone
+from support.session_kit import session_on
+
+import dpsql
+from dpsql.engines import Statement, open_exact
+from dpsql.mechanisms import Histogram
+from dpsql.mechanisms.gate import Look
+from dpsql.mechanisms.two_looks import TwoLooks
+from dpsql.plan import Plan
+from dpsql.plan.release import _read_groups
+from dpsql.session import Session
+
+LABELS = [None, "", "a", "A", "b", "c", "d", "e"]
+SQL = "SELECT k, COUNT(DISTINCT unit) AS n FROM reads GROUP BY k TOP {k} PRIVATE WITH (epsilon = 5, delta = 0.4{more})"
+Row = tuple[int | None, str | None]
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE reads (unit BIGINT, k VARCHAR)")
+    tables = {"reads": dpsql.PrivateTable("unit")}
+    return session_on(connection, dpsql.Policy(dpsql.Budget(100, "0.9"), tables, limits=dpsql.Limits(max_epsilon=5)))
+
+
+def fill(session: Session, rows: list[Row]) -> None:
+    connection: duckdb.DuckDBPyConnection = session._dependencies.engine._connection  # type: ignore[attr-defined]
+    connection.execute("DELETE FROM reads")
+    if rows:
+        values = ", ".join(["(?, ?)"] * len(rows))
+        connection.execute(f"INSERT INTO reads VALUES {values}", [value for row in rows for value in row])
+
+
+def tables(seed: int, number: int) -> Iterator[list[Row]]:
+    """Yield small tables: units in one group, in a few or in all, some rows twice, and rows of nobody."""
+    draw = random.Random(seed)
+    for _ in range(number):
+        rows = list[Row]()
+        for unit in range(draw.randint(1, 9)):
+            for label in draw.sample(LABELS, draw.choice([1, 1, 2, 4, len(LABELS)])):
+                rows += [(unit, label)] * draw.choice([1, 1, 2])
+        rows += [(None, draw.choice(LABELS))] * draw.randint(0, 2)
+        draw.shuffle(rows)
+        yield rows
+
+
+def look(session: Session, plan: Plan) -> tuple[int, int]:
+    """Return the sums of both looks, in whole steps, without noise."""
+    looks, groups = plan.mechanism_plan.selection, []
+    assert isinstance(looks, TwoLooks)
+    for each in (plan, second_alone(plan)):
+        counting = each.counting
+        exact = session._dependencies.engine.execute(Statement(counting.sql, counting.parameters, counting.types))
+        groups.append(_read_groups(each, open_exact(exact)))
+    leaders = Histogram.of_leaders(tuple(groups[0].counts.tolist()), looks.k_bar)
+    noise = SeededNoise(0)
+    first, second = looks.look_at_counts(leaders, noise), looks.look_at_weights(groups[1].weights, noise)
+    return int(first), int(second)
+
+
+CASES = [*product((1, 2, 4), ("", ", max_groups_contributed = 1", ", max_groups_contributed = 3")), (2, ", k_bar = 2")]
+
+
+@pytest.mark.parametrize(("k", "more"), CASES)
+def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch, k: int, more: str
+) -> None:
+    monkeypatch.setattr(Look, "draw", lambda _self, total, _noise: Fraction(total))
+    plan = session.explain(SQL.format(k=k, more=more))
+    looks: TwoLooks = plan.mechanism_plan.selection
+    most = [0, 0]
+    for rows in tables(7 * k, 40):
+        fill(session, rows)
+        whole = look(session, plan)
+        for unit in {unit for unit, _ in rows} - {None}:
+            fill(session, [row for row in rows if row[0] != unit])
+            fewer = look(session, plan)
+            for at, claimed in enumerate((looks.first.sensitivity, looks.second.sensitivity)):
+                moved = abs(whole[at] - fewer[at])
+                assert moved <= claimed
+                most[at] = max(most[at], moved)
+    assert most[0] == looks.first.sensitivity == k  # as many leaders, each by one
+    assert most[1] >= 0.7 * looks.second.sensitivity

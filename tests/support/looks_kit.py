@@ -1,0 +1,50 @@
+"""Two looks in tests: their price spelled out, and the second statement in place of the first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import dpsql
+from dpsql.mechanisms.two_looks import Answerer
+from dpsql.plan import Plan
+
+__all__ = ["AT_ONCE", "DISCOVERY", "HISTOGRAM", "LEADERS", "WEIGHTS", "find_answerer", "price_looks", "second_alone"]
+
+AT_ONCE, LEADERS, WEIGHTS = Answerer.AT_ONCE.value, Answerer.LEADERS.value, Answerer.WEIGHTS.value
+DISCOVERY, HISTOGRAM = Answerer.DISCOVERY.value, Answerer.HISTOGRAM.value
+
+
+def find_answerer(legs: str) -> str:
+    """Return what answered, in the words of a receipt."""
+    return legs.rpartition("; ")[2].partition(":")[0]
+
+
+def take_root(square: Fraction) -> Fraction:
+    """Return an epsilon whose square is at most this: twelve decimals."""
+    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
+
+
+def price_looks(epsilon: dpsql.Epsilon, answerer: str, *, k: int, found: int, discovered: int = 0) -> Fraction:
+    """Return the rho of the looks and of the keys, from the text of the rule and not from the code under test.
+
+    A look costs 3 % of k items; what answers has the rest, and the limited domain costs what it draws of that.
+    """
+    rho = k * epsilon.value**2 / 8
+    drawn = found + (found < k)  # with BOTTOM
+    if answerer == AT_ONCE:
+        return rho * 3 / 100 + drawn * take_root(8 * rho * 97 / 100 / k) ** 2 / 8
+    if answerer == LEADERS:
+        return rho * 6 / 100 + drawn * take_root(8 * rho * 94 / 100 / k) ** 2 / 8
+    if answerer == WEIGHTS:
+        return rho
+    assert answerer == DISCOVERY
+    half = rho * 47 / 100
+    return rho * 6 / 100 + half + (k * take_root(8 * half / k) ** 2 / 8 if discovered > k else 0)
+
+
+def second_alone(plan: Plan) -> Plan:
+    """Return the plan with the second statement as the one that it runs; any other plan as it is."""
+    second = plan.spec.second
+    return plan if second is None else replace(plan, spec=replace(plan.spec, rows=second, second=None))
