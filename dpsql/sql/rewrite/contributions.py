@@ -469,8 +469,7 @@ def build_contributions(
     )
     if not sums:
         return pairs
-    # around them, for coupled measures: SELECT dpsql_key_1, dpsql_unit, (the part of each by their one weight)
-    # FROM (pairs)
+    # for coupled measures, SELECT dpsql_key_1, dpsql_unit, (the part of each by their one weight) FROM (pairs)
     weights = CoupledParts(writer, query.measures, sums, numbers)
     weighed = [
         name if measure.weight is None else f"{weights.build_part(at)} AS {name}"
