@@ -245,7 +245,7 @@ class Plan(NotebookRepr):
             lines += [("stored", f"answered before; {again}")]
         elif self.reread:
             lines += [("stored", REREAD)]
-        fetched = f"{rows.left or 'one for each group'}; their number has no bound"
+        fetched = f"{rows.rows_in_words or 'one for each group'}; their number has no bound"
         if rows.most is not None:
             fetched = f"at most {rows.most:,}"
         elif query.domain is not None and not rows.known:

@@ -37,7 +37,7 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts, add_others
+from dpsql.plan.mechanisms.counts_by_item import add_count_loss, charge_and_draw_counts, charge_and_draw_others
 from dpsql.plan.mechanisms.record import (
     Auto,
     Mechanism,
@@ -51,9 +51,9 @@ from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import (
     cut_rows,
     describe_amount,
-    describe_cut,
     describe_known,
     describe_noisy,
+    describe_rows_left,
     describe_spread,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -87,7 +87,7 @@ class GaussianHistogramPlan(MechanismPlan):
                 known=self.known,
                 evident=self.evident,
                 cut=cut,
-                left=describe_cut(query, cut, weighted=False, known=self.known),
+                rows_in_words=describe_rows_left(query, cut, weighted=False, known=self.known),
             ),
             counts=None if price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
@@ -98,7 +98,7 @@ class GaussianHistogramPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         items = self.price.other_items(math.ceil(self.selection.k / 2))
         return self.selection.loss + ZCDP(self.price.rho(items), Delta(0))
 
@@ -120,7 +120,7 @@ class GaussianHistogramPlan(MechanismPlan):
             drawn = keep_evident(drawn, groups.known, variance=chosen.variance)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
         first = MechanismOutput(drawn.positions, drawn.counts, chosen.loss, items, stopped_at_bottom=stopped)
-        return add_others(first, groups, price=price, noise=noise)
+        return charge_and_draw_others(first, groups, price=price, noise=noise)
 
 
 @refuse_out_of_range
@@ -128,7 +128,7 @@ def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
     bound, delta = request.require_bound(), request.delta
-    return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.most)
+    return GaussianHistogram(price.rho(price.joint_items(k)), delta, k, bound, request.rank_width)
 
 
 def _find_histogram_evidence(request: MechanismRequest) -> float | None:
@@ -188,7 +188,7 @@ class WeightedGaussianPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
         return ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta)
 
@@ -207,7 +207,7 @@ class WeightedGaussianPlan(MechanismPlan):
             released = keep_evident(released, groups.known, variance=chosen.variance)
         drawn = released.positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
 def _read_weights(
@@ -232,7 +232,7 @@ def _read_weights(
         known=known,
         evident=evident,
         cut=cut,
-        left=describe_cut(query, cut, weighted=True, known=known),
+        rows_in_words=describe_rows_left(query, cut, weighted=True, known=known),
     )
 
 
@@ -281,7 +281,7 @@ def _find_spread(request: MechanismRequest) -> float:
     """Return the standard deviation of the noise, in units of a name that are in as many groups as is typical."""
     chosen = _choose_weighted(request)
     groups = assume_groups_per_unit(chosen.max_groups_contributed)
-    return request.most * math.sqrt(chosen.variance * groups) / WEIGHT_STEPS
+    return request.rank_width * math.sqrt(chosen.variance * groups) / WEIGHT_STEPS
 
 
 def _find_weighted_evidence(request: MechanismRequest) -> float | None:
@@ -291,7 +291,7 @@ def _find_weighted_evidence(request: MechanismRequest) -> float | None:
     chosen = _choose_weighted(request)
     groups = assume_groups_per_unit(chosen.max_groups_contributed)
     weight = find_line(chosen.variance, request.known) / WEIGHT_STEPS
-    return request.most * weight * math.sqrt(groups)
+    return request.rank_width * weight * math.sqrt(groups)
 
 
 WEIGHTED_GAUSSIAN = Mechanism(
@@ -342,7 +342,7 @@ class DomainDiscoveryPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # a domain of no more than half of the keys is no choice
+    def loss_of_half(self) -> Loss:  # a domain of no more than half of the keys is no choice
         chosen = self.selection
         return add_count_loss(chosen.discovery.loss, math.ceil(chosen.k / 2), price=self.price)
 
@@ -357,7 +357,7 @@ class DomainDiscoveryPlan(MechanismPlan):
         rows = drawn.positions
         items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
         keys = MechanismOutput(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
 @refuse_out_of_range
@@ -370,7 +370,7 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     k, bound, delta = request.k, request.require_bound(), request.delta
     half = Rho(request.price.rho(k).value / 2)
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
-    return DomainDiscovery(half, delta, bound, peeling, k, request.most)
+    return DomainDiscovery(half, delta, bound, peeling, k, request.rank_width)
 
 
 def _predict_discovery(request: MechanismRequest) -> Need:

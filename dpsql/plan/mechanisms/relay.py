@@ -20,11 +20,11 @@ from dpsql.plan.mechanisms.base import (
     RowsRead,
     SpecReport,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_counts
+from dpsql.plan.mechanisms.counts_by_item import charge_and_draw_counts
 from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
 from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
-from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_cut
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_rows_left
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_counts_and_weights
@@ -52,7 +52,7 @@ class RelayPlan(MechanismPlan):
         chosen, price = self.selection, self.price
         weights = list_weights(chosen.weighed_groups)
         cut_query, cut = cut_rows(query, chosen, leaders=chosen.k_bar + 1, heaviest=chosen.k + 1)
-        left = describe_cut(query, cut, weighted=True)
+        left = describe_rows_left(query, cut, weighted=True)
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
@@ -62,7 +62,7 @@ class RelayPlan(MechanismPlan):
                 min_weight=0,
                 others=len(query.measures) - 1,
                 cut=cut,
-                left=f"the first {chosen.k_bar + 1:,} groups, {left}" if left else "",
+                rows_in_words=f"the first {chosen.k_bar + 1:,} groups, {left}" if left else "",
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -74,7 +74,7 @@ class RelayPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # it saves the other keys but for BOTTOM and the gate, nothing where that opens
+    def loss_of_half(self) -> Loss:  # it saves the other keys but for BOTTOM and the gate, nothing where that opens
         chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
         stopped = Selection(tuple(range(returned)), stopped_at_bottom=returned < chosen.k)
         return chosen.loss(RelaySelection((), stopped)) + ZCDP(price.rho(price.count_items(returned)), Delta(0))
@@ -108,7 +108,7 @@ class RelayPlan(MechanismPlan):
             stopped_at_bottom=len(drawn.positions) < chosen.k,
             legs=f"limited domain: {first}; {legs[drawn.gate_opened]}",
         )
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
 @refuse_out_of_range
@@ -128,7 +128,7 @@ def _choose(request: MechanismRequest) -> Relay:
         k_bar=request.k_bar,
         weighed_groups=bound,
         max_groups_contributed=None if request.own_cap else bound,
-        sensitivity=request.most,
+        sensitivity=request.rank_width,
     )
 
 

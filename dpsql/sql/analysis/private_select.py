@@ -111,7 +111,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             hint += "public tables are answered exactly, at no cost."
         reason = "No table of this query has a privacy unit."
         raise Refusal("nothing-private", reason, hint=hint, place=reader.place(select))
-    named = None if clause.terms is None else clause.terms.unit_column
+    named = None if clause.stated is None else clause.stated.unit_column
     if named is not None and not (named.word and ascii_lower(str(named.value)) == ascii_lower(private.unit_name or "")):
         hint = f"Write privacy_unit_column = {write_name(private.unit_name or '')}, or leave it out."
         raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=named.place)
@@ -527,7 +527,7 @@ def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> 
     """Return the split statement, its clause with the options and the stated total of the header."""
     if header is None or lifted.clause is None:
         return lifted
-    return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated))
 
 
 class _Read(Protocol):

@@ -114,7 +114,7 @@ class RankedSelect:
 
     def _write_hint(self, found: Sequence[RankedWindow], query: PrivateQuery) -> str:
         clause = query.clause
-        if clause.terms is not None:
+        if clause.stated is not None:
             return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
         if all(window.total for window in found) and query.domain is None and query.partitions is None:
             return _WITH_TOTAL.format(self._write_shares(found, query))
@@ -193,7 +193,7 @@ def refuse_computation(
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
     hint = ""
-    if query.clause.terms is None:
+    if query.clause.stated is None:
         shares = _write_shares_around(statement, clause, found=found, query=query, catalog=catalog)
         per = "" if shares else _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
         hint = _WITH_TOTAL.format(shares) if shares else per

@@ -178,7 +178,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryTerms:
+class StatedTotal:
     """Terms of SELECT WITH DIFFERENTIAL_PRIVACY, as written: `epsilon` and `delta` are of the whole query.
 
     `min_units` is the number of units that a group must have, and `unit_column` the privacy unit.
@@ -197,8 +197,8 @@ class Clause:
 
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
     `per` is PER's name. It is `implied` where k comes from LIMIT, as in LIMIT k PRIVATE, or the statement is standard
-    SQL that is read as private. `terms` are those of the whole query; a plan has none, since they become options of an
-    item.
+    SQL that is read as private. `stated` are the terms of the whole query; a plan has none, since they become options
+    of an item.
     """
 
     k: int | None
@@ -207,7 +207,7 @@ class Clause:
     per: Name | None = None
     shape: Literal["top", "all", "total"] = "top"
     implied: bool = False
-    terms: QueryTerms | None = None
+    stated: StatedTotal | None = None
 
     def __str__(self) -> str:
         """Return the clause as SQL writes it, without PER and options."""

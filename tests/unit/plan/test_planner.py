@@ -185,7 +185,7 @@ def test_a_relay_is_preferred_to_a_limited_domain_also_where_it_needs_more_units
         assert both[0].prediction.items == both[1].prediction.items
         assert take_cheapest(both) == take_cheapest(both[::-1]) == both[1]
         assert take_cheapest(both[:1]) == both[0]
-        drawn = SESSION._plans.find(SESSION._analyze(text, ()))[0]
+        drawn = SESSION._plans.find(SESSION._analyze(text, ())).plan
         assert drawn.mechanism_plan == plan.mechanism_plan
 
 
@@ -195,7 +195,7 @@ def test_where_there_is_no_relay_the_limited_domain_answers(more: tuple[str, ...
     plan = SESSION.explain(text)
     assert plan.mechanism == "limited_domain"
     assert "relay" not in [each.name for each in plan.considered]
-    assert SESSION._plans.find(SESSION._analyze(text, ()))[0].mechanism == "limited_domain"
+    assert SESSION._plans.find(SESSION._analyze(text, ())).plan.mechanism == "limited_domain"
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     assert plan.worst_items <= usual.worst_items
     assert plan.price(plan.worst_case).rho <= usual.price(usual.worst_case).rho
     assert plan.delta.value <= usual.delta.value
-    answer = SESSION._plans.find(SESSION._analyze(text, ()))[0]
+    answer = SESSION._plans.find(SESSION._analyze(text, ())).plan
     assert (answer.mechanism, answer.mechanism_plan) == (plan.mechanism, plan.mechanism_plan)
     assert {each.name for each in answer.considered} <= CHOSEN
 
@@ -329,7 +329,7 @@ def test_a_population_decides_nothing(k: int, counts: bool) -> None:
     usual = SESSION.explain(text)
     for population in (1, 1_000, 30_000, 10**6, 10**12):
         told = session_over(population=population)
-        for plan in (told.explain(text), told._plans.find(told._analyze(text, ()))[0]):
+        for plan in (told.explain(text), told._plans.find(told._analyze(text, ())).plan):
             assert (plan.mechanism, plan.mechanism_plan) == (usual.mechanism, usual.mechanism_plan)
         assert told.explain(text).considered == usual.considered
         assert dict(told.explain(text).facts())["chosen because"] == dict(usual.facts())["chosen because"]
