@@ -112,7 +112,7 @@ class RelayPlan(MechanismPlan):
 
 
 @refuse_out_of_range
-def _choose(request: MechanismRequest) -> Relay:
+def _set_parameters(request: MechanismRequest) -> Relay:
     """Return the mechanism of two legs."""
     if request.query.partitions is not None:
         hint = "Write mechanism = limited_domain, or leave the mechanism out."
@@ -138,7 +138,7 @@ def _predict(request: MechanismRequest) -> Need:
     That of the second is the weight of a group that opens the gate and reaches the threshold behind it in one of two
     draws.
     """
-    legs = _choose(request)
+    legs = _set_parameters(request)
     gate, second = legs.gate(NOTHING_FOUND), legs.second_leg(NOTHING_FOUND)
     looks = [(gate.height, math.sqrt(gate.variance)), (second.threshold, math.sqrt(second.variance))]
     low: float = max(height for height, _ in looks)
@@ -153,7 +153,7 @@ def _predict(request: MechanismRequest) -> Need:
 
 def _find_reach(request: MechanismRequest) -> tuple[float, float]:
     """Return between which numbers the need is: it is that of the first leg unless the second can need less."""
-    legs = _choose(request)
+    legs = _set_parameters(request)
     first = float(legs.first_leg.threshold_offset)
     least = legs.second_leg(NOTHING_FOUND).least_threshold
     return min(first, Need.of_weight(least, legs.weighed_groups, request=request).units), first
@@ -164,7 +164,7 @@ RELAY = Mechanism(
     kind=QueryKind.UNKNOWN,
     theorem=Relay,
     law="relay of two legs",
-    plan=lambda request: RelayPlan(_choose(request), request.price, request.own_cap),
+    plan=lambda request: RelayPlan(_set_parameters(request), request.price, request.own_cap),
     need=_predict,
     reach=_find_reach,
     reads=Reads.GROUPS,
