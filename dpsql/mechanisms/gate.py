@@ -72,7 +72,7 @@ class Gate:
 
     >>> gate = Gate(Rho("0.01"), k=10, threshold=40, sensitivity=4, probability=Fraction(1, 5))
     >>> gate.start, gate.width, gate.height
-    (8, 112, Fraction(3, 50))
+    (8, 112, Fraction(1, 16))
     """
 
     rho: Rho
