@@ -3,8 +3,9 @@
 Not run itself; `recall.py`, `exp1.py`, `exp2.py` and `histograms.py` import it. Every mechanism answers the same
 question: the top k for a rho and a delta, all of which it may spend. A mechanism is one entry in MECHANISMS, a function
 of a question that returns the labels. AUTO is one more: dpsql's own planner chooses, as it does for a query that names
-no mechanism. With `most=` it is told that a policy bounds the groups of a unit, and is to be compared with what keeps
-to the same bound (`rivals`). "AUTO of 0.10" is the rule that it replaces, without and with a population in the policy.
+no mechanism, and what it plans is drawn. With `most=` it is told that a policy bounds the groups of a unit, and is to
+be compared with what keeps to the same bound (`rivals`). "AUTO of 0.11" and "AUTO of 0.10" are the rules of earlier
+versions; that of 0.10 without and with a population in the policy. AUTO and AUTO of 0.11 say what they were charged.
 
 Recall is the share of k that was returned and belongs to the true top k. A label whose count ties with the k-th
 belongs; what is missing is a miss. The truth is the count of distinct units before any bounding.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -38,13 +39,14 @@ from dpsql.mechanisms import (
     LimitedDomain,
     OperatingSystemNoise,
     Peeling,
-    Relay,
     StableTopK,
     TopStable,
     WeightedGaussian,
     unit_weight,
 )
+from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.plan import Plan, build_plan
+from dpsql.plan.mechanisms.base import Groups, ReadAgain
 from dpsql.policy import Limits, PrivateTable
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.analysis.analyze import analyze
@@ -139,6 +141,18 @@ class Question:
         return Question(Sample(self.sample.bounded(most)), self.k, self.rho, self.delta).leaders(k_bar)
 
 
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """Labels, and the share of the worst case that they were charged."""
+
+    labels: Integers
+    share: float
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the labels."""
+        return iter(self.labels.tolist())
+
+
 Answer = Iterable[int]
 Mechanism = Callable[[Question], Answer]
 
@@ -184,18 +198,6 @@ def weighted_gaussian(question: Question, *, most: int, share: Fraction = Fracti
     labels, histogram = _full(question.sample.weights(most))
     mechanism = WeightedGaussian(Rho(question.rho.value * share), question.delta, question.k, most)
     return labels[list(mechanism.release(histogram, NOISE).positions)]
-
-
-def relay(question: Question, *, most: int = 100, bounded: bool = False) -> Answer:
-    """Answer by a limited domain, and for what it leaves by a weighted Gaussian, at most `most` groups a unit.
-
-    Counts are of all of a unit's groups, or of those that it keeps if they are `bounded` as well.
-    """
-    labels, counts = _full(question.sample.bounded(most) if bounded else question.sample.exact)
-    weights = question.sample.weights(most)[labels]
-    k, bound = question.k, most if bounded else None
-    mechanism = Relay(question.epsilon(k), question.delta, k, K_BAR_PER_K * k, most, bound)
-    return labels[list(mechanism.select(counts, weights, noise=NOISE).positions)]
 
 
 def domain_discovery(question: Question, *, most: int) -> Answer:
@@ -270,15 +272,53 @@ def planned(k: int, rho: Rho, *, delta: Delta, most: int | None) -> Plan:
     return build_plan(query, Terms(total, budget, own, delta, Limits(), tables), salts=(0, 0))
 
 
-def auto(question: Question, *, most: int | None = None) -> Answer:
+def auto(question: Question, *, most: int | None = None) -> Charged:
     """Answer by what dpsql chooses where a query names no mechanism and the policy has this bound, or none."""
     plan = planned(question.k, question.rho, delta=question.delta, most=most)
-    cap, mechanism = plan.max_groups_contributed, CHOSEN[plan.mechanism]
-    if cap is None:
-        return mechanism(question)
-    return (
-        mechanism(question, most=cap, bounded=most is not None) if mechanism is relay else mechanism(question, most=cap)
-    )
+    counts = question.sample.exact if most is None else question.sample.bounded(most)
+    cap = plan.max_groups_contributed
+    weights = counts if cap is None else question.sample.weights(cap)
+    labels = np.flatnonzero(np.minimum(counts, weights))  # in the order of labels, as a second read has them
+    groups = Groups(counts[labels], weights[labels])
+    if not plan.k_bar:
+        drawn = plan.mechanism_plan.draw(groups, NOISE)
+    else:
+        first = np.argsort(-counts, kind="stable")[: min(plan.k_bar + 1, np.count_nonzero(counts))]
+        begun = plan.mechanism_plan.begin(Groups(counts[first]), NOISE)
+        drawn = begun.resume(groups, NOISE) if isinstance(begun, ReadAgain) else begun
+        labels = labels if drawn.of_second_read else first
+    return Charged(labels[list(drawn.rows)], float(drawn.loss.rho.value / plan.worst_case.rho.value))
+
+
+def auto_of_0_11(question: Question) -> Charged:
+    """Answer by the rule of 0.11, where no policy bounds the groups of a unit.
+
+    It took weights where their need is below that of a limited domain with half of delta, units being in 40 groups.
+    Otherwise the limited domain answered, and a tenth of the items that it left bought a look at the largest weight
+    left: from two deviations on, the rest bought weights with the other half of delta.
+    """
+    k, rho, cap = question.k, question.rho.value, 100
+    half = Delta(question.delta.value / 2)
+    first = LimitedDomain(question.epsilon(k), half, k, K_BAR_PER_K * k)
+    weighted = WeightedGaussian(question.rho, question.delta, k, cap)
+    if weighted.threshold / WEIGHT_STEPS * math.sqrt(40) < float(first.threshold_offset):
+        return Charged(np.array(list(weighted_gaussian(question, most=cap)), dtype=np.int64), 1.0)
+    labels, histogram = question.leaders(first.k_bar)
+    selected = first.select(histogram, NOISE)
+    found = labels[list(selected.positions)]
+    left = k - selected.steps if selected.stopped_at_bottom else 0
+    if not left:
+        return Charged(found, selected.steps / k)
+    weights = question.sample.weights(cap).copy()
+    weights[found] = 0
+    variance = Fraction(WEIGHT_STEPS**2) / (2 * rho * left / (10 * k))
+    (noise,) = discrete_gaussian(variance, NOISE, count=1)
+    if int(weights.max(initial=0)) + noise < 2 * math.sqrt(variance):
+        return Charged(found, (selected.steps + left / 10) / k)
+    rest, others = _full(weights)
+    behind = WeightedGaussian(Rho(rho * left * 9 / (10 * k)), half, k - len(found), cap)
+    added = rest[list(behind.release(others, NOISE).positions)]
+    return Charged(np.concatenate([found, added]), (selected.steps + left) / k)
 
 
 def former_auto(question: Question, *, with_population: bool) -> Answer:
@@ -302,14 +342,6 @@ def former_auto(question: Question, *, with_population: bool) -> Answer:
     return limited_domain(question) if need <= weighted else weighted_gaussian(question, most=100)
 
 
-CHOSEN: Mapping[str, Callable[..., Answer]] = {
-    "limited_domain": limited_domain,
-    "relay": relay,
-    "gaussian_histogram": gaussian_histogram,
-    "weighted_gaussian": weighted_gaussian,
-}
-
-
 def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
     """Return a mechanism with these parameters."""
     return lambda question: mechanism(question, **parameters)
@@ -317,10 +349,10 @@ def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "AUTO": auto,
+    "AUTO of 0.11": auto_of_0_11,
     "AUTO of 0.10 with a population": lambda question: former_auto(question, with_population=True),
     "AUTO of 0.10": lambda question: former_auto(question, with_population=False),
     **{f"AUTO most={most}": tuned(auto, most=most) for most in BOUNDS},
-    "relay": relay,
     "limited_domain": limited_domain,
     "limited_domain k_bar=k": tuned(limited_domain, k_bar_per_k=1),
     "limited_domain with counts": tuned(limited_domain, items_per_label=2),
@@ -365,11 +397,12 @@ def missed(question: Question, returned: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Recall, share of the counts missed and number of labels of one mechanism, trial by trial."""
+    """Recall, share of the counts missed, number of labels and share charged of one mechanism, trial by trial."""
 
     recalls: tuple[float, ...]
     misses: tuple[float, ...]
     sizes: tuple[int, ...]
+    shares: tuple[float, ...] = ()
 
     @property
     def recall(self) -> float:
@@ -391,14 +424,26 @@ class Cell:
         """Return the mean number of labels."""
         return sum(self.sizes) / len(self.sizes)
 
+    @property
+    def charged(self) -> float:
+        """Return the mean share of the worst case that was charged; 1 of a mechanism that does not say it."""
+        return sum(self.shares) / len(self.shares)
+
+
+def share_of(answer: Answer) -> float:
+    """Return which share of the worst case an answer was charged; all of it if it does not say."""
+    return answer.share if isinstance(answer, Charged) else 1.0
+
 
 def measured(questions: Iterable[Question], mechanism: Mechanism) -> Cell:
     """Return what a mechanism makes of a question in each of some samples."""
-    answers = [(question, [int(label) for label in mechanism(question)]) for question in questions]
+    drawn = [(question, mechanism(question)) for question in questions]
+    answers = [(question, [int(label) for label in answer]) for question, answer in drawn]
     return Cell(
         recalls=tuple(recall(*each) for each in answers),
         misses=tuple(missed(*each) for each in answers),
         sizes=tuple(len(labels) for _, labels in answers),
+        shares=tuple(share_of(answer) for _, answer in drawn),
     )
 
 

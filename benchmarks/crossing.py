@@ -31,7 +31,7 @@ QUICK = {"rows": [2_000], "engines": ["postgres"]}
 ITEMS = {"few items": 100_000, "very many items": 10**12}
 QUERY = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events GROUP BY item TOP {k} PRIVATE WITH ({options})"
 QUERIES = {
-    "relay, top 10": QUERY.format(k=10, options="mechanism = relay, epsilon = 0.05, delta = 1e-8"),
+    "two_looks, second read, top 10": QUERY.format(k=10, options="mechanism = two_looks, epsilon = 0.05, delta = 1e-8"),
     "weighted_gaussian, top 20": QUERY.format(
         k=20, options="mechanism = weighted_gaussian, epsilon = 0.05, delta = 1e-8"
     ),
@@ -89,7 +89,8 @@ def crossed(name: str, data: Written) -> dict[str, dict[str, Value]]:
 
 def _fetch(engine: Engine, plan: Plan) -> tuple[float, float]:
     """Return how many rows an engine returns, and their megabytes."""
-    table = open_exact(engine.execute(build_statement(plan.counting)))
+    rows = plan.spec.second or plan.spec.rows
+    table = open_exact(engine.execute(build_statement(rows.counting)))
     return float(table.num_rows), table.nbytes / 1e6
 
 

@@ -58,7 +58,10 @@ CLAUSES = {
     },
     "total of sums": {"private (aim 1.3)": " PRIVATE"},
     **{
-        tile: {"private (aim 1.6)": " TOP 10 PRIVATE", "private, relay": " TOP 10 PRIVATE WITH (mechanism = relay)"}
+        tile: {
+            "private (aim 1.6)": " TOP 10 PRIVATE",
+            "private, weights": " TOP 10 PRIVATE WITH (mechanism = weighted_gaussian)",
+        }
         for tile in ("COUNT(*) top 10", "SUM top 10")
     },
 }

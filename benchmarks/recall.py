@@ -1,22 +1,23 @@
 """Recall of every mechanism, data set, k and total, for one query that spends the whole total.
 
-    python -m benchmarks run recall [--data DIR] [--trials 100] [--epsilon 1 0.3 0.1] [--k 5 10 20 50 100]
+    python -m benchmarks run recall [--data DIR] [--trials 100] [--epsilon 1 0.3 0.1] [--k 5 10 20 50 100 200]
                                     [--only NAME ...] [--gaps MECHANISM]
 
 For each data set and total a table of mean recall, one of its deviation from trial to trial, and one of the mean number
 of labels that came back; then, for each mechanism, in which share of the cells it is within 0.03 of the best of all,
 what it loses to the best on average, and where it is furthest behind; then every cell where one mechanism, AUTO unless
 `--gaps` names another, is further behind than that. AUTO is what dpsql's planner chooses from public numbers; "AUTO of
-0.10" is the rule that it replaces, without and with a population. AUTO under a bound that a policy sets is compared
-with what keeps to the same bound. The share that such a choice could reach at best is that of the rule that takes one
-mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays for the conversion to rho, half
-is the query's (`dpsql.terms.compute_budget`). Over the data sets whose labels are a public list anyway the
-mechanisms of a known domain stand in the last rows; they do not compete.
+0.11" and "AUTO of 0.10" are the rules of earlier versions, the latter without and with a population. AUTO under a bound
+that a policy sets is compared with what keeps to the same bound. The share that such a choice could reach at best is
+that of the rule that takes one mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays
+for the conversion to rho, half is the query's (`dpsql.terms.compute_budget`). Over the data sets whose labels are a
+public list anyway the mechanisms of a known domain stand in the last rows; they do not compete.
 
-A table has the mean loss of both rules to the best of limited domain, weighted Gaussian and domain discovery, and the
-worst cell, over the cells where that has 0.1. The last one has the errors of the gate of the relay, for shares of what
-is left and heights in its own deviations: how often it opens where there is nothing, what such an answer costs on
-average, and how often it stays shut before a weight of 1, 1.5 and 2 times the threshold of the second leg.
+A table has the mean loss of these rules to the best of limited domain, weighted Gaussian and domain discovery, and the
+worst cell, over the cells where that has 0.1. Another has the price: which share of its worst case AUTO is charged on
+average, and AUTO of 0.11, in these cells, in those where the best of the three has less than 0.02, and where there is
+no group at all. The last one has the errors of the gate: how often it opens on nothing, and how often it stays shut
+where half of the k names are at the threshold behind it, where all are, and where one is at twice the threshold.
 
 The best of all is the best in the same trials, and of so many some are always lucky: with few trials every choice looks
 further behind than it is. With 100 the standard error of a mean is 0.01 where the recall of a trial deviates by 0.1,
@@ -29,10 +30,11 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from itertools import product
 from statistics import NormalDist
 
 import accuracy
+import numpy as np
 from accuracy import (
     KNOWN_DOMAIN,
     MECHANISMS,
@@ -42,19 +44,25 @@ from accuracy import (
     Sample,
     measured,
     rivals,
+    share_of,
     terms,
 )
 from data_sets import Log, logs
 from program.main import alone
 from program.row import Row, Value
 
-from dpsql.mechanisms import WEIGHT_STEPS, Relay, Selection, WeightedGaussian
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.mechanisms import WEIGHT_STEPS, WeightedGaussian
+from dpsql.mechanisms.gate import LOOK_SHARE, Gate, bound_weight_sum, find_open_probability
+from dpsql.quantities import Rho
 
 DELTA = "1e-6"
 QUICK = {"trials": 2}
 WITHIN = 0.03
 HOPELESS = 0.1  # where the best is below it, all are alike
+NOTHING = 0.02  # where the best is below it, there is as good as nothing to find
+KS = [5, 10, 20, 50, 100, 200]
+THREE = ("limited_domain", "weighted_gaussian most=100", "domain_discovery most=100")
+PRICED = ("AUTO", "AUTO of 0.11")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,45 +121,66 @@ def ranks(table: Mapping[Place, Mapping[str, Cell]]) -> Iterator[Row]:
 
 def rules(table: Mapping[Place, Mapping[str, Cell]]) -> Iterator[Row]:
     """Yield what each rule of AUTO, and each mechanism, loses to the best of three where that has HOPELESS or more."""
-    three = ("limited_domain", "weighted_gaussian most=100", "domain_discovery most=100")
-    best = {place: max(column[name].recall for name in three) for place, column in table.items()}
+    best = {place: max(column[name].recall for name in THREE) for place, column in table.items()}
     hoped = [place for place in table if best[place] >= HOPELESS]
     if not hoped:
         return
     title = f"loss of recall to the best of three mechanisms, in {len(hoped)} cells where that has {HOPELESS}"
-    for name in ("AUTO", "AUTO of 0.10", "AUTO of 0.10 with a population", "relay", *three):
+    for name in ("AUTO", "AUTO of 0.11", "AUTO of 0.10", "AUTO of 0.10 with a population", *THREE):
         losses = {place: max(0.0, best[place] - table[place][name].recall) for place in hoped}
         worst = max(losses, key=lambda place: losses[place])
         at = f"-{losses[worst]:.2f} ({worst.data}, k = {worst.k}, epsilon {worst.epsilon})"
         yield Row(title, name, {"mean loss": sum(losses.values()) / len(losses), "worst": at})
 
 
-def gate_errors(k: int = 10) -> Iterator[Row]:
-    """Yield both errors of a gate after a first leg that returned nothing, computed from its normal law.
+def prices(table: Mapping[Place, Mapping[str, Cell]], ks: Iterable[int], *, draws: int) -> Iterator[Row]:
+    """Yield which share of the worst case is charged where there is much, next to nothing, and nothing."""
+    best = {place: max(column[name].recall for name in THREE) for place, column in table.items()}
+    kinds = {
+        f"best has {HOPELESS}": [place for place in table if best[place] >= HOPELESS],
+        f"best below {NOTHING}": [place for place in table if best[place] < NOTHING],
+    }
+    budget, nothing = terms("1", DELTA), Sample(np.zeros(0, dtype=np.int64))
+    for name in PRICED:
+        values: dict[str, Value] = {
+            f"{kind}: {len(places)} cells": sum(table[place][name].charged for place in places) / len(places)
+            for kind, places in kinds.items()
+            if places
+        }
+        for k in ks:
+            empty = Question(nothing, k, budget.rho, budget.delta)
+            shares = [share_of(MECHANISMS[name](empty)) for _ in range(draws)]
+            values[f"nothing, k = {k}"] = sum(shares) / draws
+        yield Row("share of the worst case that is charged", name, values, note=f"Of nothing {draws:,} draws each.")
 
-    `charged` is what an answer of nothing costs on average, in items.
-    """
-    normal, left = NormalDist(), k - 1
-    leg = Relay(Epsilon("0.05"), Delta("1e-6"), k, 20 * k, 100)
-    nothing = Selection((), stopped_at_bottom=True)
-    own = leg.gate(nothing)
-    for share in (0.05, 0.1, 0.2):
-        for height in (1.5, 2.0, 2.5):
-            rho = float(leg.second_leg(nothing).rho.value) / (1 - float(leg.gate_items(nothing)) / left)
-            second = WeightedGaussian(Rho(Fraction(rho * (1 - share))), Delta("5e-7"), k, 100)
-            deviation = WEIGHT_STEPS / math.sqrt(2 * rho * share)
-            opens = normal.cdf(-height)
-            shut = {times: normal.cdf(height - times * second.threshold / deviation) for times in (1, 1.5, 2)}
-            is_own = math.isclose(deviation, math.sqrt(own.variance)) and math.isclose(
-                own.height, height * deviation, rel_tol=1e-6
-            )
-            values: dict[str, Value] = {
-                "opens on nothing": opens,
-                "charged": 1 + left * (share + opens * (1 - share)),
-                **{f"shut at {times:g}": value for times, value in shut.items()},
-            }
-            label = f"share {share:g}, height {height:g} sigma{', as built' if is_own else ''}"
-            yield Row(f"errors of the gate, k = {k}", label, values)
+
+def gate_errors(ks: Iterable[int]) -> Iterator[Row]:
+    """Yield the errors of the gate, behind a first look and alone before a mechanism, computed from its normal law."""
+    budget, cap = terms("1", DELTA), 100
+    places = {"before a mechanism by name": 1, "after the first look": 2}
+    for k, (place, looks) in product(ks, places.items()):
+        weighted = WeightedGaussian(Rho(budget.rho.value * (1 - looks * LOOK_SHARE)), budget.delta, k, cap)
+        gate = Gate(
+            Rho(budget.rho.value * LOOK_SHARE),
+            k,
+            weighted.threshold,
+            bound_weight_sum(min(k, cap), steps=WEIGHT_STEPS),
+            find_open_probability(k, looks),
+        )
+        values: dict[str, Value] = {
+            "opens on nothing": 1 - _shut(gate),
+            "shut, k/2 at the threshold": _shut(gate, k / 2),
+            "shut, all k": _shut(gate, k),
+            "shut, one at twice": _shut(gate, 1, times=2),
+        }
+        yield Row("errors of the gate", f"k = {k}, {place}", values)
+
+
+def _shut(gate: Gate, names: float = 0, *, times: int = 1) -> float:
+    """Return how likely a gate stays shut before so many names at so many times its threshold."""
+    seen = names * min(max(times * gate.threshold - gate.start, 0), gate.width) / (gate.k * gate.threshold)
+    deviation = math.sqrt(gate.look.variance) / gate.look.whole
+    return NormalDist().cdf((float(gate.height) - seen) / deviation)
 
 
 def hindsight(table: Mapping[Place, Mapping[str, Cell]]) -> float:
@@ -189,7 +218,7 @@ def options(parser: ArgumentParser) -> None:
     """Add totals, k, data sets, and whose gaps are listed."""
     accuracy.options(parser, trials=100)
     parser.add_argument("--epsilon", nargs="+", default=["1", "0.3", "0.1"])
-    parser.add_argument("--k", type=int, nargs="+", default=[5, 10, 20, 50, 100])
+    parser.add_argument("--k", type=int, nargs="+", default=KS)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="data sets to take")
     parser.add_argument("--gaps", metavar="MECHANISM", default="AUTO", choices=MECHANISMS, help="whose gaps to list")
 
@@ -208,7 +237,8 @@ def run(given: Namespace) -> Iterator[Row]:
         yield from ranks(table)
         yield from rules(table)
         yield from gaps(table, given.gaps)
-    yield from gate_errors()
+        yield from prices(table, given.k, draws=50 * given.trials)
+    yield from gate_errors(given.k)
 
 
 if __name__ == "__main__":

@@ -157,9 +157,11 @@ def plain(engine: Engine) -> Run:
 
 
 def private(engine: Engine, session: dpsql.Session, options: str) -> Run:
-    """Return what runs the engine's part of a private query: counting, and nothing else."""
-    counting = session.explain(QUERY.format(k=10, options=options)).counting
-    return lambda: engine.execute(Statement(counting.sql, counting.parameters))
+    """Return what runs the engine's part of a private query: all statements that it may need, and nothing else."""
+    spec = session.explain(QUERY.format(k=10, options=options)).spec
+    reads = [read.counting for read in (spec.rows, spec.second) if read is not None]
+    statements = [Statement(counting.sql, counting.parameters) for counting in reads]
+    return lambda: [engine.execute(each) for each in statements]
 
 
 def outside_the_engine(

@@ -7,7 +7,7 @@ the release cost, and what is left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 View = planning.ResultView | planning.OuterSelectView
-AnswerPart = tuple[planning.Plan, planning.Release | bytes, bool]  # the answer as drawn or stored; if it is earlier
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """A plan, its answer as drawn or as stored, and whether that was stored before, so that it costs nothing."""
+
+    plan: planning.Plan
+    answer: planning.Release | bytes
+    is_replayed: bool
 
 
 def build_answer(
@@ -31,30 +39,29 @@ def build_answer(
     own: SessionDependencies,
     salts: tuple[int, int],
 ) -> Answer:
-    """Return released answers, unpacked and seen through the outer SELECT, with their receipt.
-
-    Each part is a plan, its answer, and whether that was stored before.
-    """
+    """Return released answers, unpacked and seen through the outer SELECT, with their receipt."""
     releases, receipts, explanations = list[planning.Release](), list[Receipt](), list[str]()
     protected, warned = dict[tuple[str, str], None](), list[str]()
-    for plan, answer, is_earlier in parts:
+    for part in parts:
+        plan, answer = part.plan, part.answer
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
         balance = own.read_balance(plan.charged_values)
         releases.append(released)
-        receipts.append(_build_receipt(plan, released, own=own, balance=balance, replayed=is_earlier))
+        receipts.append(_build_receipt(plan, released, own=own, balance=balance, is_replayed=part.is_replayed))
         if released.stopped_at_bottom:
             explanations.append(
                 report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
             )
         protected |= dict.fromkeys(plan.query.protected)
         warned += plan.warnings
-    query = replace(parts[0][0].query, protected=tuple(protected))
+    # `balance` is of the last part: what was granted is the same for all
+    query = replace(parts[0].plan.query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
     table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
     shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-        counts=_describe_measures(view, [plan for plan, _, _ in parts], releases=releases, table=table),
+        counts=_describe_measures(view, [part.plan for part in parts], releases=releases, table=table),
         promise=Promise(query.unit_name, query.holders, balance.granted, periods),
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warned)),
@@ -80,9 +87,9 @@ def _build_receipt(
     *,
     own: SessionDependencies,
     balance: report.Balance,
-    replayed: bool,
+    is_replayed: bool,
 ) -> Receipt:
-    """Return the receipt of one release; one that was `replayed` is charged nothing."""
+    """Return the receipt of one release; one that `is_replayed` is charged nothing."""
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
     return Receipt(
@@ -92,12 +99,12 @@ def _build_receipt(
         epsilon=drawn.epsilon,
         delta=drawn.delta,
         threshold_offset=drawn.threshold_offset,
-        items_charged=0 if replayed else released.items_charged,
-        loss=own.terms.nothing if replayed else released.loss,
+        items_charged=0 if is_replayed else released.items_charged,
+        loss=own.terms.nothing if is_replayed else released.loss,
         remaining=balance.remaining,
         stopped_at_bottom=is_short,
         sealed=own.engine.sealed,
-        replayed=replayed,
+        replayed=is_replayed,
         shared=own.terms.limits.share_replays,
         durable=own.ledger.durable,
         chosen=drawn.chooses,
@@ -116,10 +123,10 @@ def _build_receipt(
         known=drawn.known,
         evident=drawn.evident,
         known_before=released.known_before,
-        reread=plan.reread and not replayed,
+        reread=plan.reread and not is_replayed,
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
-        used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
-        more=None if replayed else report.count_more(plan, balance.remaining, loss=released.loss),
+        used=Fraction(0) if is_replayed else plan.price(released.loss).share_of(balance.limit),
+        more=None if is_replayed else report.count_more(plan, balance.remaining, loss=released.loss),
     )
 
 

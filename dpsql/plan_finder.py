@@ -9,15 +9,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpsql import plan as planning
 from dpsql import report
 from dpsql.engines import Stop
 from dpsql.errors import Refusal, Unsupported
 from dpsql.session_dependencies import SessionDependencies
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.analysis.domains import (
+    find_group_query,
+    find_guess_query,
+    find_partition_query,
+    set_guess,
+    set_known_groups,
+    set_partition_values,
+)
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 
-PlannedQuery = tuple[planning.Plan, bytes | None]  # and the stored answer to it, if there is one
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A plan, and the stored answer to it, if there is one."""
+
+    plan: planning.Plan
+    stored: bytes | None
 
 
 @dataclass(slots=True)
@@ -38,8 +53,27 @@ class PlanFinder:
         return planning.build_plan(query, self.own.terms, salts=self.salts)
 
     def complete(self, query: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
-        """Return the query with what public tables hold of it, and with the known names of its keys."""
-        return self.names.complete(self.free.complete(query, stop))
+        """Return the query with the values that public tables hold of it, and with the names that are known.
+
+        The values are those of partitions, of groups of ALL PRIVATE and of guessed counts; the names are key values
+        that earlier answers released.
+        """
+        if query.materialized:
+            query = query.at(self.own.ledger.data_version)
+        listed = find_partition_query(query)
+        if listed is not None:
+            query = set_partition_values(query, self._list_values(listed, stop))
+        listed = find_group_query(query)
+        if listed is not None:
+            query = set_known_groups(query, self._list_values(listed, stop))
+        guessed = find_guess_query(query) if query.explained else None
+        if guessed is not None:
+            query = set_guess(query, self._list_values(guessed, stop))
+        return self.names.complete(query)
+
+    def _list_values(self, query: PublicQuery, stop: Stop | None) -> list[Any]:
+        """Return the first column of a public query."""
+        return list(self.free.answer(query, stop).column(0).to_pylist())
 
     def find(self, query: PrivateQuery, stop: Stop | None = None) -> PlannedQuery:
         """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
@@ -57,7 +91,8 @@ class PlanFinder:
                 plan, stored = nameless, stored_before
         if stored is None and not plan.fresh:
             if self.names.earlier_keys():
-                plan, stored = self._find_before_0_11(query, plan)
+                before = self._find_before_0_11(query, plan)
+                plan, stored = before.plan, before.stored
             if plan.earlier_key:
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
@@ -66,13 +101,14 @@ class PlanFinder:
             raise planning.refuse_retired(option)
         if query.explained:
             plan = report.simulate_recall(plan, noise=self.own.noise)
-        return replace(
+        described = replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
             warnings=report.find_waste(plan),
             needs=report.describe_need(plan) if query.explained else "",
-        ), stored
+        )
+        return PlannedQuery(described, stored)
 
     def find_stored(self, plan: planning.Plan) -> bytes | None:
         """Return the stored answer of this analyst to a query, in these words or in others; None without one."""
@@ -91,14 +127,14 @@ class PlanFinder:
         if len(parts) != len(queries):
             return parts
         marked = list[PlannedQuery]()
-        for (plan, stored), query in zip(parts, queries, strict=True):
-            is_reread = plan.reread
-            if stored is None and not plan.fresh:
+        for part, query in zip(parts, queries, strict=True):
+            is_reread = part.plan.reread
+            if part.stored is None and not part.plan.fresh:
                 with suppress(Refusal, Unsupported):  # as names of one reading are those of no key in the other
                     then = self.build(self.complete(query))
-                    answer = None if then.key == plan.key else self.find_stored(then)
+                    answer = None if then.key == part.plan.key else self.find_stored(then)
                     is_reread |= answer is not None and planning.is_of_0_11(answer)
-            marked.append((replace(plan, reread=is_reread), stored))
+            marked.append(replace(part, plan=replace(part.plan, reread=is_reread)))
         return marked
 
     def _find_before_0_11(self, query: PrivateQuery, plan: planning.Plan) -> PlannedQuery:
@@ -106,5 +142,5 @@ class PlanFinder:
         for key, earlier in planning.list_earlier_plans(query, self.build, stored=self.names.earlier_keys()):
             stored = self.own.ledger.stored(key, self.own.account)
             if stored is not None:
-                return replace(earlier, key=key), stored
-        return plan, None
+                return PlannedQuery(replace(earlier, key=key), stored)
+        return PlannedQuery(plan, None)

@@ -3,6 +3,17 @@
 A query is planned from public numbers, its worst case is reserved durably before a row is read, the answer is drawn,
 and its cost is settled durably before the answer is returned. A failure after the data was read is charged in full,
 because it may depend on one unit's rows.
+
+An answer may come back without a charge at five points, in this order:
+
+1. `_answers`: the same words, and nothing was written to the ledger since.
+2. `_charged`: the same words, which this session paid for (`_replay_charged`).
+3. `PlanFinder.find`: any words with the same key in the ledger.
+4. `ledger.reserve`, which returns `Settled` where another process answered in between.
+5. `settle`, which returns an earlier answer of this account.
+
+With fresh = true there is none. Where the policy shares answers, `settle` may also return the first answer of any
+account, which costs what it cost then.
 """
 
 from __future__ import annotations
@@ -106,19 +117,19 @@ class Session:
             if isinstance(found, Answer):
                 return found
             key, view, parts = found
-            for plan, stored in parts:
-                for warning in plan.warnings if stored is None else ():
+            for part in parts:
+                for warning in part.plan.warnings if part.stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
-            settled = self._release_parts(parts, stop, log=log)
-            answer = build_answer(view, settled, own=self._dependencies, salts=self._plans.salts)
+            answered = self._release_parts(parts, stop, log=log)
+            answer = build_answer(view, answered, own=self._dependencies, salts=self._plans.salts)
         except errors.Error as error:
             log.describe(error)
             raise
-        if key is not None and not any(plan.fresh for plan, _ in parts):
+        if key is not None and not any(part.plan.fresh for part in parts):
             # the next time these words are run, the ledger has the answers to these plans
             with suppress(errors.Error):
                 stamp = self._dependencies.ledger.peek_stamp()
-                self._charged.add(key, (view, [plan for plan, _ in parts]), stamp=stamp)
+                self._charged.add(key, (view, [part.plan for part in parts]), stamp=stamp)
         return answer
 
     execute = sql
@@ -221,7 +232,7 @@ class Session:
             stored = self._plans.find_stored(plan)
             if stored is None:  # another process incremented the data version just after the charge
                 return None
-            parts.append((plan, stored, True))
+            parts.append(AnswerPart(plan, stored, is_replayed=True))
         return build_answer(replace(view, stop=stop), parts, own=self._dependencies, salts=self._plans.salts)
 
     def _answer_analyzed(
@@ -237,20 +248,20 @@ class Session:
         """
         if not isinstance(statement, _WITH_VIEW):
             return build_free_answer(self._free_answers.answer(statement, stop), self._dependencies)
-        view = self._free_answers.view(statement)
+        view = self._free_answers.bind_view(statement)
         parts = [self._plans.find(query, stop) for query in view.inners]
-        if earlier is not None and any(stored is None for _, stored in parts):
+        if earlier is not None and any(part.stored is None for part in parts):
             parts = self._plans.mark_reread(parts, earlier())
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
             return build_free_answer(report.free_plan_table(), self._dependencies)
-        if parts and parts[0][0].query.explained:
-            plans = [plan for plan, _ in parts]
+        if parts and parts[0].plan.query.explained:
+            plans = [part.plan for part in parts]
             return build_free_answer(
                 report.plan_table(plans, self.budget, has_outer_select=view.has_outer_select), self._dependencies
             )
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
-        found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
-        kept: list[AnswerPart] = [(plan, stored, True) for plan, stored in found if stored is not None]
+        found = [replace(part, stored=None) if part.plan.fresh else part for part in parts]
+        kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in found if part.stored is not None]
         if kept and len(kept) == len(parts):
             return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
         if view.is_empty or not parts:
@@ -260,29 +271,29 @@ class Session:
     def _release_parts(
         self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog
     ) -> list[AnswerPart]:
-        """Return the plans of a statement with their answers, and whether these are earlier ones; release the rest."""
+        """Return the plans of a statement with their answers; release those that are not stored."""
         if len(parts) > 1:
             report.check_together(
-                [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
+                [part.plan for part in parts if part.stored is None], self.budget, terms=self._dependencies.terms
             )
-        settled = list[AnswerPart]()
-        for plan, stored in parts:
-            # an answer of this very statement may be that to the same question, in other words
-            earlier: planning.Release | bytes | None = stored
-            if settled and stored is None and not plan.fresh:
-                earlier = self._plans.find_stored(plan)
-            if earlier is None:
+        answered = list[AnswerPart]()
+        for part in parts:
+            plan = part.plan
+            answer: planning.Release | bytes | None = part.stored
+            if answered and answer is None and not plan.fresh:
+                # an answer of this very statement may be that to the same question, in other words
+                answer = self._plans.find_stored(plan)
+            is_replayed = answer is not None
+            if answer is None:
                 log.is_fresh = plan.fresh
-                earlier, is_repeated = self._release_query(plan, stop)
-                log.answers += not is_repeated
-            else:
-                is_repeated = True
-            settled.append((plan, earlier, is_repeated))
+                answer, is_replayed = self._release_query(plan, stop)
+                log.answers += not is_replayed
+            answered.append(AnswerPart(plan, answer, is_replayed))
         log.is_complete = True
-        return settled
+        return answered
 
     def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[planning.Release | bytes, bool]:
-        """Make the release of a plan; return the answer to show, and whether it is an earlier one."""
+        """Make the release of a plan; return the answer to show, and whether it is replayed."""
         own, plan = self._dependencies, planning.draw_places(plan, self._dependencies.noise)
         made = list[planning.Release]()
 
@@ -296,7 +307,7 @@ class Session:
         request = replace(request, values=plan.charged_values, division=own.division)
         short = None
         try:
-            settled = self._release(
+            settled = self._reserve_run_settle(
                 request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop
             )
         except ledgers.Shortfall as error:
@@ -308,7 +319,7 @@ class Session:
             return made[0], False
         return settled.answer, settled.repeats
 
-    def _release(
+    def _reserve_run_settle(
         self,
         request: ledgers.Request,
         statement: engines.Statement,
@@ -331,17 +342,17 @@ class Session:
         grid_ms = own.terms.answer_grid_ms
         # an engine that cannot run is found out before anything is reserved
         with (
-            failures.mark_charge(failures.SETTLING) as begun,
-            time_grid.hold_failure_to_grid(grid_ms) as begin,
+            failures.mark_charge(failures.SETTLING) as charged,
+            time_grid.hold_failure_to_grid(grid_ms) as start_clock,
             engines.take_turn(own.engine, stop),
         ):
             if stop is not None and stop():
                 raise engines.statement_stopped()
             engines.load_libraries(*_LIBRARIES)
-            reservation = own.ledger.reserve(request)
+            reservation = own.ledger.reserve(request)  # durable: from here on a failure costs the whole worst case
             if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
                 return reservation
-            begun.append(True)
+            charged.append(True)  # errors from here on say that they are charged
             hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
             engine_failure = errors.EngineError("engine-failed", reason, hint=hint)
@@ -357,7 +368,7 @@ class Session:
                 return exact
 
             try:
-                begin()
+                start_clock()
                 with time_grid.hold_to_grid(grid_ms):
                     drawn = draw(execute(statement), execute)
             except Exception:  # noqa: BLE001, S110 - see above
@@ -399,11 +410,11 @@ class Session:
         2
         """
         statement = self._analyze(text, parameters, implicit=implicit)
-        inners = self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
+        inners = self._free_answers.bind_view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise errors.Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return [self._plans.find(replace(inner, explained=True))[0] for inner in inners]
+        return [self._plans.find(replace(inner, explained=True)).plan for inner in inners]
 
     def forecast(
         self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None
@@ -525,7 +536,7 @@ class Session:
             statement = self._analyze(text, parameters, implicit=implicit)
         except (errors.Refusal, errors.Unsupported):
             return ()
-        return self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
+        return self._free_answers.bind_view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
@@ -545,7 +556,8 @@ class Session:
         if stored is None:
             request = own.request(release.text, release.loss, key=release.key, repeated=True)
             try:
-                settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
+                shared = own.terms.limits.share_replays
+                settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared)
             except errors.Error as error:
                 failures.ChargeLog().describe(error)
                 raise

@@ -40,6 +40,7 @@ from dpsql.ledger.base import (
     compute_remaining,
 )
 from dpsql.ledger.failures import RESERVING, Failures, mark_charge, refuse_after, release_on_interrupt
+from dpsql.ledger.history import History, refuse_unlinked, tampered, unlinked
 from dpsql.ledger.record import (
     GENESIS,
     Body,
@@ -58,7 +59,6 @@ from dpsql.ledger.record import (
     read_entries,
     utc,
 )
-from dpsql.ledger.replay import Replay, refuse_unlinked, tampered, unlinked
 
 _PAGE = 1000
 _TERMS, _HEAD, _DIVISION = ("terms",), ("head",), ("division",)
@@ -156,7 +156,7 @@ class Ledger(ABC):
     """The record of one budget, without its store; safe to share among threads."""
 
     _terms: LedgerTerms  # the last that were seen, for a ledger that is closed
-    _replay: Replay  # what the events read so far add up to
+    _history: History  # what the events read so far add up to
     _seen: tuple[int, str] = (0, GENESIS)  # number and chain of the last of them
     _failures: Failures
     _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
@@ -238,7 +238,7 @@ class Ledger(ABC):
                 # Terms, head and division are found with every question: a query asks for them one after another.
                 findings.results[_TERMS] = book.terms()
                 findings.results[_HEAD] = book.head()[0]
-                findings.results[_DIVISION] = self._replay.division
+                findings.results[_DIVISION] = self._history.division
                 if read is not None:
                     findings.results[question] = read(book)
             self._findings = findings
@@ -286,7 +286,7 @@ class Ledger(ABC):
                 found = _find_stored(book, request.key, account=name, version=book.terms().data_version)
                 if found is not None:
                     return Settled(found[1], repeats=True)
-            if request.values and request.division != self._replay.division:
+            if request.values and request.division != self._history.division:
                 raise LedgerError(
                     "ledger-divided",
                     "The data version or the policy changed while this query was prepared; nothing was charged.",
@@ -425,7 +425,7 @@ class Ledger(ABC):
         """
         with self._writing() as book:
             self._agree(book)
-            known = self._replay.division
+            known = self._history.division
             if known == division:
                 return
             if known is not None and known.rule == division.rule:
@@ -514,7 +514,7 @@ class Ledger(ABC):
         change that was made to balances or events by other means since the ledger was opened. Raises
         `ledger-tampered`.
         """
-        replay = self._replay
+        replay = self._history
         if replay.seq > self._seen[0]:
             self._seen = replay.seq, replay.chain
         seq, chain = self._seen
@@ -522,9 +522,9 @@ class Ledger(ABC):
             raise unlinked(seq)
         # A reading that is cut short, by damage or an interrupt, leaves half an event: the next begins at the first.
         while page := book.events(replay.seq, _PAGE):
-            self._replay = Replay()
+            self._history = History()
             replay.read((event.seq, event.at, event.kind, event.body, event.chain) for event in page)
-        self._replay = replay
+        self._history = replay
         self._failures.take(replay.failed)
         if book.terms() != replay.terms:
             raise tampered("its terms are not those of its events")
@@ -534,9 +534,9 @@ class Ledger(ABC):
 
     def _find_values(self, book: LedgerTransaction, account: str | None) -> dict[str, BudgetState]:
         """Return what was charged for units of each value; nothing where this transaction has begun a period."""
-        terms = self._replay.terms
+        terms = self._history.terms
         is_same = terms is not None and book.terms().calendar == terms.calendar
-        return self._replay.values(account) if is_same else {}
+        return self._history.values(account) if is_same else {}
 
     def _find_state(self, book: LedgerTransaction, account: str | None, *, values: Iterable[str] | None) -> BudgetState:
         """Return the state that decides on a query of these values, or of all where there are none."""
@@ -546,7 +546,7 @@ class Ledger(ABC):
 
     def _fold(self, book: LedgerTransaction) -> None:
         """Charge the most that was charged to one value to all units, as reading the next event does."""
-        for holder in self._replay.holders_of_values:
+        for holder in self._history.holders_of_values:
             book.set_balance(holder, fold_values(book.balance(holder), self._find_values(book, holder).values()))
 
     def _turn(self, book: LedgerTransaction) -> tuple[str, LedgerTerms]:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
 from dpsql.errors import Error, LedgerError
 from dpsql.ledger.base_ledger import Ledger, new_terms
+from dpsql.ledger.history import History, Sums, refuse_unlinked, tampered
 from dpsql.ledger.record import (
     GENESIS,
     Body,
@@ -41,7 +42,6 @@ from dpsql.ledger.record import (
     make_event,
     utc,
 )
-from dpsql.ledger.replay import Replay, Sums, refuse_unlinked, tampered
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
 LINKED = """SELECT seq, at, kind, body, chain, (
@@ -248,7 +248,7 @@ _SHARE = 4  # things that a checkpoint may tell of for each event that was added
 _FORM = 1
 
 
-def checkpoint_if_due(replay: Replay) -> str | None:
+def checkpoint_if_due(replay: History) -> str | None:
     """Return the checkpoint to write, if enough events were read to make it worth writing."""
     read = replay.seq - replay.began
     if read < LEAST or replay.divides:
@@ -349,7 +349,7 @@ class Verified:
     head: str
 
 
-def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
+def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[History, LedgerTerms]:
     """Return what the history adds up to, and the terms; raise `ledger-tampered` where the rows say otherwise.
 
     It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
@@ -357,11 +357,11 @@ def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, L
     """
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
         with suppress(LedgerError):
-            return _agreeing(rows, Replay(checkpoint))
-    return _agreeing(rows, Replay())
+            return _agreeing(rows, History(checkpoint))
+    return _agreeing(rows, History())
 
 
-def _agreeing(rows: EventRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
+def _agreeing(rows: EventRows, replay: History) -> tuple[History, LedgerTerms]:
     replay.read(rows.history(replay.began) if replay.began else rows.history())
     terms = rows.terms()
     if terms != replay.terms:
@@ -371,19 +371,19 @@ def _agreeing(rows: EventRows, replay: Replay) -> tuple[Replay, LedgerTerms]:
     return replay, terms
 
 
-def verify_rows(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Replay, LedgerTerms]:
+def verify_rows(rows: EventRows, checkpoint: Sums | None = None) -> tuple[History, LedgerTerms]:
     """Replay from the first event, and check the stored answers and the checkpoint as well."""
     replay, terms = replayed(rows)
     _check_answers(rows, replay)
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
-        before = Replay()
+        before = History()
         before.read(islice(rows.history(), checkpoint.seq))
         if before.sums() != checkpoint:
             raise tampered("its checkpoint is not what its events add up to")
     return replay, terms
 
 
-def _check_answers(rows: EventRows, replay: Replay) -> None:
+def _check_answers(rows: EventRows, replay: History) -> None:
     """Raise `ledger-tampered` if an answer was changed, is missing, belongs to no event, or to another question.
 
     None is missing if there are as many answers as events that name one, and each has the digest of its event.

@@ -13,6 +13,7 @@ from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certifica
 from dpsql.ledger.base import ledger_closed, ledger_forked
 from dpsql.ledger.base_ledger import Ledger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.failures import Failures
+from dpsql.ledger.history import History
 from dpsql.ledger.record import (
     GENESIS,
     Body,
@@ -25,7 +26,6 @@ from dpsql.ledger.record import (
     now,
     utc,
 )
-from dpsql.ledger.replay import Replay
 
 
 class MemoryLedger(Ledger):
@@ -42,7 +42,7 @@ class MemoryLedger(Ledger):
     ) -> None:
         terms = new_terms(budget, total, periods=periods, certified=certified or CertificateTerms())
         self._clock = clock
-        self._replay, self._failures = Replay(), Failures()
+        self._history, self._failures = History(), Failures()
         self._book = _Book(terms)
         self._terms = begin(self._book, terms, at=now(clock))
         self._lock = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ LOOK_SHARE = Fraction(3, 100)  # of rho, for each look
 _FEW, _ALLOWED_OF_FEW = 5, Fraction(3, 8)  # up to so many k, what a query costs on average where there is nothing
 _ALLOWED, _ALLOWED_ITEMS = Fraction(1, 10), Fraction(5, 2)  # of more: a tenth, but two and a half items at least
 _FLOOR, _TOP = Fraction(1, 5), Fraction(14, 5)  # of the threshold: from where on, and how much of a group is seen
+_WIDE = 10**18  # from this variance on, noise is as good as continuous
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,10 @@ class Look:
         return Fraction(total + drawn, self.whole)
 
     def find_height(self, probability: Fraction) -> Fraction:
-        """Return the least share that the noise alone reaches with at most this probability."""
+        """Return the least share that the noise alone reaches with at most this probability; of wide noise, nearly."""
+        if self.variance > _WIDE:  # nothing that is private depends on the height
+            deviations = NormalDist().inv_cdf(1.0 - float(probability))
+            return Fraction(math.ceil(deviations * math.sqrt(self.variance)), self.whole)
         return Fraction(discrete_gaussian_offset(self.variance, float(probability)), self.whole)
 
 
@@ -62,12 +67,12 @@ class Gate:
     changes the sum of the k heaviest groups by at most `sensitivity`. It opens with at most the `probability` where
     there is nothing.
     Loss: rho, whether or not it opens.
-    Source: `pay.md` 1 and 2. A unit adds at most `sensitivity` to k groups together, ordered values change by no more
+    Source: `maths.md` 9.5.1. A unit adds at most `sensitivity` to k groups together, ordered values change by no more
     than what they are ordered of, and clipping does not widen a change.
 
     >>> gate = Gate(Rho("0.01"), k=10, threshold=40, sensitivity=4, probability=Fraction(1, 5))
     >>> gate.start, gate.width, gate.height
-    (8, 112, Fraction(3, 50))
+    (8, 112, Fraction(1, 16))
     """
 
     rho: Rho
@@ -96,10 +101,14 @@ class Gate:
         """Return what the noisy share must reach."""
         return self.look.find_height(self.probability)
 
+    def add(self, values: npt.NDArray[np.int64]) -> int:
+        """Return the exact sum that is seen; 0 of no group."""
+        heaviest = np.partition(values, len(values) - self.k)[-self.k :] if len(values) > self.k else values
+        return int(np.clip(heaviest - self.start, 0, self.width).sum())
+
     def draw(self, values: npt.NDArray[np.int64], noise: Noise) -> Fraction:
         """Return the noisy share, from what all groups have, at least all that have more than `start`."""
-        heaviest = np.partition(values, len(values) - self.k)[-self.k :] if len(values) > self.k else values
-        return self.look.draw(int(np.clip(heaviest - self.start, 0, self.width).sum()), noise)
+        return self.look.draw(self.add(values), noise)
 
 
 def find_open_probability(k: int, looks: int) -> Fraction:

@@ -21,6 +21,7 @@ from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
 PLACES = 64  # that are drawn, and are bound in the statement
 _REACH = (2**30, 2**27, 2**24, 2**20)  # about how many groups they are drawn among: the cut is higher among fewer
+_LEAST_RATE = Fraction(1, 2**40)  # by which places are drawn: so that all of them are 64-bit integers
 _LEAST_SHARE = 8  # a cut below an eighth of the threshold leaves too many groups
 
 
@@ -43,7 +44,8 @@ class LowerCut:
     @property
     def rate(self) -> Fraction:
         """Return a rate by which a place is drawn at least as often as noise lifts a group below the cut."""
-        return max(Tail(variance, threshold - self.value + 1).rate for threshold, variance in self.releases)
+        rates = (Tail(variance, threshold - self.value + 1).rate for threshold, variance in self.releases)
+        return max(_LEAST_RATE, *rates)
 
     def draw(self, noise: Noise) -> Places:
         """Draw the places."""

@@ -18,9 +18,9 @@ from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
-from dpsql.mechanisms.parameters import check_leaders
+from dpsql.mechanisms.parameters import check_k, check_leaders
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian
+from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
 _ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold the limited domain answers at once
@@ -51,7 +51,7 @@ class TwoLooks:
     `max_groups_contributed` bounds how many groups one privacy unit is counted in (None: no bound), `weighed_groups` in
     how many it is weighed, both enforced by the caller. The counts of the first look are those of the limited domain,
     read in one statement; weights and counts of the second are another's. Both are of groups in an order of labels that
-    does not depend on data.
+    does not depend on data. A weight of 1 is `steps`, other than WEIGHT_STEPS only where the looks alone are computed.
     Returns: the shares that the looks give, each once; what answers takes these numbers and public ones alone.
     Loss: with rho = k epsilon**2 / 8: .03 rho for each look that was taken, then that of the mechanism that answers, of
     .97 rho at most after one look, .94 rho after two; never more than rho. Delta once, for one mechanism answers.
@@ -60,8 +60,8 @@ class TwoLooks:
     Utility: where there is nothing, the second look opens with probability p (`open_probability`), so that a query
     costs about .06 + .94 p of rho, and one item of the limited domain, on average.
     Cost: a sort of the k_bar first counts; of the weights, the k largest.
-    Source: `pay.md` 1. Counts minus count k_bar + 1 change by at most 1, in one direction, and clipping does not widen
-    that: the sum of k changes by at most k. A unit adds w <= 1 / sqrt(t) to the weights of t groups, and ordered
+    Source: `maths.md` 9.5. Counts minus count k_bar + 1 change by at most 1, in one direction, and clipping does not
+    widen that: the sum of k changes by at most k. A unit adds w <= 1 / sqrt(t) to the weights of t groups, and ordered
     weights change by no more than what they are ordered of: the sum of k changes by min(k, t) w <= sqrt(min(k, t)).
 
     >>> looks = TwoLooks(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=1000, weighed_groups=100)
@@ -76,9 +76,12 @@ class TwoLooks:
     weighed_groups: int
     max_groups_contributed: int | None = None
     counts_rho: Rho | None = None
+    steps: int = WEIGHT_STEPS
 
     def __post_init__(self) -> None:
+        check_k(self.k, self.k_bar)
         _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
+        _ = self.height  # before anything is charged
         if self.counts_rho is not None:
             _ = self.histogram
 
@@ -138,24 +141,38 @@ class TwoLooks:
         offset = self.leaders(Answerer.AT_ONCE).threshold_offset
         return math.ceil(offset / 2), math.ceil(offset * Fraction(7, 10))
 
-    def look_at_counts(self, leaders: Histogram, noise: Noise) -> Fraction:
-        """Draw the first look."""
+    def add_leads(self, leaders: Histogram) -> int:
+        """Return the exact sum of the first look, which one unit changes by at most k; 0 of no group."""
         check_leaders(leaders, self.k_bar)
         start, width = self._count_window
         leads = (count - leaders.following - start for count in leaders.leaders[: self.k])
-        return self.first.draw(sum(min(max(lead, 0), width) for lead in leads), noise)
+        return sum(min(max(lead, 0), width) for lead in leads)
+
+    def look_at_counts(self, leaders: Histogram, noise: Noise) -> Fraction:
+        """Draw the first look."""
+        return self.first.draw(self.add_leads(leaders), noise)
+
+    @property
+    def threshold(self) -> int:
+        """Return the threshold of the weighted Gaussian, in steps."""
+        variance = self.steps**2 / (2 * self._left(2).value)
+        return weighted_threshold(variance, self.delta, most=self.weighed_groups, steps=self.steps)
 
     @property
     def gate(self) -> Gate:
         """Return the look at weights, which opens with `open_probability` where there is nothing."""
-        sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=WEIGHT_STEPS)
+        sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=self.steps)
         rho = Rho(self.rho.value * LOOK_SHARE)
-        return Gate(rho, self.k, self.weighted.threshold, sensitivity, self.open_probability)
+        return Gate(rho, self.k, self.threshold, sensitivity, self.open_probability)
 
     @property
     def second(self) -> Look:
         """Return the noisy sum of the look at weights."""
         return self.gate.look
+
+    def add_weights(self, weights: npt.NDArray[np.int64]) -> int:
+        """Return the exact sum of the second look, which one unit changes by at most `gate.sensitivity`."""
+        return self.gate.add(weights)
 
     def look_at_weights(self, weights: npt.NDArray[np.int64], noise: Noise) -> Fraction:
         """Draw the second look at the weights of all groups, at least of those above a fifth of the threshold."""
@@ -208,6 +225,4 @@ class TwoLooks:
 
 def _round_root_down(square: Fraction) -> Fraction:
     """Return the square root, rounded down to twelve decimals."""
-    if square <= 0:
-        raise UsageError("epsilon-range", "Nothing is left for a mechanism.")
     return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)

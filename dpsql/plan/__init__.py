@@ -2,7 +2,7 @@
 
 from dpsql.plan.identity.answer_cache import AnswerCache, is_repeatable
 from dpsql.plan.identity.known_names import NamesOfAccount
-from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import (
     PackedRelease,
     is_of_0_11,
@@ -48,7 +48,7 @@ __all__ = [
     "ResultView",
     "build_plan",
     "build_statement",
-    "compute_replay_key",
+    "compute_release_key",
     "describe_noise",
     "divide_steps",
     "draw_places",

@@ -245,14 +245,14 @@ class Plan(NotebookRepr):
             lines += [("stored", f"answered before; {again}")]
         elif self.reread:
             lines += [("stored", REREAD)]
-        fetched = f"{rows.left or 'one for each group'}; their number has no bound"
+        fetched = f"{rows.rows_in_words or 'one for each group'}; their number has no bound"
         if rows.most is not None:
             fetched = f"at most {rows.most:,}"
         elif query.domain is not None and not rows.known:
             fetched = "one for each candidate of the domain"
         second = self.spec.second
         if second is not None:
-            fetched += f"; in the second look {second.left or 'one for each group'}; their number has no bound"
+            fetched += f"; in the second look {second.rows_in_words or 'one for each group'}; their number has no bound"
         lines += [("rows fetched", fetched)]
         lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
         lines += [("engine SQL", self.engine_sql)]

@@ -47,7 +47,7 @@ from dpsql.plan.plan import Plan
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, QueryTerms, ReleasedDomain, count_groups
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, ReleasedDomain, StatedTotal, count_groups
 from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.sql.rewrite.passes import confine_to_values
 from dpsql.terms import Terms, read_number, read_whole_number
@@ -70,9 +70,9 @@ _WORDS = {
 
 def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
-    stated = query.clause.terms
+    stated = query.clause.stated
     if stated is not None:
-        return plan_within_terms(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
+        return plan_within_stated(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
     plan = plan_unkeyed(query, terms, salts=salts)
     asked = plan.request.query  # with what its text says alone
     keys = compute_keys(
@@ -362,11 +362,11 @@ def _check_words(query: PrivateQuery) -> None:
         raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)
 
 
-def plan_within_terms(
-    query: PrivateQuery, stated: QueryTerms, *, terms: Terms, build: Callable[[PrivateQuery], Plan]
+def plan_within_stated(
+    query: PrivateQuery, stated: StatedTotal, *, terms: Terms, build: Callable[[PrivateQuery], Plan]
 ) -> Plan:
     """Return the plan of a query whose worst case is within the terms that it states; refuse what does not convert."""
-    query = replace(query, clause=replace(query.clause, terms=None))
+    query = replace(query, clause=replace(query.clause, stated=None))
     _check_stated_min_units(query, stated, terms=terms)
     if stated.epsilon is None:
         if stated.delta is not None:
@@ -398,7 +398,7 @@ def plan_within_terms(
     raise Refusal("option", "These terms do not convert to those of an item.", hint=hint, place=stated.place)
 
 
-def _read_stated_delta(stated: QueryTerms, *, terms: Terms) -> Decimal:
+def _read_stated_delta(stated: StatedTotal, *, terms: Terms) -> Decimal:
     """Return the delta of the whole query; refuse a session or a statement that has none to convert with."""
     if terms.certificate is not Certificate.zcdp:
         hint = "Leave epsilon and delta out of OPTIONS: the query then costs what the policy says."
@@ -427,7 +427,7 @@ def _check_item(item: Decimal, option: Option, *, terms: Terms) -> None:
     raise Refusal("option-range", reason, hint=hint, place=option.place)
 
 
-def _check_stated_min_units(query: PrivateQuery, stated: QueryTerms, *, terms: Terms) -> None:
+def _check_stated_min_units(query: PrivateQuery, stated: StatedTotal, *, terms: Terms) -> None:
     """Refuse more units of a group than the policy's min_units sees to."""
     option = stated.min_units
     if option is None:

@@ -311,7 +311,7 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
     """Return the released columns of the query under their names, adjusted, filtered, ordered and cut as it says.
 
     Also return which row of `canonical` each row is. Post-processing alone: `canonical` may be the release, on these
-    terms, of any plan with the same replay key.
+    terms, of any plan with the same release key.
     """
     import pyarrow as pa
 

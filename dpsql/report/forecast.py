@@ -101,13 +101,13 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
     """
     if type(times) is not int or times < 1:
         raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
-    worst, half = plan.price(plan.worst_case), plan.price(plan.mechanism_plan.half)
+    worst, half = plan.price(plan.worst_case), plan.price(plan.mechanism_plan.loss_of_half)
     return Forecast(
         times,
         _count_admitted(remaining, worst, loss=worst),
         _count_admitted(remaining, worst, loss=half),
         loss=plan.worst_case,
-        half_loss=plan.mechanism_plan.half,
+        half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
     )
 

@@ -15,14 +15,6 @@ from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
-from dpsql.sql.analysis.domains import (
-    find_group_query,
-    find_guess_query,
-    find_partition_query,
-    set_guess,
-    set_known_groups,
-    set_partition_values,
-)
 from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
@@ -92,20 +84,7 @@ class FreeAnswers:
         run = self.engine.execute(rewritten) if self.public is None else self.public.execute(rewritten, stop=stop)
         return publish(query, run)
 
-    def complete(self, query: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
-        """Return the query with what public tables hold of it, partitions and guessed counts, and the data version."""
-        if query.materialized:
-            query = query.at(self.ledger.data_version)
-        listed = find_partition_query(query)
-        if listed is not None:
-            query = set_partition_values(query, self.answer(listed, stop).column(0).to_pylist())
-        listed = find_group_query(query)
-        if listed is not None:
-            query = set_known_groups(query, self.answer(listed, stop).column(0).to_pylist())
-        guessed = find_guess_query(query) if query.explained else None
-        return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
-
-    def view(self, statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
+    def bind_view(self, statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
         """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.
 
         Raises `Refusal` and `Unsupported` for an outer SELECT that cannot be computed.
@@ -123,7 +102,7 @@ class FreeAnswers:
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
             case PrivateQuery() | OuterSelect():
-                view = self.view(statement)
+                view = self.bind_view(statement)
                 is_plan = isinstance(statement, OuterSelect) and statement.explained
                 if is_plan or any(inner.explained for inner in view.inners):
                     return plan_columns()

@@ -2,10 +2,10 @@
 
 sqlglot and DuckDB disagree about real inputs (spaces, prefixes, operators, keywords), so nothing that either of them
 would read in its own way gets through here. Our scanner finds strings, quoted names, comments and parameters, and
-outside them admits printable ASCII and Unicode letters only. Then sqlglot's stock DuckDB tokenizer cuts the rest, and
-each of its tokens is made plain: a value becomes a numbered stand-in that sqlglot never decodes, a function of the
-allow-list a name that sqlglot does not know (so that it rewrites none), every other word an ordinary name unless it
-is one of the keywords of our grammar. `read_words` cuts a text of which nothing is known, and refuses none.
+outside them admits printable ASCII and Unicode letters only. Then sqlglot's stock DuckDB tokenizer cuts the rest.
+`_check_agreement` refuses what the two cut differently, and each string and parameter becomes a numbered stand-in that
+sqlglot never decodes. Which words are keywords, functions or names is settled in `syntax/grammar.py`. `read_words` cuts
+a text of which nothing is known, and refuses none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_TEXT_LENGTH = 128 * 1024
 MAX_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
 STAND_IN = "\0"
-FUNCTION_PREFIX = "dpsql_function_"
+FUNCTION_PREFIX = "dpsql_function_"  # put before functions of the allow-list by syntax/grammar.py
 
 _SPANS = re.compile(
     r"""

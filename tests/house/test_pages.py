@@ -264,27 +264,43 @@ def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> 
     assert "within 92 of the exact one" in words("explanation/faq.md")
 
 
+def test_the_page_of_mechanisms_has_the_costs_where_nothing_stands_out() -> None:
+    from dpsql.mechanisms.gate import LOOK_SHARE, find_open_probability
+
+    page = (DOCS / "reference/sql/mechanisms.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+)(?: items)? \| ([\d.]+) \| 1 \|$", page, re.MULTILINE)
+    assert len(rows) == 6
+    for k, two, one in rows:
+        keys, spent = int(k), 2 * LOOK_SHARE
+        after_two, after_one = (find_open_probability(keys, looks) for looks in (2, 1))
+        average = keys * (spent + after_two * (1 - spent)) + (1 - spent) * (1 - after_two)
+        gate = keys * (LOOK_SHARE + after_one * (1 - LOOK_SHARE))
+        assert f"{float(average):.1f}" == two
+        assert f"{float(gate):.1f}" == one
+
+
 def test_the_receipt_that_a_page_explains_is_one() -> None:
     from dpsql import Budget, Policy, PrivateTable, Receipt
     from dpsql.accounting import ZCDP, BudgetVector
-    from dpsql.mechanisms import Relay, RelaySelection, Selection
+    from dpsql.mechanisms import Selection
     from dpsql.mechanisms.histogram import LabelPosition
+    from dpsql.mechanisms.two_looks import Answerer, TwoLooks
     from dpsql.terms import Terms
 
     terms = Terms.of_policy(Policy(Budget(1, "1e-6"), {"t": PrivateTable("u")}))
-    answering = Relay(terms.epsilon, terms.delta, k=10, k_bar=200, weighed_groups=100)
-    keys = tuple(map(LabelPosition, range(7)))
-    drawn = RelaySelection(keys, Selection(keys, stopped_at_bottom=True), gate_opened=False)
-    loss = answering.loss(drawn)
+    looks = TwoLooks(terms.epsilon, terms.delta, k=10, k_bar=1000, weighed_groups=100)
+    drawn = Selection(tuple(map(LabelPosition, range(7))), stopped_at_bottom=True)
+    own = looks.leaders(Answerer.AT_ONCE).loss(drawn)
+    loss = looks.loss(Answerer.AT_ONCE, own)
     left = BudgetVector.of(ZCDP(terms.budget.rho - loss.rho, terms.budget.delta - loss.delta))
     receipt = replace(
         Receipt.free(left, sealed=True),
-        mechanism=answering.name,
-        k=answering.k,
-        k_bar=answering.k_bar,
-        epsilon=answering.epsilon,
-        items_charged=math.ceil(answering.items(drawn)),
-        legs="limited domain: 7; gate closed: the rest of the items was not charged",
+        mechanism=looks.name,
+        k=looks.k,
+        k_bar=looks.k_bar,
+        epsilon=looks.epsilon,
+        items_charged=math.ceil(looks.items(Answerer.AT_ONCE, own)),
+        legs="by counts about 9 of 10 stand out; limited domain, after the first look: 7",
         loss=loss,
         stopped_at_bottom=True,
         answered=7,

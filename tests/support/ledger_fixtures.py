@@ -10,7 +10,7 @@ import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
 
 from dpsql.ledger import Request, durable
-from dpsql.ledger.replay import Replay
+from dpsql.ledger.history import History
 
 __all__ = ["made", "path", "read_from", "rich"]
 
@@ -47,10 +47,10 @@ def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of the events after which replays began to read."""
     began: list[int] = []
 
-    class Seen(Replay):
+    class Seen(History):
         def __init__(self, *after: Any) -> None:
             super().__init__(*after)
             began.append(self.began)
 
-    monkeypatch.setattr(durable, "Replay", Seen)
+    monkeypatch.setattr(durable, "History", Seen)
     return began

@@ -39,7 +39,7 @@ def read(folder: Path, line: str) -> dpsql.Policy:
 def test_the_page_has_every_row() -> None:
     found = SQL + PYTHON + SHELL + KEYS + rows("client of Arrow Flight SQL")
     table = PAGE.read_text().partition("| where | what left |")[2].partition("\n\n")[0]
-    assert len(found) == table.count("\n| ") == 11
+    assert len(found) == table.count("\n| ") == 12
 
 
 @pytest.mark.parametrize(("former", "instead"), SQL)

@@ -37,6 +37,7 @@ from dpsql.ledger.durable import (
     verify_rows,
 )
 from dpsql.ledger.failures import Failures
+from dpsql.ledger.history import Sums
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres import tables as postgres_tables
 from dpsql.ledger.postgres.connection import (
@@ -49,7 +50,6 @@ from dpsql.ledger.postgres.connection import (
 )
 from dpsql.ledger.postgres.tables import PostgresRows
 from dpsql.ledger.record import Clock, LedgerTerms, now
-from dpsql.ledger.replay import Sums
 from dpsql.policy import DatabaseUrl
 
 
@@ -94,7 +94,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             refuse_other(terms, wanted)
         if (told := checkpoint_if_due(replay)) is not None:
             _write_checkpoint(terms.data_set, told)
-        self._replay, self._failures = replay, Failures()
+        self._history, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
     def _is_prepared(self, wanted: LedgerTerms | None) -> bool:

@@ -29,8 +29,8 @@ from dpsql.ledger.durable import (
     verify_rows,
 )
 from dpsql.ledger.failures import Failures
+from dpsql.ledger.history import History, Sums
 from dpsql.ledger.record import Clock, LedgerTerms, now
-from dpsql.ledger.replay import Replay, Sums
 from dpsql.ledger.sqlite import files, tables
 from dpsql.ledger.sqlite.files import Sidecars, damaged, refuse_network, rolled_back, sealed, unopened
 from dpsql.ledger.sqlite.tables import SQLiteRows, migrate
@@ -84,7 +84,7 @@ class SQLiteLedger(Durable[Path | str]):
                 replay, terms = check(connection, mark, checkpoint=decode_checkpoint(checkpoint))
             if wanted is not None:
                 refuse_other(terms, wanted)
-            self._replay, self._failures = replay, Failures()
+            self._history, self._failures = replay, Failures()
             told = checkpoint_if_due(replay)
             with self._sidecars.turn():
                 head = Mark(terms.data_set, *SQLiteRows(connection).head())
@@ -255,7 +255,7 @@ def verify_file(file: Path, mark: Mark | None, *, checkpoint: Sums | None = None
     return Verified(replay.seq, replay.chain)
 
 
-def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums | None) -> tuple[Replay, LedgerTerms]:
+def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums | None) -> tuple[History, LedgerTerms]:
     """Return what a file adds up to whose tables, chain and balances fit, and that came at least to its mark."""
     rows = _whole(connection)
     replay, terms = replayed(rows, checkpoint)

@@ -73,7 +73,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import DOUBLE
 from dpsql.terms import Terms
 
-_CHOICES = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")  # of AUTO since 0.11
+_AUTO_SINCE_0_11 = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")
 _OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
@@ -145,7 +145,8 @@ def compute_keys(
     something else than it did in 0.11.
     """
     query = plan.query
-    default = ("known", str(uses_names).lower())
+    default = ("known", str(uses_names).lower())  # known = its default is the same question as without it
+    # a text with whether it is a bare word: auto and 'auto' differ
     written = {
         name: option.value if not isinstance(option.value, str) else (option.value, option.word)
         for name, option in query.clause.options.items()
@@ -165,7 +166,7 @@ def compute_keys(
         bare = tuple(option for option in own if option[0] not in _WITH_DEFAULTS)
         similar = list(dict.fromkeys([tuple(option for option in own if option[0] != "mechanism"), bare]))
     if "mechanism" not in written and query.clause.shape == "top":
-        choices = _CHOICES if query.domain is None else _OF_A_DOMAIN
+        choices = _AUTO_SINCE_0_11 if query.domain is None else _OF_A_DOMAIN
         for name in dict.fromkeys((plan.record.name, *choices)):
             named.append(tuple(sorted((*own, ("mechanism", (name, True))))))
     counted = _write(_counted_fields(query))  # once: it walks over the whole of the query
@@ -180,8 +181,10 @@ def compute_keys(
     return Keys(first, release, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
 
 
-def compute_replay_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
-    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law.
+def compute_release_key(plan: Plan, *, as_in_0_10: bool = False) -> str:
+    """Return the digest, in hexadecimal, of what `plan` releases: the same digest as `Keys.release`.
+
+    Plans that share it release by the same law.
 
     The digest `as_in_0_10` is the one by which the versions before question keys stored a release of units alone.
     """
@@ -244,7 +247,7 @@ def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:
 def order_canonically(query: PrivateQuery) -> PrivateQuery:
     """Return the query with its keys, and the values of a listed domain, once each and in the order of their encoding.
 
-    Keys break ties at the cut and are hashed together for a bound, so queries of one replay key need one order of them.
+    Keys break ties at the cut and are hashed together for a bound, so queries of one release need one order of them.
     """
     if len(query.keys) <= 1 and not isinstance(query.domain, LiteralDomain | ProductDomain):
         return query
@@ -339,6 +342,7 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.compare and field.name != "longest")
 
 
+# The identity of the keys of a query, by which earlier names are found
 _NAMES_FORMAT = "dpsql names 1"
 _Relations = dict[int, Scan | Numbered | tuple[Derived, ...]]
 
@@ -408,6 +412,7 @@ def _digest_json(described: object) -> str:
     return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
 
 
+# Readings: what a statement means otherwise than in 0.11
 READING = 2  # of the answers that are stored now; those of 0.11 have none
 
 

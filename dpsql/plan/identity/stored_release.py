@@ -4,7 +4,7 @@
     {"key": ..., "release": ..., "items": ..., "reading": 2, "loss": ..., "bottom": ..., "terms": {...}, "keys": [...]}
     <an Arrow stream>
 
-The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
+The table is the canonical one, as it was drawn; the answer to any query with the same release key is computed from it.
 `keys` has the identity of each key (`identify_keys`), by which later queries find the names; older answers have none,
 and their names are not known. Where no counts share a total the mark is "dpsql release 1", and no part of what is
 hashed: earlier versions wrote, and read, no others.
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError, Refusal, Unsupported
 from dpsql.intervals import SharedNoise
-from dpsql.plan.identity.replay_key import READING, compute_replay_key, identify_keys
+from dpsql.plan.identity.replay_key import READING, compute_release_key, identify_keys
 from dpsql.plan.mechanisms import CountNoise, NoisyTotal
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
@@ -112,7 +112,7 @@ def _is_release_of(known: dict[str, Any], plan: Plan) -> bool:
 def unpack(plan: Plan, stored: bytes) -> Release:
     """Return a stored release as the answer to `plan`, at the cost at which it was drawn.
 
-    Raises `LedgerError` for bytes that `pack_release` did not write, and for the release of another replay key.
+    Raises `LedgerError` for bytes that `pack_release` did not write, and for the release of another key.
     """
     import pyarrow as pa
 
@@ -214,7 +214,7 @@ def _stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-_CHOICES = ("limited_domain", "gaussian_histogram", "weighted_gaussian", "domain_discovery")
+_AUTO_BEFORE_0_11 = ("limited_domain", "gaussian_histogram", "weighted_gaussian", "domain_discovery")
 _KNOWN_DOMAIN = ("peeling",)
 _GATED = frozenset(["gaussian_histogram", "weighted_gaussian", "domain_discovery"])
 _WITH_POPULATION = frozenset(["limited_domain", "domain_discovery"])  # those preferred where few units were enough
@@ -234,7 +234,7 @@ def list_earlier_plans(
     is_auto = option is None or option.value == "auto"
     names: Sequence[str] = ()
     if is_auto and not query.clause.is_adaptive:
-        names = _CHOICES if query.domain is None else _KNOWN_DOMAIN
+        names = _AUTO_BEFORE_0_11 if query.domain is None else _KNOWN_DOMAIN
     elif option is not None and option.value in _GATED:
         names = (str(option.value),)
     plans, clause = [] if names else [build(query)], query.clause
@@ -244,7 +244,7 @@ def list_earlier_plans(
             options["gate"] = Option("false", clause.place, word=True)
         with suppress(Refusal, Unsupported):
             plans.append(build(replace(query, clause=replace(clause, options=options))))
-    found = [(key, plan) for plan in plans if (key := compute_replay_key(plan, as_in_0_10=True)) in stored]
+    found = [(key, plan) for plan in plans if (key := compute_release_key(plan, as_in_0_10=True)) in stored]
     chosen = _find_chosen(plans) if found else None
     for key, plan in sorted(found, key=lambda each: each[1] is not chosen):
         yield key, replace(plan, query=replace(plan.query, clause=clause))

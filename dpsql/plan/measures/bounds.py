@@ -14,7 +14,7 @@ from math import inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
-from dpsql.plan.measures.expressions import ColumnTotals, ExpressionBounds, Totals, bound_expression
+from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell

@@ -1,7 +1,9 @@
 """Interface between a plan and a mechanism: the rows it reads, its loss, and its draw.
 
 A mechanism charges by the item, for what it returns, or a fixed price. Both prices are given in items of one epsilon,
-so that plans can be compared: a fixed price is that of all items returned.
+so that plans can be compared: a fixed price is that of all items returned. An item is the loss of one draw of bounded
+range at the query's epsilon: rho = epsilon**2 / 8. BOTTOM is the draw that ends an answer early, when nothing else
+stands out; it costs an item too.
 """
 
 from __future__ import annotations
@@ -61,6 +63,9 @@ class Contribution:
 @dataclass(frozen=True, slots=True)
 class ItemLoss:
     """Price of k keys in items of one epsilon, and of their counts if `counts` says how they are released.
+
+    Made by `price_items`, adapted by `Mechanism.price`, compared by `items(k)` in `choice.py`, and reserved as
+    `Plan.price(plan.worst_case)`.
 
     Each key costs `each`, and `once` is paid for all of them together. `others` release the measures after the first.
     `contributions` are those of all measures if their counts may share a noisy total, which changes no price.
@@ -127,9 +132,9 @@ class RowsRead:
     There are at most `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the
     number of further measures. So many names are `known`: their groups come first, 0 where no row has them, and the
     rows of other names follow, or none if the known names take part `alone`. The known names are returned only if they
-    are `evident`, or in any case. With a `cut` only groups that may be
-    released are returned, in words `left`; `places` are those that were drawn for it, None where none were. `listed`
-    says that the statement lists the known names, and returns one other group at most.
+    are `evident`, or in any case. With a `cut` only groups that may be released are returned, which `rows_in_words`
+    describes; `places` are those that were drawn for it, None where none were. `listed` says that the statement lists
+    the known names, and returns one other group at most.
     """
 
     counting: EngineQuery
@@ -143,7 +148,7 @@ class RowsRead:
     alone: bool = False
     evident: bool = False
     cut: LowerCut | None = None
-    left: str = ""
+    rows_in_words: str = ""
     places: Places | None = None
     listed: bool = False
 
@@ -271,19 +276,22 @@ class SelectionMechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MechanismPlan(ABC):
-    """Plan of a mechanism for one query: the mechanism with its parameters and the price; all but `draw` is public."""
+    """Plan of a mechanism for one query; all but `draw` is public.
+
+    `selection` is the theorem (`dpsql/mechanisms`) with its parameters, and `price` what its items are.
+    """
 
     selection: Any
     price: ItemLoss
 
     @property
     def release_identity(self) -> tuple[object, ...]:
-        """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
+        """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a release key."""
         return self.selection, self.price
 
     @property
     @abstractmethod
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         """The loss if half of the keys come back, rounded up."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 This is the only place where counts are drawn after a selection. A total pays by a public test of the number of rows
 that were chosen, and the price is that of independent noise. Counts of known names must reach an evidence line: what is
-below it is left out, for free.
+below it is left out, for free. `draw_*` only draw; `charge_and_draw_*` also add to loss and items.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _list_sharing(price: ItemLoss, labels: int) -> list[tuple[tuple[int, ...], S
     return found
 
 
-def put_measures(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+def draw_measures(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return the rows that an earlier draw chose with the noisy values of all measures, if any are released.
 
     Of a measure that shares a total the values are doubled.
@@ -66,14 +66,14 @@ def put_measures(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, nois
     return replace(keys, counts=first, others=tuple(others), noises=own, total=total)
 
 
-def charge_by_item(
+def charge_and_draw_selection(
     chosen: Selection, price: ItemLoss, *, groups: Groups, delta: Delta, noise: Noise
 ) -> MechanismOutput:
     """Return the chosen rows, with their counts and other measures if the query releases them."""
     rows = chosen.positions
     items = chosen.steps + price.count_items(len(rows))
     keys = MechanismOutput(rows, None, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
-    return put_measures(keys, groups, price=price, noise=noise)
+    return draw_measures(keys, groups, price=price, noise=noise)
 
 
 def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> tuple[tuple[int, ...], ...]:
@@ -87,17 +87,17 @@ def add_count_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
     return loss if price.counts is None else loss + ZCDP(price.rho(price.count_items(keys)), Delta(0))
 
 
-def add_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+def charge_and_draw_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return what was drawn with counts and other measures of its rows, drawn and paid for."""
     if price.counts is None:
         return keys
     items = price.count_items(len(keys.rows))
     loss = require_zcdp(keys.loss) + ZCDP(price.rho(items), Delta(0))
     keys = replace(keys, loss=loss, items=keys.items + items)
-    return put_measures(keys, groups, price=price, noise=noise)
+    return draw_measures(keys, groups, price=price, noise=noise)
 
 
-def add_others(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+def charge_and_draw_others(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return what was drawn with the measures after the first of its rows, drawn and paid for."""
     if not price.others:
         return drawn

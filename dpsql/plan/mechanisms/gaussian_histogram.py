@@ -38,7 +38,7 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts, add_others
+from dpsql.plan.mechanisms.counts_by_item import add_count_loss, charge_and_draw_counts, charge_and_draw_others
 from dpsql.plan.mechanisms.gate import (
     add_gate_loss,
     build_gate,
@@ -61,9 +61,9 @@ from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import (
     cut_rows,
     describe_amount,
-    describe_cut,
     describe_known,
     describe_noisy,
+    describe_rows_left,
     describe_spread,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -103,7 +103,7 @@ class GaussianHistogramPlan(MechanismPlan):
                 known=self.known,
                 evident=self.evident,
                 cut=cut,
-                left=describe_cut(query, cut, weighted=False, known=self.known),
+                rows_in_words=describe_rows_left(query, cut, weighted=False, known=self.known),
             ),
             counts=None if price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
@@ -114,7 +114,7 @@ class GaussianHistogramPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         items = self.price.other_items(math.ceil(self.selection.k / 2))
         return add_gate_loss(self.selection.loss + ZCDP(self.price.rho(items), Delta(0)), self.gate)
 
@@ -133,7 +133,7 @@ class GaussianHistogramPlan(MechanismPlan):
         chosen, price = self.selection, self.price
         closed = close(self.gate, groups.counts, delta=chosen.delta, price=price, noise=noise)
         if closed is not None:
-            return add_others(closed, groups, price=price, noise=noise)
+            return charge_and_draw_others(closed, groups, price=price, noise=noise)
         known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :], groups.read)
         drawn = chosen.release(others, noise, known=known)  # rows are in the order of labels: positions may break ties
         if self.evident:
@@ -141,7 +141,7 @@ class GaussianHistogramPlan(MechanismPlan):
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
         loss, legs = add_gate_loss(chosen.loss, self.gate), describe_opened(self.gate)
         first = MechanismOutput(drawn.positions, drawn.counts, loss, items, stopped_at_bottom=stopped, legs=legs)
-        return add_others(first, groups, price=price, noise=noise)
+        return charge_and_draw_others(first, groups, price=price, noise=noise)
 
 
 @refuse_out_of_range
@@ -150,7 +150,7 @@ def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     price, k = request.price, request.k
     bound, delta = request.require_bound(), request.delta
     rho = leave_behind(price.rho(price.joint_items(k)), find_gate_rho(request))
-    return GaussianHistogram(rho, delta, k, bound, request.most)
+    return GaussianHistogram(rho, delta, k, bound, request.rank_width)
 
 
 def _plan_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
@@ -217,7 +217,7 @@ class WeightedGaussianPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
         return ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta)
 
@@ -233,7 +233,7 @@ class WeightedGaussianPlan(MechanismPlan):
         chosen = self.selection
         closed = close(self.gate, groups.weights, delta=chosen.delta, price=self.price, noise=noise)
         if closed is not None:
-            return add_counts(replace(closed, counts=None), groups, price=self.price, noise=noise)
+            return charge_and_draw_counts(replace(closed, counts=None), groups, price=self.price, noise=noise)
         known, others = groups.weights[: groups.known], FullHistogram(groups.weights[groups.known :], groups.read)
         released: NoisyRelease = chosen.release(others, noise, known=known)  # equal weights come by position
         if self.evident:
@@ -241,7 +241,7 @@ class WeightedGaussianPlan(MechanismPlan):
         drawn = released.positions
         loss, legs = add_gate_loss(chosen.loss, self.gate), describe_opened(self.gate)
         keys = MechanismOutput(drawn, None, loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k, legs=legs)
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
 def _read_weights(
@@ -265,7 +265,7 @@ def _read_weights(
         others=len(query.measures) - 1,
         known=known,
         cut=cut,
-        left=describe_cut(query, cut, weighted=True, known=known),
+        rows_in_words=describe_rows_left(query, cut, weighted=True, known=known),
     )
 
 
@@ -321,7 +321,7 @@ def _find_spread(request: MechanismRequest) -> float:
     """Return the standard deviation of the noise, in units of a name that are in as many groups as is typical."""
     chosen = _choose_weighted(request)
     groups = assume_groups_per_unit(chosen.max_groups_contributed)
-    return request.most * math.sqrt(chosen.variance * groups) / WEIGHT_STEPS
+    return request.rank_width * math.sqrt(chosen.variance * groups) / WEIGHT_STEPS
 
 
 def _find_weighted_evidence(request: MechanismRequest) -> float | None:
@@ -331,7 +331,7 @@ def _find_weighted_evidence(request: MechanismRequest) -> float | None:
     chosen = _choose_weighted(request)
     groups = assume_groups_per_unit(chosen.max_groups_contributed)
     weight = find_line(chosen.variance, request.known) / WEIGHT_STEPS
-    return request.most * weight * math.sqrt(groups)
+    return request.rank_width * weight * math.sqrt(groups)
 
 
 WEIGHTED_GAUSSIAN = Mechanism(
@@ -383,7 +383,7 @@ class DomainDiscoveryPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # a domain of no more than half of the keys is no choice
+    def loss_of_half(self) -> Loss:  # a domain of no more than half of the keys is no choice
         chosen = self.selection
         return add_gate_loss(
             add_count_loss(chosen.discovery.loss, math.ceil(chosen.k / 2), price=self.price), self.gate
@@ -397,14 +397,14 @@ class DomainDiscoveryPlan(MechanismPlan):
         chosen = self.selection
         closed = close(self.gate, groups.weights, delta=chosen.delta, price=self.price, noise=noise)
         if closed is not None:
-            return add_counts(replace(closed, counts=None), groups, price=self.price, noise=noise)
+            return charge_and_draw_counts(replace(closed, counts=None), groups, price=self.price, noise=noise)
         weights, counts = FullHistogram(groups.weights, groups.read), FullHistogram(groups.counts)
         drawn = chosen.select(weights, counts, noise=noise)
         rows = drawn.positions
         loss, legs = add_gate_loss(chosen.loss(drawn), self.gate), describe_opened(self.gate)
         items = math.ceil(loss.rho.value / self.price.rho(1).value)
         keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=len(rows) < chosen.k, legs=legs)
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
 @refuse_out_of_range
@@ -417,7 +417,7 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     k, bound, delta = request.k, request.require_bound(), request.delta
     half = Rho(leave_behind(request.price.rho(k), find_gate_rho(request)).value / 2)
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
-    return DomainDiscovery(half, delta, bound, peeling, k, request.most)
+    return DomainDiscovery(half, delta, bound, peeling, k, request.rank_width)
 
 
 def _plan_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:

@@ -19,7 +19,7 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import GATE_CLOSED, GATE_OPEN, add_counts, leave_out_below_line
+from dpsql.plan.mechanisms.counts_by_item import GATE_CLOSED, GATE_OPEN, charge_and_draw_counts, leave_out_below_line
 from dpsql.plan.mechanisms.record import Mechanism, Need, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import NO_ROW, count_candidates, describe_noisy, read_candidates, read_domain
@@ -48,7 +48,7 @@ class JointPlan(MechanismPlan):
         chosen, counts, gate = self.selection, self.price.counts, self.gate
         return ReleaseSpec(
             k=chosen.k,
-            worst_case=self.half,
+            worst_case=self.loss_of_half,
             rows=read_domain(query, bound, known=self.known, evident=gate is not None),
             counts=CountNoise.of(counts),
             report=SpecReport(
@@ -58,7 +58,7 @@ class JointPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # all keys come back together
+    def loss_of_half(self) -> Loss:  # all keys come back together: half costs what all do
         chosen, price, gate = self.selection, self.price, self.gate
         keys = chosen.worst_case if gate is None else chosen.worst_case + ZCDP(gate.rho, Delta(0))
         return keys if price.counts is None else keys + ZCDP(price.rho(price.count_items(chosen.k)), Delta(0))
@@ -78,7 +78,7 @@ class JointPlan(MechanismPlan):
         if self.gate is not None and not self.gate.opens(int(groups.counts.max(initial=0)), noise):
             loss, items = ZCDP(self.gate.rho, Delta(0)), math.ceil(self.selection.k * GATE_SHARE)
             shut = MechanismOutput((), None, loss, items, stopped_at_bottom=True, legs=GATE_CLOSED)
-            return add_counts(shut, groups, price=self.price, noise=noise)
+            return charge_and_draw_counts(shut, groups, price=self.price, noise=noise)
         candidates, order = read_candidates(groups)
         chosen = self.selection.select(candidates, noise)
         # an empty domain is no draw, and costs nothing
@@ -86,9 +86,11 @@ class JointPlan(MechanismPlan):
         rows = tuple(order[position] for position in chosen.positions)
         keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=False)
         if self.gate is None:
-            return add_counts(keys, groups, price=self.price, noise=noise)
+            return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
         keys = replace(keys, loss=loss + ZCDP(self.gate.rho, Delta(0)), legs=GATE_OPEN)
-        return leave_out_below_line(add_counts(keys, groups, price=self.price, noise=noise), self.selection.k)
+        return leave_out_below_line(
+            charge_and_draw_counts(keys, groups, price=self.price, noise=noise), self.selection.k
+        )
 
 
 @refuse_out_of_range
@@ -97,10 +99,10 @@ def _plan(request: MechanismRequest) -> JointPlan:
     k, price = min(request.k, request.candidates()), request.price
     rho, gate = price.rho(k).value, None
     if request.evident:
-        gate = EvidenceGate(Rho(rho * GATE_SHARE), FALSE_ALARM, request.most)
+        gate = EvidenceGate(Rho(rho * GATE_SHARE), FALSE_ALARM, request.rank_width)
         rho -= gate.rho.value
     epsilon = Epsilon(sqrt_rounded_down(8 * rho))
-    return JointPlan(JointExponential(epsilon, k, request.most), price, request.known, gate)
+    return JointPlan(JointExponential(epsilon, k, request.rank_width), price, request.known, gate)
 
 
 def _predict(request: MechanismRequest) -> Need:

@@ -57,7 +57,7 @@ class KnownGroupsPlan(MechanismPlan):
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
         return ReleaseSpec(
             k=k or groups,
-            worst_case=self.half,
+            worst_case=self.loss_of_half,
             rows=RowsRead(
                 counting=counting,
                 max_rows=None if self.known else groups,
@@ -72,7 +72,7 @@ class KnownGroupsPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # all counts always come back
+    def loss_of_half(self) -> Loss:  # all counts always come back: half costs what all do
         return self.price.loss(self.price.items(self.k or self.selection.groups), Delta(0))
 
     def describe(self, query: PrivateQuery) -> Facts:

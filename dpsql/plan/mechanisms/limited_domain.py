@@ -22,7 +22,7 @@ from dpsql.plan.mechanisms.base import (
     ReleaseSpec,
     SpecReport,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_others, charge_by_item
+from dpsql.plan.mechanisms.counts_by_item import charge_and_draw_others, charge_and_draw_selection
 from dpsql.plan.mechanisms.record import (
     EVERY_CERTIFICATE,
     Auto,
@@ -67,7 +67,7 @@ class LimitedDomainPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # BOTTOM is one item more
+    def loss_of_half(self) -> Loss:  # BOTTOM is one item more
         chosen, returned = self.selection, math.ceil(self.selection.k / 2)
         return self.price.loss(self.price.items(returned) + (returned < chosen.k), chosen.delta)
 
@@ -82,7 +82,7 @@ class LimitedDomainPlan(MechanismPlan):
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
-        return charge_by_item(chosen, self.price, groups=groups, delta=self.selection.delta, noise=noise)
+        return charge_and_draw_selection(chosen, self.price, groups=groups, delta=self.selection.delta, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class ChosenLimitedDomainPlan(LimitedDomainPlan):
         return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
 
 
-def _choose(request: MechanismRequest, k_bar: int) -> LimitedDomain:
+def _set_parameters(request: MechanismRequest, k_bar: int) -> LimitedDomain:
     return LimitedDomain(
         request.price.epsilon,
         request.delta,
@@ -126,7 +126,7 @@ def _choose(request: MechanismRequest, k_bar: int) -> LimitedDomain:
         k_bar=k_bar,
         max_groups_contributed=request.max_groups_contributed,
         min_units=request.min_units,
-        sensitivity=request.most,
+        sensitivity=request.rank_width,
     )
 
 
@@ -138,18 +138,18 @@ def _predict(request: MechanismRequest) -> Need | None:
     """Return the need of a leader; None where k_bar is chosen in private."""
     if request.leaves_k_bar:
         return None
-    chosen = _choose(request, request.k_bar)
+    chosen = _set_parameters(request, request.k_bar)
     return Need.of_leaders(max(chosen.threshold_offset, chosen.least_threshold), chosen.k_bar)
 
 
 def _plan(request: MechanismRequest) -> LimitedDomainPlan:
     if not request.leaves_k_bar:
-        return LimitedDomainPlan(_choose(request, request.k_bar), request.price)
+        return LimitedDomainPlan(_set_parameters(request, request.k_bar), request.price)
     k, most = request.k, request.max_k_bar
     candidates = tuple(k << doubled for doubled in range(most.bit_length()) if k << doubled <= most)  # k, 2 k, 4 k, ...
-    chosen = _choose(request, candidates[-1])
+    chosen = _set_parameters(request, candidates[-1])
     bound, least = chosen.max_groups_contributed, chosen.min_units
-    choice = ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least, request.most)
+    choice = ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least, request.rank_width)
     return ChosenLimitedDomainPlan(chosen, _price(request), choice)
 
 
@@ -191,7 +191,7 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         items = self.price.other_items(math.ceil(self.selection.k / 2))
         return self.selection.worst_case + ZCDP(self.price.rho(items), Delta(0))
 
@@ -209,19 +209,19 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
         first = MechanismOutput(
             drawn.positions, drawn.counts, chosen.loss(drawn), items, stopped_at_bottom=drawn.stopped_at_bottom
         )
-        return add_others(first, groups, price=self.price, noise=noise)
+        return charge_and_draw_others(first, groups, price=self.price, noise=noise)
 
 
 @refuse_out_of_range
-def _choose_laplace(request: MechanismRequest) -> LaplaceLimitedDomain:
+def _set_laplace_parameters(request: MechanismRequest) -> LaplaceLimitedDomain:
     """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
     price, k = request.price, request.k
     bound, delta, k_bar = request.require_bound(), request.delta, request.k_bar
-    return LaplaceLimitedDomain(price.pure(price.joint_items(k)), delta, k, k_bar, bound, request.most)
+    return LaplaceLimitedDomain(price.pure(price.joint_items(k)), delta, k, k_bar, bound, request.rank_width)
 
 
 def _predict_laplace(request: MechanismRequest) -> Need:
-    chosen = _choose_laplace(request)
+    chosen = _set_laplace_parameters(request)
     return Need.of_leaders(chosen.offset + chosen.sensitivity, chosen.k_bar)
 
 
@@ -230,7 +230,7 @@ LAPLACE_LIMITED_DOMAIN = Mechanism(
     kind=QueryKind.UNKNOWN,
     theorem=LaplaceLimitedDomain,
     law="Laplace noise on leaders",
-    plan=lambda request: LaplaceLimitedDomainPlan(_choose_laplace(request), request.price),
+    plan=lambda request: LaplaceLimitedDomainPlan(_set_laplace_parameters(request), request.price),
     need=_predict_laplace,
     reads=Reads.LEADERS,
     draws_after=False,

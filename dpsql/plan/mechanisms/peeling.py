@@ -23,9 +23,9 @@ from dpsql.plan.mechanisms.base import (
 from dpsql.plan.mechanisms.counts_by_item import (
     GATE_CLOSED,
     GATE_OPEN,
-    charge_by_item,
+    charge_and_draw_selection,
+    draw_measures,
     leave_out_below_line,
-    put_measures,
 )
 from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Auto, Mechanism, Need, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
@@ -61,14 +61,14 @@ class PeelingPlan(MechanismPlan):
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         return ReleaseSpec(
             k=self.selection.k,
-            worst_case=self.half,
+            worst_case=self.loss_of_half,
             rows=read_domain(query, bound, known=self.known),
             counts=CountNoise.of(self.price.counts),
             report=SpecReport(charged="charged: one for each key and count returned"),
         )
 
     @property
-    def half(self) -> Loss:  # all keys always come back
+    def loss_of_half(self) -> Loss:  # all keys always come back: half costs what all do
         return self.price.loss(self.price.items(self.selection.k), Delta(0))
 
     def describe(self, query: PrivateQuery) -> Facts:
@@ -78,7 +78,7 @@ class PeelingPlan(MechanismPlan):
         candidates, order = read_candidates(groups)
         chosen = self.selection.select(candidates, noise)
         chosen = replace(chosen, positions=tuple(order[position] for position in chosen.positions))
-        return charge_by_item(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
+        return charge_and_draw_selection(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class EvidentPeelingPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # of BOTTOM and the gate, too
+    def loss_of_half(self) -> Loss:  # of BOTTOM and the gate, too
         chosen, returned = self.selection, math.ceil(self.selection.k / 2)
         stopped = EvidentSelection((), returned, returned < chosen.k, False if chosen.left(returned) > 0 else None)
         return self._price(stopped, returned)
@@ -138,7 +138,7 @@ class EvidentPeelingPlan(MechanismPlan):
             stopped_at_bottom=len(rows) < self.selection.k,
             legs=legs,
         )
-        return leave_out_below_line(put_measures(keys, groups, price=self.price, noise=noise), self.selection.k)
+        return leave_out_below_line(draw_measures(keys, groups, price=self.price, noise=noise), self.selection.k)
 
     def _price(self, chosen: EvidentSelection, rows: int) -> Loss:
         """Return the loss of a selection and of the counts of so many rows."""
@@ -155,8 +155,8 @@ def _choose(request: MechanismRequest) -> Peeling | EvidentPeeling:
     """
     k, has_gate = min(request.k, request.candidates()), request.terms.certificate is Certificate.zcdp
     if request.evident:
-        return EvidentPeeling(request.price.epsilon, k, request.most, has_gate)
-    return Peeling(request.price.epsilon, k, request.most)
+        return EvidentPeeling(request.price.epsilon, k, request.rank_width, has_gate)
+    return Peeling(request.price.epsilon, k, request.rank_width)
 
 
 def _plan(request: MechanismRequest) -> PeelingPlan | EvidentPeelingPlan:

@@ -78,8 +78,8 @@ class EachPartitionPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
-        return _times(require_zcdp(self.each.half), self.charged_partitions)
+    def loss_of_half(self) -> Loss:
+        return _times(require_zcdp(self.each.loss_of_half), self.charged_partitions)
 
     def describe(self, query: PrivateQuery) -> Facts:
         return ("partitions", f"{self.partitions}, each answered"), *self.each.describe(query)
@@ -119,8 +119,8 @@ class AllPartitionsPlan(MechanismPlan):
         return replace(whole, rows=replace(whole.rows, partitions=self.partitions))
 
     @property
-    def half(self) -> Loss:
-        return self.every.half
+    def loss_of_half(self) -> Loss:
+        return self.every.loss_of_half
 
     def describe(self, query: PrivateQuery) -> Facts:
         fact = ("partitions", f"{self.partitions}, each answered from one release of all groups")

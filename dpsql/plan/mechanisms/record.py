@@ -57,7 +57,7 @@ class Need:
     def of_weight(cls, weight: float, bound: int, *, request: MechanismRequest) -> Need:
         """Return how many units give a group a weight, in steps, if each is in as many groups as is typical."""
         groups = assume_groups_per_unit(bound)
-        units = request.most * weight / WEIGHT_STEPS * math.sqrt(groups)
+        units = request.rank_width * weight / WEIGHT_STEPS * math.sqrt(groups)
         return cls(units, "" if groups == 1 else f", if each is in {groups} groups")
 
 

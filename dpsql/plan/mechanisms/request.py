@@ -115,12 +115,15 @@ class MechanismRequest:
 
     @property
     def penalty(self) -> Fraction:
-        """Penalty, in units of a gap, for each rank away from the preferred k: `most` / epsilon."""
-        return self.most / self.price.epsilon.value
+        """Penalty, in units of a gap, for each rank away from the preferred k: `rank_width` / epsilon."""
+        return self.rank_width / self.price.epsilon.value
 
     @property
-    def most(self) -> int:
-        """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ."""
+    def rank_width(self) -> int:
+        """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ.
+
+        Mechanisms call it their `sensitivity`.
+        """
         return self.query.measures[0].width
 
     @property

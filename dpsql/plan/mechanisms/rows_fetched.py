@@ -82,7 +82,7 @@ def cut_rows(
     return replace(query, group_cut=GroupCut(cut.value, PLACES, names=listed)), cut
 
 
-def describe_cut(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, known: int = 0) -> str:
+def describe_rows_left(query: PrivateQuery, cut: LowerCut | None, *, weighted: bool, known: int = 0) -> str:
     """Return in words which groups the engine returns; "" for all of them."""
     if cut is None:
         return ""

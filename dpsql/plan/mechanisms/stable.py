@@ -37,7 +37,7 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_count_loss, add_counts
+from dpsql.plan.mechanisms.counts_by_item import add_count_loss, charge_and_draw_counts
 from dpsql.plan.mechanisms.record import Mechanism, PerPartition, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import describe_amount, read_leaders
@@ -74,7 +74,7 @@ def _order_by_counts(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, 
     """
     if price.counts is None:
         return keys
-    counted = add_counts(keys, groups, price=price, noise=noise)
+    counted = charge_and_draw_counts(keys, groups, price=price, noise=noise)
     counts, rows = counted.counts or (), counted.rows
     shown = list(map(round, counted.noises[0].read(counts)))
     order = sorted(range(len(rows)), key=lambda at: (-shown[at], rows[at]))
@@ -117,7 +117,7 @@ class StablePlan(MechanismPlan):
         return replace(spec, min_rho=_LEAST_RHO)
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         """The loss of half of the keys, which save draws where no gap held: BOTTOM then ends the answer."""
         k, returned = self.selection.k, math.ceil(self.selection.k / 2)
         filled, is_short = tuple(range(returned)), returned < k
@@ -155,7 +155,8 @@ def _plan_fixed(request: MechanismRequest) -> StablePlan:
     price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
     rho = price.rho(price.keys(k))
     return StablePlan(
-        FixedStableTopK(rho, delta, k, k_bar, request.penalty, request.max_groups_contributed, request.most), price
+        FixedStableTopK(rho, delta, k, k_bar, request.penalty, request.max_groups_contributed, request.rank_width),
+        price,
     )
 
 
@@ -195,7 +196,7 @@ class AdaptivePlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         price, chosen = self.price, self.selection
         return ZCDP(price.rho(price.items(math.ceil(chosen.k_bar / 2))), chosen.delta)
 
@@ -227,7 +228,7 @@ def _plan_adaptive(request: MechanismRequest) -> AdaptivePlan:
     price, k_bar = _price_adaptive(request), request.k_bar
     prefer, delta = request.prefer, request.delta
     near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=request.penalty)
-    return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near, request.most), price)
+    return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near, request.rank_width), price)
 
 
 ADAPTIVE = Mechanism(
@@ -254,7 +255,7 @@ class TopStablePlan(MechanismPlan):
         return _specify_at_once(self, query, bound=bound, charged=charged, offset=self.selection.offset)
 
     @property
-    def half(self) -> Loss:
+    def loss_of_half(self) -> Loss:
         return add_count_loss(self.selection.worst_case, math.ceil(self.selection.k / 2), price=self.price)
 
     def describe(self, query: PrivateQuery) -> Facts:
@@ -279,7 +280,7 @@ def _plan_top_stable(request: MechanismRequest) -> TopStablePlan:
     share = _WITHIN if k < k_bar else Fraction(0)
     tests = Epsilon(sqrt_rounded_down(2 * (1 - share) * rho))
     within = Epsilon(sqrt_rounded_down(8 * share * rho / k)) if share else None
-    return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within, sensitivity=request.most), price)
+    return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within, sensitivity=request.rank_width), price)
 
 
 TOP_STABLE = Mechanism(

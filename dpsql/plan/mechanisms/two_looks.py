@@ -28,7 +28,7 @@ from dpsql.plan.mechanisms.base import (
     RowsRead,
     SpecReport,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_counts, add_others
+from dpsql.plan.mechanisms.counts_by_item import charge_and_draw_counts, charge_and_draw_others
 from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
 from dpsql.plan.mechanisms.record import (
     Auto,
@@ -38,7 +38,7 @@ from dpsql.plan.mechanisms.record import (
     Reads,
 )
 from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
-from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_cut, read_leaders
+from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_rows_left, read_leaders
 from dpsql.quantities import Delta
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
@@ -77,7 +77,7 @@ class TwoLooksPlan(MechanismPlan):
                 weighted=True,
                 others=len(query.measures) - 1,
                 cut=cut,
-                left=describe_cut(query, cut, weighted=True),
+                rows_in_words=describe_rows_left(query, cut, weighted=True),
             ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -89,7 +89,7 @@ class TwoLooksPlan(MechanismPlan):
         )
 
     @property
-    def half(self) -> Loss:  # of the limited domain at once: the others would have been charged in full
+    def loss_of_half(self) -> Loss:  # of the limited domain at once: the others would have been charged in full
         looks, returned = self.selection, math.ceil(self.selection.k / 2)
         stopped = Selection(tuple(range(returned)), stopped_at_bottom=returned < looks.k)
         keys = looks.loss(Answerer.AT_ONCE, looks.leaders(Answerer.AT_ONCE).loss(stopped))
@@ -148,7 +148,7 @@ class TwoLooksPlan(MechanismPlan):
                     noises=noises,
                     of_second_read=True,
                 )
-                return add_others(keys, groups, price=self.price, noise=noise)
+                return charge_and_draw_others(keys, groups, price=self.price, noise=noise)
             case Answerer.DISCOVERY:
                 discovery = looks.discovery
                 found = discovery.select(weights, FullHistogram(groups.counts), noise=noise)
@@ -163,7 +163,7 @@ class TwoLooksPlan(MechanismPlan):
             stopped_at_bottom=len(rows) < looks.k,
             legs=f"{looked}; {answerer.value}: {len(rows)}",
         )
-        return replace(add_counts(keys, groups, price=self.price, noise=noise), of_second_read=True)
+        return replace(charge_and_draw_counts(keys, groups, price=self.price, noise=noise), of_second_read=True)
 
     def _answer_by_counts(
         self, groups: Groups, leaders: Histogram, answerer: Answerer, *, noise: Noise, looked: str
@@ -179,7 +179,7 @@ class TwoLooksPlan(MechanismPlan):
             stopped_at_bottom=selected.stopped_at_bottom,
             legs=f"{looked}; {answerer.value}: {len(selected.positions)}",
         )
-        return add_counts(keys, groups, price=self.price, noise=noise)
+        return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
 def _describe(looks: TwoLooks, seen: Fraction) -> str:

@@ -1,8 +1,8 @@
 """Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed.
 
-The statements that are no SELECT: SHOW BUDGET, SHOW TABLES, SHOW FUNCTIONS and DESCRIBE of a table.
-
-Refusal of a query over private tables without TOP k PRIVATE, with a hint that makes a private query of it.
+`analyze` scans and binds, then tries in this order: `_read_command` (SHOW, DESCRIBE); `_read_alone` (one private query
+with its clause, a public query, or standard SQL that implies a clause); `read_outer_select` (private queries inside
+another SELECT). What none of them reads is refused, with a hint that `_find_lasting` completes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
-from dpsql.sql.analysis.private_select import read_private
-from dpsql.sql.analysis.private_statement import (
+from dpsql.sql.analysis.private_select import (
     AnalysisRequest,
     ImpliedReading,
     check_explicit,
@@ -28,11 +28,11 @@ from dpsql.sql.analysis.private_statement import (
     find_implied,
     put_header_options,
     read_implied,
-    read_outer_select,
+    read_private,
 )
 from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck
+from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.scope import list_names, propose_name
@@ -57,7 +57,7 @@ from dpsql.sql.syntax.clause import (
     several_queries,
 )
 from dpsql.sql.syntax.googlesql import extract_header
-from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import parse
@@ -114,15 +114,15 @@ def analyze(  # noqa: PLR0913 - what a session has
     plain, header = extract_header(statement, bound.__getitem__)
     asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement)
     try:
-        return _read_statement(asked, standard, parser=parser, refused=refused)
+        return _read_statement(asked, standard, parser=parser, otherwise=refused)
     except (Refusal, Unsupported) as error:
         failed = error
     if not standard.is_private and header is None:
         failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
-    spoken, hint = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,", failed.hint or ""
-    table = _find_private_table(plain.tokens, catalog) if spoken in hint else None
+    hint = failed.hint or ""  # the grammar knows no catalog: the name of the unit is put into its hint here
+    table = _find_private_table(plain.tokens, catalog) if UNIT_COUNT in hint else None
     if table is not None and table.privacy_unit is not None:
-        hint = hint.replace(spoken, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
+        hint = hint.replace(UNIT_COUNT, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
         failed = type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
     raise failed
 
@@ -132,14 +132,19 @@ def _read_statement(
     standard: StandardSQL,
     *,
     parser: SelectParser | None,
-    refused: Refusal | Unsupported | None,
+    otherwise: Refusal | Unsupported | None,
 ) -> Statement:
-    """Return what a statement means; `refused` says why dpsql cannot cut it into words, if it cannot."""
-    if refused is None:
+    """Return what a statement means; `otherwise` says why dpsql cannot cut it into words, if it cannot.
+
+    Read (1) one private query or a public SELECT alone; (2) where a SELECT is around the clause (None), or (1) refuses,
+    private queries inside DuckDB's SQL; (3) if that fails too, raise the better refusal of the two, for which that of
+    (1) is passed on.
+    """
+    if otherwise is None:
         try:
             found = _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
-            refused = error.with_traceback(None)  # whose frames would keep the answer of the session
+            otherwise = error.with_traceback(None)  # whose frames would keep the answer of the session
         else:
             if found is not None:
                 return found
@@ -147,10 +152,10 @@ def _read_statement(
                 "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
             )
             reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
-            refused = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
-    found = None if parser is None else read_outer_select(asked, standard, parser=parser, refused=refused)
+            otherwise = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
+    found = None if parser is None else read_outer_select(asked, standard, parser=parser, otherwise=otherwise)
     if found is None:
-        raise refused
+        raise otherwise
     return found
 
 
@@ -182,7 +187,7 @@ def _find_lasting(
         return _add_clause_hint(failed, implied[0], place=failed.place)
     clause = add_clause(asked.statement, implied[0], all_groups=False)
     try:
-        _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, refused=refused)
+        _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, otherwise=refused)
     except (Refusal, Unsupported) as error:
         is_lasting = failed.code in _WITHOUT_CLAUSE and error.code not in _NOT_OF_CLAUSE
         if not is_lasting and error.code != failed.code:
@@ -317,9 +322,7 @@ def _not_private(
                 continue
             word = ascii_lower(token.text)
             if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
-                hint = f"{propose_name(token.text, _CALLED)}SHOW FUNCTIONS lists those that there are."
-                reason = "This function is not on the allow-list."
-                return Unsupported("function", reason, hint=hint, place=statement.place(token))
+                return refuse_unknown(token.text, statement.place(token), known=_CALLED)
     if clause is not None and clause.is_inside:
         hint = f"{_propose_clause(clause)}."
     return Refusal("not-private", reason, hint=hint, place=place)

@@ -3,7 +3,8 @@
 The cached results depend only on the text, the values of its parameters, the catalog and the patterns that the engine
 accepts, which do not change in a session. Statements with a clock call, and refused statements, are never cached.
 
-Analysis of a statement whose parameters have no values yet: their types, and the statement with such values.
+This file has two parts: (1) `AnalysisCache`; (2) from `prepare_statement` on, analysis of a statement whose parameters
+have no values yet: their types, and the statement with such values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
-from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.types import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import scan
 from dpsql.sql.syntax.implied import StandardSQL
@@ -61,9 +61,11 @@ class AnalysisCache:
         self._default_k = default_k
         self._max_k = max_k
         self._parser = parser
-        self._kept: dict[Hashable, Asked] = {}
+        self._kept: dict[Hashable, Statement] = {}
 
-    def read(self, text: str, parameters: ParameterValues, *, implicit: bool = False, postgres: bool = False) -> Asked:
+    def read(
+        self, text: str, parameters: ParameterValues, *, implicit: bool = False, postgres: bool = False
+    ) -> Statement:
         """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private.
 
         With `postgres`, the text means what it means in PostgreSQL.
@@ -83,20 +85,22 @@ class AnalysisCache:
             parser=self._parser,
             postgres=postgres,
         )
-        asked = reading(clock=clock)
+        statement = reading(clock=clock)
         if clock.moment is not None:
             moment = clock.moment
             later = reading(clock=lambda: moment.replace(second=(moment.second + 1) % 60))
             # a private query that means another one a second later says so
-            if asked != later and isinstance(asked, PrivateQuery):
-                asked = replace(asked, reads_seconds=True)
-            elif asked != later and isinstance(asked, OuterSelect):
-                asked = replace(asked, inners=tuple(replace(inner, reads_seconds=True) for inner in asked.inners))
+            if statement != later and isinstance(statement, PrivateQuery):
+                statement = replace(statement, reads_seconds=True)
+            elif statement != later and isinstance(statement, OuterSelect):
+                statement = replace(
+                    statement, inners=tuple(replace(inner, reads_seconds=True) for inner in statement.inners)
+                )
         if key is not None and clock.moment is None:
             if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
-            self._kept[key] = asked
-        return asked
+            self._kept[key] = statement
+        return statement
 
     def has(self, key: Hashable) -> bool:
         """Return whether the analysis of a statement is in the cache, by its key."""
@@ -132,6 +136,9 @@ class _TrackedClock:
     def __call__(self) -> datetime:
         self.moment = self._clock()
         return self.moment
+
+
+# Part 2: statements whose parameters have no values yet.
 
 
 def prepare_statement(

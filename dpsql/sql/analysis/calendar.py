@@ -6,7 +6,8 @@
 No row decides which buckets there are. Those without a row are released too, and rows outside are no candidates. Time
 stamps are in UTC, and weeks begin on Monday, as in `date_trunc` of every engine.
 
-Windows of a subquery: the OVER clause, and the total order that makes their values a function of the rows alone.
+This file has two parts: (1) calendars, to `_list_begins`; (2) from `has_windows` on, windows of a subquery: the OVER
+clause, and the total order that makes their values a function of the rows alone.
 
 A window that distinguishes rows of one rank (row_number, ntile, lag, lead, first_value) is ordered, after its own
 terms, by every column that the block reads. Rows that are still equal are equal in everything that the block computes,
@@ -305,6 +306,9 @@ def _list_begins(buckets: _Buckets, low: datetime, *, high: datetime) -> Iterato
             begin = buckets.following(begin)
     except (OverflowError, ValueError):  # no bucket begins beyond the calendar
         return
+
+
+# Part 2: windows of a subquery.
 
 
 def has_windows(expression: Expression) -> bool:

@@ -6,7 +6,8 @@ a conjunct at its top, `column = constant` or `column IN (constants)` or several
 every branch. Only units of these values are then counted, and only they are charged. What is not certain to say so
 names no values: such a query counts and charges all units, which is always right.
 
-Lineage: the stored columns that an expression is worked out from, through subqueries in FROM.
+This file has two parts: (1) `find_charged_values` finds the values that a query names; (2) from `find_sole_column` on,
+lineage: the stored columns that an expression is worked out from, through subqueries in FROM.
 """
 
 from __future__ import annotations
@@ -186,6 +187,9 @@ def _unite(found: Iterable[_Values | None]) -> _Values | None:
             return None
         united |= each
     return united
+
+
+# Part 2: lineage.
 
 
 def find_sole_column(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[str, str] | None:

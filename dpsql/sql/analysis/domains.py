@@ -1,14 +1,10 @@
-"""The options `domain` and `partitions`: the public values of a key, from a list or a public table.
+"""Options with public values: `domain` (ALL PRIVATE), `partitions` (PER key) and `assume` (EXPLAIN).
 
-ALL PRIVATE: every group of a known domain. Values of a public table are read before the query is planned.
-
-The number of groups decides the price of the query where nothing bounds the groups of a unit.
-
-PER key: the first k groups for each value of a key with public values, from a list or a public table.
-
-The number of values decides the price of a query, so values of a public table are read before it is planned.
-
-The option `assume`: a public guess of the counts, for which EXPLAIN simulates what each mechanism would find.
+The values are in a list or in a public table. Those of a table are read before the query is planned, since the number
+of groups or partitions decides its price: `find_..._query` returns the public query for them, and `set_...` puts its
+answer into the query. A `domain` has every group of ALL PRIVATE. `partitions` are the values of the key of PER, each
+with its first k groups. `assume` is a public guess of the counts, for which EXPLAIN simulates what each mechanism would
+find.
 """
 
 from __future__ import annotations

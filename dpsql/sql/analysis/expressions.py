@@ -30,6 +30,7 @@ from dpsql.sql.functions.allow_list import (
     cap_length,
     date_part,
     find_max_length,
+    refuse_unknown,
     type_longer_text,
 )
 from dpsql.sql.functions.coercion import (
@@ -44,7 +45,6 @@ from dpsql.sql.functions.coercion import (
     unify_types,
 )
 from dpsql.sql.ir.literals import Open, UnboundParameter, fill_unbound, read_clock, truncate_to_date
-from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate, strip_casts
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -319,10 +319,8 @@ def _function(reader: Reader, node: Node) -> Expression:
         reason = f"{name} stands in the select list of a private query, HAVING and ORDER BY."
         hint = "Write COUNT(DISTINCT user_id) AS n, value_low(n) AS n_low, and use the alias."
         raise Unsupported("function", reason, hint=hint, place=reader.place(node))
-    if name not in FUNCTIONS:
-        reason = "This function is not on the allow-list."
-        hint = f"{propose_name(name, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
-        raise Unsupported("function", reason, hint=hint, place=reader.place(node))
+    if name not in FUNCTIONS:  # `settle` of `syntax/grammar.py` has refused every other word before
+        raise refuse_unknown(name, reader.place(node))
     arguments = tuple(
         _interval(reader, argument)
         if name in TAKES_INTERVAL and type(argument).__name__ == "Interval"

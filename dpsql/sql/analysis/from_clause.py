@@ -1,25 +1,25 @@
-"""FROM: tables, subqueries, CTEs and joins, read into relations and into the names they bring.
+"""FROM and WHERE of a SELECT: tables, subqueries, CTEs and joins, and the privacy unit of their rows.
+
+`Sources._scan` finds the privacy unit of a table, `_read_join` joins two sides, `_check_units_tied` checks after WHERE
+that all units of a row are equal, `find_owned_rows` looks up the unit of a linked table.
 
 Every subquery in FROM over a private table must pass its privacy unit on; several private tables meet only where their
 units are equal (`ir/scope.py`).
 
-Joins of two sides of FROM, and the names that both sides have.
+Two private sides of a join must be joined on their units (`ir/scope.py`): in ON or USING for an outer, SEMI or ANTI
+join, or in WHERE for an inner join. A private and a public side may be joined on anything. A row of the public side
+without a partner has no unit, so the kinds of join that would preserve it are written as those that drop it. The answer
+is the same, because a group without units is not in it.
 
-Two private sides must be joined on their units (`ir/scope.py`): in ON or USING for an outer, SEMI or ANTI join, or
-in WHERE for an inner join. A private and a public side may be joined on anything. A row of the public side without a
-partner has no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the
-same, because a group without units is not in it.
-
-Join of a linked table with the privacy unit of its rows, by the declared key.
-
-The key is declared unique and was unique when the session opened, but data may change under a session that reads a file
-or a connection of the user. A key therefore belongs to one unit for all data: the smallest, by its bytes, of the units
-that have a row with this key. Removing a unit A means removing all its rows: those of the table of units with A, and
-those of linked tables that belong to it. Every other row stays with its unit, because a smallest unit other than A is
-still the smallest without A; by induction this holds along a chain. No row ever passes from one unit to another, so
-counts fall by at most 1 and only in the groups of the removed unit, which is what a private table requires. (With a
-plain join, a row with two units would remove two units; if a key with two units belonged to no unit, it would pass to
-the second one when the first is removed.) Where keys are unique, the smallest unit is the only one.
+`find_owned_rows` joins a linked table with the privacy unit of its rows. The key of the link is declared unique and was
+unique when the session opened, but data may change under a session that reads a file or a connection of the user. A key
+therefore belongs to one unit for all data: the smallest, by its bytes, of the units that have a row with this key.
+Removing a unit A means removing all its rows: those of the table of units with A, and those of linked tables that
+belong to it. Every other row stays with its unit, because a smallest unit other than A is still the smallest without A;
+by induction this holds along a chain. No row ever passes from one unit to another, so counts fall by at most 1 and only
+in the groups of the removed unit, which is what a private table requires. (With a plain join, a row with two units
+would remove two units; if a key with two units belonged to no unit, it would pass to the second one when the first is
+removed.) Where keys are unique, the smallest unit is the only one.
 
 Rows whose key is NULL or names no row have no unit and drop out of the join. Keys are compared by their bytes, like
 groups, under every collation. The grouping took no measurable time: the join builds the same hash table of keys anyway.
@@ -284,6 +284,11 @@ class Sources:
         return _LINKED + self.linked
 
     def _scan(self, node: Node, path: Sequence[str]) -> tuple[Relation, Scope]:
+        """Return a table that FROM names and its columns.
+
+        Here the privacy unit is found: the column that the policy names or, with a link, the last column, which
+        `find_owned_rows` computes. `row_keys` are the keys of links that a column holds or refers to.
+        """
         table = self.catalog.find_path(path)
         if table is None:
             hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
@@ -306,12 +311,12 @@ class Sources:
         if table.link is not None:
             relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
             columns = (*columns[:-1], replace(columns[-1], expression=owner))
-        private = table.name if unit is not None else None
+        private_name = table.name if unit is not None else None
         if table.privacy_unit is not None:
             self.protected[table.name] = table.privacy_unit
         alias = self._alias(node)
-        home = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
-        return relation, Scope((ScopeTable(alias or path[-1], columns, private, table.privacy_unit, home),))
+        schema = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
+        return relation, Scope((ScopeTable(alias or path[-1], columns, private_name, table.privacy_unit, schema),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""

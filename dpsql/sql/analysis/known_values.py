@@ -7,9 +7,9 @@ The list depends on the text and the types alone. It may hold a value that no ro
 the count 0, and NULL is in it wherever the expression can be NULL. Rows of any other value would be dropped before they
 are counted, so that a list which lacked one would lose rows, and never privacy.
 
-Domains of the keys of ALL PRIVATE: from the statement, or by the option `domain` for one key that it does not tell.
-
-Several keys have all combinations of their values.
+This file has two parts: (1) `list_known_values` finds the values of one key; (2) from `needs_bounds` on,
+`read_group_domain` makes the domain of all keys of ALL PRIVATE, of which the option `domain` gives one that the
+statement does not tell. Several keys have all combinations of their values.
 """
 
 from __future__ import annotations
@@ -303,6 +303,9 @@ def _list_sources(relation: Relation, number: int, *, may_lack: bool = False) ->
             return [(source, may_lack)]
         case Scan() | Numbered() | Derived() | Combined() | Cut():
             return []
+
+
+# Part 2: the domain of all keys.
 
 
 def needs_bounds(key: Expression) -> bool:

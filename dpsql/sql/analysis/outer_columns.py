@@ -5,7 +5,8 @@
 Here s.readers is the output n of the private query, unchanged, and of its type. A column that is computed has a name
 alone; where * stands for columns that are not known, none are.
 
-Types of the parameters of a SELECT around private queries, from where they stand in DuckDB's syntax tree.
+This file has two parts: (1) `OuterColumns` and the walk over SELECTs; (2) from `type_parameters` on, the types of the
+parameters of such a SELECT, from where they stand in it:
 
     WHERE n > $1        the type of n
     LIMIT $1            a whole number
@@ -217,6 +218,9 @@ def _rename(columns: Sequence[OuterColumn], names: Sequence[str]) -> list[OuterC
     """Return columns under the names that the first of them are given."""
     renamed = [replace(column, name=name) for column, name in zip(columns, names, strict=False)]
     return [*renamed, *columns[len(renamed) :]]
+
+
+# Part 2: types of parameters.
 
 
 def type_parameters(node: Tree, literals: Sequence[Literal], *, columns: OuterColumns, postgres: bool) -> None:

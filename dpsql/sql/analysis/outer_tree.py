@@ -8,8 +8,8 @@ A SELECT that only calls DETERMINISTIC functions returns the same from the same 
 by a list, as DuckDB calls some readings of the clock consistent. Another SELECT is run each time, so a function that is
 missing here costs time alone.
 
-PostgreSQL's TO_CHAR, TO_TIMESTAMP and TO_DATE with a format become strftime and strptime. A date is compared as its
-midnight.
+`rewrite_format` is PostgreSQL's reading of formats: TO_CHAR, TO_TIMESTAMP and TO_DATE with a format become strftime and
+strptime. A date is compared as its midnight.
 
     to_char(ts, 'YYYY-MM-DD HH24:MI')        strftime(ts, '%Y-%m-%d %H:%M')
     to_date('2026-01-02', 'YYYY-MM-DD')      strptime('2026-01-02', '%Y-%m-%d')
@@ -98,6 +98,7 @@ PATTERNS = {
     "ID": "%u",
 }
 _WITH_FORMAT = {"to_char": "strftime", "to_timestamp": "strptime", "to_date": "strptime"}
+ASK_INSIDE = "where TOP k PRIVATE is"  # `outer_select.py` knows the hint by these words
 _TOKEN = re.compile(f'({"|".join(sorted(PATTERNS, key=len, reverse=True))})|"([^"]*)"|([^A-Za-z"])')
 
 
@@ -450,7 +451,7 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
         raise Refusal("unknown-table", f'There is no table "{name}" here.', hint=hint, place=walk.place)
     if table.privacy_unit is not None:
         reason = "A SELECT over the answer of a private query may read no private table besides."
-        hint = "Ask about the table inside, where TOP k PRIVATE is, or in a statement of its own."
+        hint = f"Ask about the table inside, {ASK_INSIDE}, or in a statement of its own."
         raise Refusal("wrapping", reason, hint=hint, place=walk.place)
     walk.public[table.name] = table
     _set_path(node, _public_path(table.name))

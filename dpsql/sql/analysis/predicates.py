@@ -1,13 +1,12 @@
-"""Predicates: comparisons, AND, OR, NOT, IS, IN, BETWEEN and LIKE.
+"""Predicates: comparisons, AND, OR, NOT, IS, IN, BETWEEN and LIKE; IN (SELECT ...) and EXISTS (SELECT ...).
 
 sqlglot and DuckDB give some of them different precedence, so that one may hold another only in parentheses.
 
-IN (SELECT ...) and EXISTS (SELECT ...): conditions on the existence of a row.
-
-Over public tables every condition is allowed, also on the outer row. Over private tables the condition may depend only
-on rows of the unit of the outer row: a tie at the top of the subquery's WHERE ensures this, or the unit itself is
-looked up among units. The lookup must reveal only whether the unit exists: NULL among the units, which makes IN
-uncertain for every row in SQL, is excluded, and for a row without a unit the result is always NULL.
+From `_in_query` on, the last two of them, which are conditions on the existence of a row. Over public tables every
+condition is allowed, also on the outer row. Over private tables the condition may depend only on rows of the unit of
+the outer row: a tie at the top of the subquery's WHERE ensures this, or the unit itself is looked up among units. The
+lookup must reveal only whether the unit exists: NULL among the units, which makes IN uncertain for every row in SQL, is
+excluded, and for a row without a unit the result is always NULL.
 """
 
 from __future__ import annotations
@@ -261,6 +260,9 @@ def _quoted(reader: Reader, node: Node) -> Literal:
 def _unquoted(reader: Reader, node: Node) -> Unsupported:
     reason, hint = "The pattern must be a quoted text.", "Write it in single quotes; parts of it may stand between ||."
     return Unsupported("pattern", reason, hint=hint, place=reader.place(node))
+
+
+# Conditions on the existence of a row.
 
 
 def _in_query(reader: Reader, node: Node) -> Expression:

@@ -1,24 +1,28 @@
-"""Private SELECT, from its syntax tree: keys, measures, unit, domain and order, or a refusal.
+"""One private query, whose clause is written or is implied by standard SQL.
 
+This file has two parts: (1) `read_private` reads a SELECT with its clause: keys, measures, unit, domain and order.
 ORDER BY, LIMIT and HAVING are over the columns of the released table: post-processing, and free. So are the ends of
-intervals in the select list: value_low, value_high, and WITH (intervals = true).
+intervals in the select list: value_low, value_high, and WITH (intervals = true). (2) From `AnalysisRequest` on,
+`find_implied` and `read_implied` read standard SQL as all groups of a calendar, or the first k. A statement that would
+mean something else in plain SQL is refused: its first keys in alphabetical order, or its least frequent ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.charged_values import find_charged_values, find_private_columns, find_sole_column
 from dpsql.sql.analysis.domains import read_assumption, read_domain, read_partitions
+from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.known_values import needs_bounds, read_group_domain
+from dpsql.sql.analysis.known_values import check_groups_known, needs_bounds, read_group_domain
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
@@ -29,18 +33,29 @@ from dpsql.sql.analysis.measures import (
     read_end_argument,
     read_measure,
 )
+from dpsql.sql.analysis.ranked_statements import (
+    ListReading,
+    describe_cut_list,
+    describe_released,
+    has_all_groups,
+    refuse_computation,
+)
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
-from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS, PatternCheck
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere, Literal
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
-from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.clause import SplitStatement
+from dpsql.sql.syntax.computed import ComputedSelect
+from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
@@ -55,6 +70,8 @@ _SELECT_PARTS = "with_ expressions from_ joins where group having order limit di
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LEVEL = 0.95
+ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
+_Check = Callable[[PrivateQuery], None]
 
 
 @dataclass(slots=True)
@@ -94,7 +111,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             hint += "public tables are answered exactly, at no cost."
         reason = "No table of this query has a privacy unit."
         raise Refusal("nothing-private", reason, hint=hint, place=reader.place(select))
-    named = None if clause.terms is None else clause.terms.unit_column
+    named = None if clause.stated is None else clause.stated.unit_column
     if named is not None and not (named.word and ascii_lower(str(named.value)) == ascii_lower(private.unit_name or "")):
         hint = f"Write privacy_unit_column = {write_name(private.unit_name or '')}, or leave it out."
         raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=named.place)
@@ -442,3 +459,188 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
     if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
         named = [found.expression, Cast(found.expression, find_read_type(found.expression.type))]
     return next((keys.index(expression) for expression in named if expression in keys), None)
+
+
+# Part 2: private queries that standard SQL implies.
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisRequest:
+    """A statement with what it is analyzed with; its clock is read once.
+
+    `scanned` is the statement as it was cut into words, before anything was added to it or taken out.
+    """
+
+    statement: ScannedStatement
+    bound: dict[Value, object]
+    catalog: Catalog
+    accepts_pattern: PatternCheck
+    clock: Clock | None
+    header: PrivacyHeader | None
+    is_lenient: bool
+    scanned: ScannedStatement
+
+    def sources(self, statement: ScannedStatement) -> Sources:
+        """Return what reads the tables of a statement, which is this one or has a clause more."""
+        reader = Reader(statement, self.bound, self.accepts_pattern, READERS, self.clock)
+        return Sources(self.catalog, reader)
+
+
+def find_implied(
+    asked: AnalysisRequest, standard: StandardSQL, *, besides: frozenset[str] = frozenset()
+) -> list[ImpliedClause]:
+    """Return the clauses that standard SQL implies; none where it is not read as private.
+
+    Names `besides` those of the private tables mean one, too.
+    """
+    header = asked.header
+    if not standard.is_private and header is None:
+        return []
+    private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
+    names = PrivateNames(
+        besides.union(ascii_lower(table.name.rpartition(".")[2]) for table in private),
+        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
+    )
+    parameter = asked.bound.__getitem__
+    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
+    if header is not None and found and [clause.select for clause in found] != [header.select]:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
+        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+    return found
+
+
+def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
+    """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
+    check_ranking(query, computed)
+    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
+        check_groups_known(query, catalog=asked.catalog)
+
+
+def check_header(asked: AnalysisRequest) -> None:
+    """Refuse WITH DIFFERENTIAL_PRIVACY beside a clause that is written."""
+    if asked.header is not None:
+        hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
+        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
+
+
+def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
+    """Return the split statement, its clause with the options and the stated total of the header."""
+    if header is None or lifted.clause is None:
+        return lifted
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated))
+
+
+class _Read(Protocol):
+    def __call__(self, *, all_groups: bool) -> PrivateQuery:
+        """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedReading:
+    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
+
+    `check` refuses a ranking.
+    """
+
+    statement: ScannedStatement
+    catalog: Catalog
+    max_k: int
+    header: PrivacyHeader | None = None
+    check: _Check | None = None
+
+
+def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:  # noqa: C901 - one rule after another
+    """Return the private query that a statement implies.
+
+    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
+    """
+    header = by.header
+    strategy = "" if header is None else header.strategy
+    if clause.is_total:
+        return _mark(read(all_groups=False))
+    if strategy == "public":
+        found = read(all_groups=True)
+        if found.domain is None and not found.clause.options.get("domain"):
+            hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
+            reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
+            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
+        return _mark(found)
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(read)) is not None:
+        return every
+    found = _mark(read(all_groups=False))
+    try:
+        (by.check or check_ranking)(found)
+    except Refusal as error:
+        every = None
+        if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
+            every = _read_all(read)  # the first of all groups, in any order
+        if every is None:
+            raise
+        return every
+    if has_all_groups(found):
+        return found
+    # a ranking notes which groups SQL promises besides
+    if clause.around is not None and clause.may_be_all:
+        raise refuse_computation(by.statement, clause, found=clause.around, query=found, catalog=by.catalog)
+    if clause.may_be_all and not clause.is_largest:
+        may_have_clause = not clause.beside and by.header is None
+        after = describe_end(by.statement, clause) if clause.is_inside else ""
+        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
+        return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
+    return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
+
+
+def _read_all(read: _Read) -> PrivateQuery | None:
+    """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
+    try:
+        found = read(all_groups=True)
+    except Refusal as error:
+        if error.code == "domain":  # a calendar without bounds, or of too many buckets
+            raise
+        return None
+    return None if found.domain is None else _mark(found)
+
+
+def _mark(query: PrivateQuery) -> PrivateQuery:
+    """Return the query with a clause that says that it was not written."""
+    return replace(query, clause=replace(query.clause, implied=True))
+
+
+def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:
+    """Refuse a ranking whose LIMIT gives the number of keys and whose order is not by a measure.
+
+    HAVING is tested on the released groups, so it may only ask for large values of the measure that ranks. With
+    `computed`, that has the order and HAVING of the query.
+    """
+    if not query.clause.implied or query.clause.shape != "top":
+        return
+    place, is_cut = query.clause.place, query.limit is not None and query.limit < ROW_CAP
+    by_measure = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+    if query.order:
+        first = query.order[0]
+        output = query.outputs[first.output]
+        if output.key is not None and is_cut:
+            reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
+            raise Refusal("order", reason, hint=by_measure, place=place)
+        if output.key is None and not first.descending:
+            reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
+            hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."
+            raise Refusal("order", reason, hint=hint, place=place)
+        if output.divisor is not None:
+            hint = "Order by COUNT(*) or SUM, largest first."
+            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=place)
+    outputs = [(term, query.outputs[term.output]) for term in query.keep]
+    tests_others = any(
+        term.operator not in {">", ">="} or output.measure != 0 or output.divisor is not None
+        for term, output in outputs
+    )
+    if computed is not None and not tests_others:
+        if computed.is_other_order and is_cut:
+            reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
+            raise Refusal("order", reason, hint=by_measure, place=place)
+        tests_others = computed.tests_others
+    if tests_others:
+        outside = f"filter the first ones: SELECT * FROM (... DESC LIMIT {query.clause.k}) AS t WHERE ..."  # noqa: S608 - a hint
+        hint = f"Write HAVING ... >= 100 of the measure that ranks, or {outside}"
+        reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
+        raise Unsupported("having", reason, hint=hint, place=place)

@@ -3,10 +3,9 @@
 The same expressions are known as in private queries, and besides them COUNT, SUM, AVG, MIN and MAX, GROUP BY, HAVING,
 DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1.
 
-Detection of statements that cannot return a row (LIMIT 0, WHERE 1 = 0), which tools send to learn the columns.
-
-Their answer does not depend on any table, so nothing is read, released or charged. Where such a statement names
-private tables, the catalog gives its columns.
+This file has two parts: (1) `read_public`; (2) from `seeks_no_row` on, detection of statements that cannot return a row
+(LIMIT 0, WHERE 1 = 0), which tools send to learn the columns. Their answer does not depend on any table, so nothing is
+read, released or charged. Where such a statement names private tables, the catalog gives its columns.
 """
 
 from __future__ import annotations
@@ -94,6 +93,9 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
         limit=read_row_count(reader, select.args.get("limit")),
         offset=read_row_count(reader, select.args.get("offset")) or 0,
     )
+
+
+# Part 2: statements that cannot return a row.
 
 
 def seeks_no_row(reader: Reader, select: Node) -> bool:

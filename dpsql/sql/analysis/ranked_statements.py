@@ -6,9 +6,9 @@
 
 Each is the analyst's own text, with a part of it replaced.
 
-Notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows.
-
-They depend on the statement and the policy alone.
+This file has two parts: (1) `RankedSelect` and `refuse_computation` write such statements; (2) from `has_all_groups`
+on, notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows. They
+depend on the statement and the policy alone.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RankedSelect:
 
     def _write_hint(self, found: Sequence[RankedWindow], query: PrivateQuery) -> str:
         clause = query.clause
-        if clause.terms is not None:
+        if clause.stated is not None:
             return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
         if all(window.total for window in found) and query.domain is None and query.partitions is None:
             return _WITH_TOTAL.format(self._write_shares(found, query))
@@ -193,7 +193,7 @@ def refuse_computation(
 ) -> Refusal:
     """Return the refusal of what a SELECT around an implied ranking computes from all groups."""
     hint = ""
-    if query.clause.terms is None:
+    if query.clause.stated is None:
         shares = _write_shares_around(statement, clause, found=found, query=query, catalog=catalog)
         per = "" if shares else _write_per_around(statement, clause, found=found, query=query, catalog=catalog)
         hint = _WITH_TOTAL.format(shares) if shares else per
@@ -439,6 +439,9 @@ def _write(statement: ScannedStatement, parts: Parts) -> str:
                 at = end
         found.append(statement.text[at : part.end])
     return "".join(found)
+
+
+# Part 2: notes on rankings where SQL promises more groups.
 
 
 def has_all_groups(query: PrivateQuery) -> bool:

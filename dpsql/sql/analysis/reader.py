@@ -123,6 +123,7 @@ class Reader:
         self.depth += 1
         if self.depth > DEEPEST:
             raise Refusal("too-deep", f"Expressions may be nested {DEEPEST} deep.", hint="Split the expression.")
+        # by name: sqlglot is imported only where it parses, so that a session starts without it
         reader = self.readers.get(type(node).__name__)
         if reader is None:
             hint = "Leave this part out, or write it in another way."

@@ -1,8 +1,8 @@
 """Subqueries in FROM and CTEs: what they select, under which names, and whether they pass the privacy unit on.
 
-UNION, INTERSECT and EXCEPT: two subqueries into one, whose every private row still belongs to its unit.
-
-unnest([a, b, ...]): a list that is written out makes of each row as many rows as it has items.
+This file has three parts: (1) `read_subquery` reads one SELECT; (2) `combine_branches` puts two together by UNION,
+INTERSECT or EXCEPT, so that every private row still belongs to its unit; (3) from `read_unnest` on, unnest([a, b,
+...]): a list that is written out makes of each row as many rows as it has items.
 
 Every new row is one of the same unit, since its items are computed from the row alone. It is written without a list:
 the rows meet the numbers 1 to n, and item number i is CASE number WHEN 1 THEN a WHEN 2 THEN b ... END. So what a row
@@ -260,6 +260,9 @@ def check_alias(reader: Reader, name: str, *, node: Node, scope: Scope) -> None:
         raise Refusal("unit-name", reason, hint="Choose another alias.", place=reader.place(node))
 
 
+# Part 2: set operations.
+
+
 def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: str) -> Branch:
     """Return the set operation over two branches, under the names of the first.
 
@@ -322,6 +325,9 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
         raise Refusal("unit-name", reason, hint="Select it in the same place on both sides.", place=where)
     both = replace(table, alias=alias, columns=columns)
     return Derived(first.number, outputs, FromWhere(relation, None)), both
+
+
+# Part 3: unnest.
 
 
 def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:

@@ -8,7 +8,7 @@ row is read. DuckDB has no such list; the tests check ours on adversarial values
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +26,7 @@ from dpsql.sql.functions.coercion import (
     unify_types,
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, In, InQuery, Literal, walk
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -611,6 +612,12 @@ EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "weighted_avg".split()
 )
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
+
+
+def refuse_unknown(name: str, place: Place | None, *, known: Iterable[str] = FUNCTIONS, hint: str = "") -> Unsupported:
+    """Return the refusal of a function that is not here; without a hint it proposes one of the `known` functions."""
+    hint = hint or f"{propose_name(name, known)}SHOW FUNCTIONS lists those that there are."
+    return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=place)
 
 
 def call(

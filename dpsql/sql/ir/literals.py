@@ -1,10 +1,10 @@
-"""Parameters without a value, in statements that a client prepares before it binds.
+"""Literals that are not written: parameters without a value, and readings of the clock.
 
-The position of a parameter in the statement decides its type. Analysis fills the parameter with a sample value of that
-type and reads the statement again. Only the text and the catalog are used, no bound value and no row.
+This file has two parts: (1) `UnboundParameter`, in statements that a client prepares before it binds. The position of a
+parameter in the statement decides its type. Analysis fills the parameter with a sample value of that type and reads the
+statement again. Only the text and the catalog are used, no bound value and no row.
 
-Clock, read once per statement, and arithmetic on its reading before the engine gets the query.
-
+(2) From `Clock` on, the clock, read once per statement, and arithmetic on its reading before the engine gets the query.
 A reading is a constant of the query, in UTC and without a zone. Truncation to the hour or the day and addition of an
 INTERVAL are computed here. A statement truncated to the hour is then the same query throughout that hour.
 """
@@ -83,6 +83,7 @@ def default_number(value: object, default: int) -> object:
     return value
 
 
+# Part 2: the clock.
 Clock = Callable[[], datetime]
 CLOCK_WORDS = frozenset(["current_date", "current_timestamp", "localtimestamp"])  # DuckDB reads them without ()
 DAYS = frozenset(["current_date", "today"])

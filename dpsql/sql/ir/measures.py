@@ -65,7 +65,8 @@ class Weight:
 
     The sets of a query are numbered from 1, in `number`. Steps of a released measure are finer than those of its rows,
     by 2**shift. A `centre` is subtracted from each row of a sum that is bounded by the number of its `rows` alone: it
-    then has the weight of the count of these, at most `rows`, which is a measure of its own.
+    then has the weight of the count of these, at most `rows`, which is a measure of its own. No kin of the column
+    WEIGHT in `rewrite/contributions.py`, by which mechanisms rank groups.
     """
 
     number: int

@@ -3,7 +3,9 @@
 The unit is followed by identity, never by name: a column is the unit when it *is* the declared column of a private
 table, passed on unchanged.
 
-Ties: equalities of privacy units, the only conditions that may join rows of several private tables.
+This file has three parts: (1) `Scope` and its tables and columns; (2) `list_names`, `propose_text` and `propose_name`,
+hints for names that are not there; (3) from `split_conjuncts` on, ties. Ties are equalities of privacy units, the only
+conditions that may join rows of several private tables.
 
 Every query block has this invariant: in each of its rows, all unit columns that are not NULL are equal. The row belongs
 to that unit. A row whose unit columns are all NULL has no unit and is dropped in the end. Rows are joined only by an
@@ -171,6 +173,9 @@ class Scope:
         ]
 
 
+# Part 2: hints for names that are not there.
+
+
 def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:
     """Return a hint that lists public names: those of the policy, or of the statement itself.
 
@@ -200,6 +205,7 @@ def propose_name(wanted: str, names: Iterable[str]) -> str:
     return f"Did you mean {known[near[0]]}? " if near else ""
 
 
+# Part 3: ties.
 Pair = tuple[Expression, Expression]
 
 

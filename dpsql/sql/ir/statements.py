@@ -126,7 +126,10 @@ Domain = KeyDomain | ProductDomain | ReleasedDomain
 
 
 class KnownNames(Protocol):
-    """Names of the keys of a query that answers of the analyst have released, and which are public since."""
+    """Values of the group keys, one combination for each group, that earlier answers of this analyst have released.
+
+    They are public since.
+    """
 
     @property
     def count(self) -> int:
@@ -175,7 +178,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryTerms:
+class StatedTotal:
     """Terms of SELECT WITH DIFFERENTIAL_PRIVACY, as written: `epsilon` and `delta` are of the whole query.
 
     `min_units` is the number of units that a group must have, and `unit_column` the privacy unit.
@@ -193,8 +196,9 @@ class Clause:
     """TOP k PRIVATE [PER name] [WITH (...)], ALL PRIVATE of all known groups, or PRIVATE alone, of one total.
 
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
-    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private. `terms` are those
-    of the whole query; a plan has none, since they become options of an item.
+    `per` is PER's name. It is `implied` where k comes from LIMIT, as in LIMIT k PRIVATE, or the statement is standard
+    SQL that is read as private. `stated` are the terms of the whole query; a plan has none, since they become options
+    of an item.
     """
 
     k: int | None
@@ -203,7 +207,7 @@ class Clause:
     per: Name | None = None
     shape: Literal["top", "all", "total"] = "top"
     implied: bool = False
-    terms: QueryTerms | None = None
+    stated: StatedTotal | None = None
 
     def __str__(self) -> str:
         """Return the clause as SQL writes it, without PER and options."""
@@ -292,6 +296,7 @@ class PrivateQuery:
     with the groups, and with a `group_cut` few of the groups below it.
     """
 
+    # what the text says (`read_private`)
     text: str
     table: str
     unit_name: str
@@ -312,14 +317,19 @@ class PrivateQuery:
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
     private_tables: tuple[tuple[tuple[str, ...], str], ...] = field(default=(), repr=False, compare=False)
-    reads_seconds: bool = field(default=False, compare=False)
-    names: KnownNames | None = field(default=None, repr=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
     bucket_note: str = field(default="", compare=False)
+    charged_values: ChargedValues | None = None
+    # notes of standard SQL (`read_implied`, `read_outer_select`)
     list_note: str = field(default="", compare=False)
     cut_list: CutList | None = field(default=None, repr=False, compare=False)
-    charged_values: ChargedValues | None = None
+    # whether the text has another meaning later (`AnalysisCache.read`)
+    reads_seconds: bool = field(default=False, compare=False)
+    # looked up before planning (`PlanFinder.complete`), with what tables have of `domain`, `partitions` and `assumed`
+    names: KnownNames | None = field(default=None, repr=False, compare=False)
+    # of the planner
     reads_total: bool = field(default=False, compare=False)
+    # of a mechanism's plan
     group_cut: GroupCut | None = field(default=None, compare=False)
 
     @property

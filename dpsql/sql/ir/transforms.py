@@ -1,4 +1,4 @@
-"""Functions that change a tree: the one traversal that passes share, canonical keys, and stages.
+"""Functions that change a tree: `rebuild`, the traversal that passes share, `canonicalize`, and stages.
 
 Equal values in a group must print alike, so that no label shows the spelling of one unit: text is compared by its bytes
 under every collation, -0.0 becomes 0.0, and every NaN becomes the same NaN.

@@ -5,7 +5,7 @@
 The keys break ties at the cut, NULLS LAST, text by its bytes. No row affects this order. Groups of a known domain are
 its candidates, each with its group if there are rows of it. The simplest query
 
-    SELECT city FROM visits WHERE year = 2026 GROUP BY city TOP 5 PRIVATE
+    SELECT city FROM visits WHERE year = 2026 GROUP BY city TOP 5 PRIVATE WITH (mechanism = limited_domain)
 
 becomes, without the names of schemas and modules,
 
@@ -13,7 +13,9 @@ becomes, without the names of schemas and modules,
     FROM (SELECT (t1.city COLLATE C) AS dpsql_key_1, t1.user_id AS dpsql_unit
           FROM visits AS t1 WHERE (t1.year = CAST($1 AS INTEGER)) AND (t1.user_id IS NOT NULL))
     GROUP BY dpsql_key_1
-    ORDER BY dpsql_count DESC, dpsql_key_1 ASC NULLS LAST LIMIT 100
+    ORDER BY dpsql_count DESC, dpsql_key_1 ASC NULLS LAST LIMIT 101
+
+101 is k_bar + 1, with k_bar = 20 k.
 """
 
 from __future__ import annotations
@@ -278,8 +280,9 @@ def _rewrite(request: _Request) -> EngineQuery:
     types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
     domain = None if weights else query.domain
     draft = _Draft(request, source, query, domain, writer_for(query.dialect, types), names)
-    if weights:
-        groups, measures = _weigh_units(draft) if query.counts_units_alone else _weigh_measures(draft)
+    if weights and bound is not None:
+        weigh = _weigh_units if query.counts_units_alone else _weigh_measures
+        groups, measures = weigh(draft, bound)
     else:
         groups, measures = _count_units(draft) if query.counts_units_alone else _add_measures(draft)
     cut_at = None
@@ -364,7 +367,7 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
     return draft.complete(groups, sums, positive=sums[0] if is_open else "", units=units), sums
 
 
-def _weigh_units(draft: _Draft) -> tuple[str, list[str]]:
+def _weigh_units(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     """Return the SELECT of the groups with the number of their units and their weight, and the names of these.
 
     WITH dpsql_pairs AS (SELECT DISTINCT dpsql_key_1, dpsql_unit FROM (rows)),
@@ -377,7 +380,7 @@ def _weigh_units(draft: _Draft) -> tuple[str, list[str]]:
     """
     request, reads_total = draft.request, draft.query.reads_total
     rows = UnitRows(_list_units(draft), draft.names, draft.source.form is Form.RANKS)
-    bound = replace(request.bound or Bound(0, (0, 0)), counts_units=reads_total)
+    bound = replace(bound, counts_units=reads_total)
     weighed = weigh_contributions(draft.writer, rows, bound=bound, weights=request.weights or (), of_all=request.of_all)
     draft.ctes.extend(weighed.ctes)
     units = compose(_ROWS_OF, units=weighed.units)
@@ -389,14 +392,13 @@ def _weigh_units(draft: _Draft) -> tuple[str, list[str]]:
     return draft.complete(groups, measures, positive=WEIGHT if is_open else "", units=units), measures
 
 
-def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
+def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     """Return the SELECT of the groups: first measure, weight, other measures; and the names of these.
 
     A unit with t groups left adds weights[t - 1] * c / width to each, rounded down, c being what it adds to the first
     measure; 0 to those beyond the bound.
     """
     request, query, (first, *others) = draft.request, draft.query, name_sums(draft.query)
-    bound = request.bound or Bound(0, (0, 0))
     pairs = _list_contributions(draft)
     if draft.source.form is not Form.RANKS:
         parts = name_parts(query)
@@ -406,6 +408,7 @@ def _weigh_measures(draft: _Draft) -> tuple[str, list[str]]:
     # doubles find the same whole number.
     listed = draft.writer.listed(request.weights or ())
     weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.max_groups_contributed:d})")
+    # SELECT *, CASE WHEN dpsql_rank <= 3 THEN weights[least(dpsql_groups, 3)] * dpsql_part_1 // 500 ELSE 0 END AS ...
     weighed = compose(
         "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({pairs})",
         groups=bound.max_groups_contributed,
@@ -559,6 +562,9 @@ def _sort_groups(draft: _Draft, groups: str, *, measures: Sequence[str]) -> str:
         groups=groups,
         key=names[partitions.key],
     )
+    # SELECT dpsql_counted.*, dpsql_position FROM (groups) AS dpsql_counted JOIN dpsql_partitions USING (dpsql_key_1)
+    # QUALIFY row_number() OVER (PARTITION BY dpsql_position ORDER BY dpsql_count DESC, dpsql_key_1, dpsql_key_2) <= 3
+    # ORDER BY dpsql_position, dpsql_count DESC, dpsql_key_1, dpsql_key_2
     if request.rows is None:
         return compose("SELECT * FROM ({groups}) ORDER BY {order}", groups=groups, order=order)
     template = """

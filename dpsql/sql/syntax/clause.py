@@ -54,6 +54,7 @@ _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
+# every option, with a value for hints; "Add an option of a private query" in the contributing guide names other places
 _OPTION_EXAMPLES = {
     "assume": "'zipf(1.0, 5000)'",
     "delta": "1e-8",
@@ -214,6 +215,7 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
     at = nodes.index(start)
     word, is_limit = word_of(nodes, at), kind_of(nodes, at) == "LIMIT"
     is_bare = word in {"private", "all"}
+    # TOP k PRIVATE and LIMIT k PRIVATE are three tokens, ALL PRIVATE two, PRIVATE one
     end = at + (3 if not is_bare else 2 if word == "all" else 1)
     before, after, limit = nodes[:at], nodes[end:], nodes[at : at + 2] if is_limit else ()
     leading = not (is_bare or is_limit) and kind_of(nodes, at - 1) == "SELECT"

@@ -1,6 +1,8 @@
 """SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, ...)]: a private query in the words of GoogleSQL.
 
-The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting.
+The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting. The clause
+is the implied one (`implied.py`); `put_header_options` gives it these options, `read_private` checks
+privacy_unit_column, and `plan_within_terms` (`plan/planner.py`) makes epsilon and delta those of one item.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.ir.statements import Option, QueryTerms
+from dpsql.sql.ir.statements import Option, StatedTotal
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import Block, Node, flatten, kind_of, kinds_of, nest, word_of
 from dpsql.sql.syntax.clause import list_options, read_value
@@ -42,14 +44,14 @@ _OLD_AGGREGATES = frozenset("anon_avg anon_count anon_percentile_cont anon_quant
 class PrivacyHeader:
     """Words after the token `select` of a private query, and where they are.
 
-    `options` are those of the clause, and `terms` those of the whole query. `strategy` says whether they are "public",
+    `options` are those of the clause, and `stated` those of the whole query. `strategy` says whether they are "public",
     are to pass a "threshold", or are read as in standard SQL, which is "".
     """
 
     select: Token
     place: Place
     options: Mapping[str, Option]
-    terms: QueryTerms
+    stated: StatedTotal
     strategy: Literal["", "public", "threshold"]
 
 
@@ -98,7 +100,7 @@ def extract_header(  # noqa: C901 - the grammar of one header
             hint = "Write group_selection_strategy = LAPLACE_THRESHOLD, or PUBLIC_GROUPS where the groups are known."
             raise Refusal("option", "There is no such strategy.", hint=hint, place=written.place)
         strategy = _STRATEGIES[value]
-    terms = QueryTerms(
+    stated = StatedTotal(
         options.get("epsilon"),
         options.get("delta"),
         options.get("min_privacy_units_per_group"),
@@ -106,7 +108,7 @@ def extract_header(  # noqa: C901 - the grammar of one header
         place,
     )
     of_clause = MappingProxyType({name: option for name, option in options.items() if name in _OWN_NAMES})
-    header = PrivacyHeader(tokens[start], place, of_clause, terms, strategy)
+    header = PrivacyHeader(tokens[start], place, of_clause, stated, strategy)
     return replace(statement, tokens=(*tokens[: start + 1], *tokens[end:])), header
 
 

@@ -13,8 +13,14 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED
-from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.functions.allow_list import (
+    EVERY_AGGREGATE,
+    FUNCTIONS,
+    INSIDE,
+    INTERVAL_ENDS,
+    REFUSED,
+    refuse_unknown,
+)
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import Block, first_token, flatten, kind_of, kinds_of, last_token, nest, split, walk
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF, STATED, normalize_expressions
@@ -135,7 +141,8 @@ _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping sets", "grouping", "grouping_id"])
 _LONGEST_GROUPINGS = 40  # tokens
 _MANY_GROUPINGS = 8  # of CUBE with three keys
-_MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
+UNIT_COUNT = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,"
+_MEANING = f"Write {UNIT_COUNT} or COUNT(*), SUM or AVG."
 _INSTEAD = {
     "mean": "Write AVG(x).",
     **dict.fromkeys(["count_if", "countif"], "Write COUNT(*) FILTER (WHERE x > 1), with the condition in it."),
@@ -159,7 +166,7 @@ def settle(statement: ScannedStatement, tokens: list[Token], *, aggregates: Coll
     kinds = ["", *kinds_of(tokens), "", "", ""]  # each asked once: that takes most of it
     for index, token in enumerate(tokens):
         before, after = tokens[index - 1] if index else None, tokens[index + 1] if index + 1 < len(tokens) else None
-        near = kinds[index : index + 7]
+        near = kinds[index : index + 7]  # types of the token before, of this one, and of the five behind it
         kind = near[1]
         _check_neighbours(statement, token, near=near, before=before, after=after)
         if kind in {"COLON", "L_BRACKET"}:
@@ -238,7 +245,10 @@ def _check_sign(statement: ScannedStatement, tokens: list[Token], *, kind: str, 
 
 
 def _enter_level(statement: ScannedStatement, token: Token, *, near: list[str], levels: list[str]) -> None:
-    """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot accepts silently."""
+    """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot accepts silently.
+
+    Keeps `levels` up to date.
+    """
     previous, kind, following = near[:3]
     is_good = True
     if kind in _CLOSED_BY:
@@ -382,6 +392,4 @@ def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Ref
         hint = "Write x = ANY (ARRAY['a', 'b']), x <> ALL (ARRAY['a', 'b']), or x IN ('a', 'b')."
         reason = "ANY and ALL compare with a list of values only, by = and <>."
         return Unsupported("construct", reason, hint=hint, place=place)
-    listed = f"{propose_name(word, ('count', 'sum', 'avg', *FUNCTIONS))}SHOW FUNCTIONS lists those that there are."
-    hint = _INSTEAD.get(word, listed)
-    return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=place)
+    return refuse_unknown(word, place, known=("count", "sum", "avg", *FUNCTIONS), hint=_INSTEAD.get(word, ""))

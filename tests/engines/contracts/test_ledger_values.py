@@ -16,7 +16,7 @@ from support.values_kit import Adversary, divide_by
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import BudgetExceeded, LedgerError
-from dpsql.ledger import Account, Ledger, MemoryLedger, Request, base_ledger, replay, sum_entries
+from dpsql.ledger import Account, Ledger, MemoryLedger, Request, base_ledger, history, sum_entries
 
 ITEM = BudgetVector(2, "1e-8")
 BUDGET = BudgetVector(10, "1e-7")
@@ -262,13 +262,13 @@ def ignore_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a new version of the data clear the values without charging them to all."""
-    for module in (base_ledger, replay):
+    for module in (base_ledger, history):
         monkeypatch.setattr(module, "fold_values", lambda state, _: state)
 
 
 def settle_after_folding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count only what was settled when the values are cleared, although more is in flight."""
-    for module in (base_ledger, replay):
+    for module in (base_ledger, history):
         monkeypatch.setattr(
             module,
             "fold_values",
@@ -284,7 +284,7 @@ def test_a_wrong_ledger_lets_a_unit_lose_more(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch)
-    monkeypatch.setattr(replay._Tally, "within_with", lambda *_, **__: True)  # the second look of every opening
+    monkeypatch.setattr(history._Tally, "within_with", lambda *_, **__: True)  # the second look of every opening
     adversaries = [Adversary(MemoryLedger(BUDGET, total=TOTAL)) for _ in range(60)]
     assert any(
         adversary.worst_unit()[0] > BUDGET.refundable

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -286,6 +286,9 @@ def test_ctrl_c_ends_the_wait_for_a_silent_line(line: FaultyLine) -> None:
         while not fault.hit:
             time.sleep(0.01)
         began = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30)[0] == "interrupted\n"
-        assert time.monotonic() - began < 5
+        printed = None
+        while printed is None and time.monotonic() - began < 5:  # a signal before the wait begins may be lost in C
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                printed, _ = process.communicate(timeout=1)
+        assert printed == "interrupted\n"

@@ -267,7 +267,7 @@ def test_an_act_that_is_undone_is_not_believed_later(path: Path) -> None:
 def test_a_reading_that_is_interrupted_leaves_nothing_half_read(
     path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpsql.ledger.replay import Replay, _Tally
+    from dpsql.ledger.history import History, _Tally
 
     open_ = Open(path)
     with closing(open_.ledger), opened(path) as beside:
@@ -289,8 +289,8 @@ def test_a_reading_that_is_interrupted_leaves_nothing_half_read(
             for owner, name in (
                 (_Tally, "scale"),
                 (_Tally, "add_permanent"),
-                (Replay, "_settle"),
-                (Replay, "_reserve"),
+                (History, "_settle"),
+                (History, "_reserve"),
             ):
                 patch.setattr(owner, name, interrupted(getattr(owner, name)))
             with suppress(KeyboardInterrupt):

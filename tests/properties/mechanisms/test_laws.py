@@ -11,6 +11,7 @@ from properties.mechanisms.laws import (
     evidence,
     fixed_stable,
     gap_choice,
+    gate,
     joint,
     known_names,
     laplace_limited_domain,
@@ -20,10 +21,10 @@ from properties.mechanisms.laws import (
     noisy_counts,
     peeling,
     propose_test_release,
-    relay,
     selections_by_sums,
     stable,
     top_stable,
+    two_looks,
 )
 from support.laws import ROUNDING
 
@@ -35,7 +36,7 @@ LAWS = {
     "peeling of leaders": limited_domain.LAW,
     "peeling of leaders, by sums": limited_domain_sums.LAW,
     "peeling of leaders, min_units": min_units.LAW,
-    "relay of two legs": relay.LAW,
+    "two looks": two_looks.LAW,
     "Gaussian noise on counts": all_counts.HISTOGRAM,
     "Gaussian noise on counts, the order": all_counts.ORDER,
     "Gaussian noise on counts and on weights, by sums": selections_by_sums.ALL_COUNTS,
@@ -48,6 +49,7 @@ LAWS = {
     "a stable set and what makes it k, by sums": selections_by_sums.FIXED_STABLE,
     "a stable set at a private k": stable.LAW,
     "a stable set at a private k, by sums": selections_by_sums.STABLE_SET,
+    "a gate, and Gaussian noise behind it": gate.LAW,
     "the choice of a gap": gap_choice.LAW,
     "the test of a gap": propose_test_release.LAW,
     "leaders down to a gap": top_stable.LAW,

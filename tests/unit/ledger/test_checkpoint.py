@@ -21,7 +21,7 @@ from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, durable, verify
 from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.replay import Replay
+from dpsql.ledger.history import History
 from dpsql.quantities import Epsilon, Rho
 
 ACCOUNTS = [None, *(Account(name, BudgetVector(9, "1e-3")) for name in ("ann", "ben", 'c"é'))]
@@ -75,13 +75,13 @@ def history_of(seed: int) -> list[Row]:
 @pytest.mark.parametrize("seed", range(24))
 def test_what_is_read_on_from_any_checkpoint_is_what_is_read_from_the_first_event_on(seed: int) -> None:
     history = history_of(seed)
-    full, growing = Replay(), Replay()
+    full, growing = History(), History()
     full.read(history)
     for number, row in enumerate(history, 1):
         growing.read([row])
         before = decode_checkpoint(encode_checkpoint(growing.sums()))
         assert before == growing.sums()
-        resumed = Replay(before)
+        resumed = History(before)
         resumed.read(history[number:])
         assert resumed.sums() == full.sums()
 
@@ -92,7 +92,7 @@ def test_the_random_histories_hold_every_kind_of_event_and_what_is_open_or_faile
     assert kinds == {"created", "granted", "bumped", "registered", "reserved", "settled", "period"}
     ends = []
     for events in histories:
-        replay = Replay()
+        replay = History()
         replay.read(events)
         ends.append(replay.sums())
     assert any(end.held for end in ends)

@@ -21,11 +21,11 @@ from dpsql.errors import LedgerError
 from dpsql.ledger import Ledger, Request, SQLiteLedger, durable, verify
 from dpsql.ledger.base import Reservation, Settled
 from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
+from dpsql.ledger.history import History
 from dpsql.ledger.postgres import tables
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.ledger.record import GENESIS, compute_chain
-from dpsql.ledger.replay import Replay
 from dpsql.ledger.sqlite import tables as sqlite_tables
 from dpsql.quantities import Epsilon
 
@@ -56,7 +56,7 @@ def repeats(entry: object, repeated: object, delta: str = "1/100", **more: objec
 
 
 def test_a_settlement_that_repeats_frees_rho_and_delta() -> None:
-    replay = Replay()
+    replay = History()
     replay.read(rows(CREATED, reserved(), reserved("1/5", "1/30"), reserved(), settled(2), repeats(3, 2, "1/30")))
     third = BudgetState(Fraction(1, 7), Fraction(2, 100), Fraction(1, 3))
     assert replay.states()[None] == third
@@ -90,21 +90,21 @@ def test_a_settlement_that_repeats_frees_rho_and_delta() -> None:
 )
 def test_a_settlement_that_cannot_repeat_is_refused(act: Act) -> None:
     before = [CREATED, reserved(), reserved(), reserved(), settled(2)]
-    Replay().read(rows(*before, repeats(3, 2)))
+    History().read(rows(*before, repeats(3, 2)))
     with pytest.raises(LedgerError, match="event 6 "):
-        Replay().read(rows(*before, act))
+        History().read(rows(*before, act))
 
 
 def test_what_is_repeated_after_a_checkpoint_frees_what_was_held_before_it() -> None:
     history = rows(
         CREATED, reserved(), reserved("1/5", "1/30"), settled(2), reserved("1/7", "1/70"), repeats(3, 2, "1/30")
     )
-    full = Replay()
+    full = History()
     full.read(history)
-    growing = Replay()
+    growing = History()
     for number, row in enumerate(history, 1):
         growing.read([row])
-        resumed = Replay(decode_checkpoint(encode_checkpoint(growing.sums())))
+        resumed = History(decode_checkpoint(encode_checkpoint(growing.sums())))
         resumed.read(history[number:])
         assert resumed.sums() == full.sums()
 

@@ -10,8 +10,8 @@ from support.replay_kit import AT, CREATED, TERMS, Act, rows, settled
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import LedgerError
+from dpsql.ledger.history import History
 from dpsql.ledger.record import make_event
-from dpsql.ledger.replay import Replay
 from dpsql.quantities import Delta, Rho
 
 
@@ -21,7 +21,7 @@ def reserved(rho: str = "1/3", delta: str = "1/100", account: str | None = None)
 
 
 def test_a_history_adds_up_exactly() -> None:
-    replay = Replay()
+    replay = History()
     acts = [
         CREATED,
         reserved(),
@@ -41,12 +41,12 @@ def test_a_history_adds_up_exactly() -> None:
 
 def test_a_grant_counts_from_its_event_on() -> None:
     granted = ("granted", {**TERMS, "budget_rho": "2/1", "note": ""})
-    replay = Replay()
+    replay = History()
     replay.read(rows(CREATED, reserved("1/1"), granted, reserved("1/1")))
     assert replay.states()[None].reserved == Fraction(2)
     assert replay.terms.budget.rho == Rho(2)
     with pytest.raises(LedgerError, match="event 3 "):
-        Replay().read(rows(CREATED, reserved("1/1"), reserved("1/1"), granted))
+        History().read(rows(CREATED, reserved("1/1"), reserved("1/1"), granted))
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_a_grant_counts_from_its_event_on() -> None:
 )
 def test_an_act_that_cannot_follow_is_named_by_its_number(act: Act) -> None:
     before = [CREATED, ("registered", {"units": {}}), reserved(), reserved(), settled(3)]
-    Replay().read(rows(*before))
+    History().read(rows(*before))
     with pytest.raises(LedgerError) as caught:
-        Replay().read(rows(*before, act))
+        History().read(rows(*before, act))
     assert caught.value.code == "ledger-tampered"
     assert "event 6 " in caught.value.reason
 
@@ -96,7 +96,7 @@ def test_an_act_that_cannot_follow_is_named_by_its_number(act: Act) -> None:
 @pytest.mark.parametrize("acts", [[], [reserved()], [("bumped", {"data_version": 1})], [("registered", {"units": {}})]])
 def test_a_history_begins_with_its_creation(acts: list[Act]) -> None:
     with pytest.raises(LedgerError, match="ledger-tampered"):
-        Replay().read(rows(*acts))
+        History().read(rows(*acts))
 
 
 def test_a_number_left_out_is_found_though_the_chain_fits() -> None:
@@ -104,7 +104,7 @@ def test_a_number_left_out_is_found_though_the_chain_fits() -> None:
     kind, body = reserved()
     event = make_event((3, history[-1][4]), kind, body=body, at=AT)
     with pytest.raises(LedgerError, match="event 3 "):
-        Replay().read([*history, (event.seq, event.at, event.kind, event.body, event.chain)])
+        History().read([*history, (event.seq, event.at, event.kind, event.body, event.chain)])
 
 
 @pytest.mark.parametrize("column", range(5))
@@ -113,18 +113,18 @@ def test_a_cell_of_another_kind_is_named_by_its_event(column: int, other: object
     history = rows(CREATED, reserved(), settled(2))
     history[1] = (*history[1][:column], other, *history[1][column + 1 :])
     with pytest.raises(LedgerError, match="event 2 "):
-        Replay().read(history)
+        History().read(history)
 
 
 def test_numbers_of_unlike_denominators_are_summed_exactly() -> None:
     parts = [Fraction(1, n) for n in (7, 11, 13, 17, 19, 23, 10**30, 2**60)]
-    replay = Replay()
+    replay = History()
     acts = [CREATED, *(reserved(f"1/{part.denominator}", "0/1") for part in parts)]
     replay.read(rows(*acts))
     assert replay.states()[None].reserved == Fraction(sum(parts, Fraction(0)))
     left = 1 - sum(parts, Fraction(0))
     replay.read([])
     exact = reserved(f"{left.numerator}/{left.denominator}", "0/1")
-    Replay().read(rows(*acts, exact))
+    History().read(rows(*acts, exact))
     with pytest.raises(LedgerError, match=f"event {len(acts) + 2} "):
-        Replay().read(rows(*acts, exact, reserved(f"1/{10**60}", "0/1")))
+        History().read(rows(*acts, exact, reserved(f"1/{10**60}", "0/1")))

@@ -16,7 +16,7 @@ from support.values_kit import divide_by
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger import Request, SQLiteLedger, backup, dp_events, durable, sum_entries, verify
-from dpsql.ledger.replay import Replay
+from dpsql.ledger.history import History
 from dpsql.ledger.sqlite import files, tables
 
 DIVIDED = ("divided", {"rule": "r", "data": "d"})
@@ -98,7 +98,7 @@ def test_no_checkpoint_is_written_once_there_are_values(path: Path, monkeypatch:
 
 
 def test_values_are_summed_exactly() -> None:
-    replay = Replay()
+    replay = History()
     acts = [CREATED, DIVIDED, reserved("a"), reserved("a", "b", rho="1/5"), reserved(rho="1/7"), settled(3, "1/4")]
     del acts[4][1]["values"]
     replay.read(rows(*acts))
@@ -130,7 +130,7 @@ def test_values_are_summed_exactly() -> None:
 )
 def test_a_history_that_dpsql_would_not_write_is_refused(acts: list[Act]) -> None:
     with pytest.raises(LedgerError, match=f"event {len(acts) + 1} "):
-        Replay().read(rows(CREATED, *acts))
+        History().read(rows(CREATED, *acts))
 
 
 def test_an_accountant_may_leave_out_other_values(path: Path) -> None:

@@ -19,19 +19,16 @@ from support.laws import agree, discrete_gaussian_law, fits, goodness, rejects
 from dpsql.accounting import discrete_gaussian_tail
 from dpsql.errors import UsageError
 from dpsql.mechanisms import (
-    WEIGHT_STEPS,
     FullHistogram,
     GaussianHistogram,
     OperatingSystemNoise,
-    Relay,
-    RelaySelection,
-    Selection,
     WeightedGaussian,
     unit_weight,
 )
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut, find_cut
 from dpsql.mechanisms.places import Places, ReadPlaces
 from dpsql.mechanisms.sampling.above import noisy_above
+from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.quantities import Delta, Epsilon, Rho
 
 NOISE = OperatingSystemNoise()
@@ -201,15 +198,15 @@ MECHANISMS = [
     WeightedGaussian(Rho("1e-6"), Delta("1e-9"), k=10, max_groups_contributed=1000),
     GaussianHistogram(Rho("0.02"), Delta("1e-7"), k=10, max_groups_contributed=1),
     GaussianHistogram(Rho("0.02"), Delta("1e-6"), k=10, max_groups_contributed=20, sensitivity=100),
-    Relay(Epsilon("0.05"), Delta("1e-7"), k=10, k_bar=200, weighed_groups=100),
-    Relay(Epsilon("1"), Delta("1e-5"), k=2, k_bar=40, weighed_groups=1),
-    Relay(Epsilon("0.1"), Delta("1e-6"), k=100, k_bar=2000, weighed_groups=5),
+    TwoLooks(Epsilon("0.05"), Delta("1e-7"), k=10, k_bar=1000, weighed_groups=100),
+    TwoLooks(Epsilon("1"), Delta("1e-5"), k=2, k_bar=40, weighed_groups=1),
+    TwoLooks(Epsilon("0.1"), Delta("1e-9"), k=100, k_bar=2000, weighed_groups=5),
 ]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_places_are_drawn_at_least_as_often_as_noise_lifts_a_group_below_the_cut(
-    mechanism: WeightedGaussian | GaussianHistogram | Relay,
+    mechanism: WeightedGaussian | GaussianHistogram | TwoLooks,
 ) -> None:
     cut = mechanism.cut
     assert cut is not None
@@ -223,25 +220,8 @@ def test_places_are_drawn_at_least_as_often_as_noise_lifts_a_group_below_the_cut
     assert chosen < 1.2 * largest, "more places are drawn than need be"
 
 
-@pytest.mark.parametrize("k", [2, 3, 10, 50])
-def test_the_cut_of_a_relay_is_below_every_second_leg_that_may_follow(k: int) -> None:
-    made = Relay(Epsilon("0.2"), Delta("1e-6"), k=k, k_bar=20 * k, weighed_groups=20)
-    assert made.cut is not None
-    legs = {
-        (leg.threshold, leg.variance)
-        for leg in (made.second_leg(first) for first in (made_first(at) for at in range(k)) if made.left(first))
-    }
-    assert legs == set(made.cut.releases)
-
-
-def made_first(found: int) -> Selection:
-    return Selection(tuple(range(found)), stopped_at_bottom=True)
-
-
 def test_there_is_no_cut_where_it_would_leave_out_next_to_nothing() -> None:
     assert find_cut(((3, Fraction(4)),)) is None
-    assert Relay(Epsilon("0.1"), Delta("1e-6"), k=101, k_bar=2000, weighed_groups=5).cut is None
-    assert Relay(Epsilon("0.1"), Delta("1e-6"), k=1, k_bar=20, weighed_groups=5).cut is None
 
 
 def test_places_of_other_groups_are_refused() -> None:
@@ -252,33 +232,37 @@ def test_places_of_other_groups_are_refused() -> None:
 
 @pytest.mark.properties
 @pytest.mark.parametrize("crowd", [30, 150])
-def test_a_relay_behind_a_cut_has_the_law_of_one_that_reads_all_groups(
+def test_two_looks_behind_a_cut_have_the_law_of_those_that_read_all_groups(
     monkeypatch: pytest.MonkeyPatch, crowd: int
 ) -> None:
-    """Leaders by counts, the heaviest for the gate, and few others: the two samples have one law."""
+    """The sum of the heaviest, and what is released after it: the two samples have one law."""
     few_places(monkeypatch, 3)
-    made = Relay(Epsilon("1.5"), Delta("0.2"), k=4, k_bar=4, weighed_groups=4)
-    cut = made.cut or LowerCut(2 * WEIGHT_STEPS, tuple((leg.threshold, leg.variance) for leg in legs_of(made)))
+    made = TwoLooks(Epsilon("1.5"), Delta("0.2"), k=4, k_bar=4, weighed_groups=4)
+    cut = made.cut or LowerCut(made.gate.start, releases_of(made))
+    assert cut.value <= made.gate.start
     counts = np.array([9, 2, 8, 1, 3, 7, 2, 2, 4, 2] + [1] * crowd, np.int64)
     weights = np.array([unit_weight(4) * each for each in counts.tolist()], np.int64)
     weights[[1, 4]] = unit_weight(1) * counts[[1, 4]]
 
-    def shown(selection: RelaySelection, rows: Sequence[int]) -> Hashable:
-        positions = [int(rows[at]) for at in selection.positions]
-        return selection.gate_opened, tuple(min(at, 10) for at in positions[:2]), len(positions)
+    def draw(rows: Sequence[int], read: ReadPlaces | None) -> Hashable:
+        weighed = FullHistogram(weights[rows], read)
+        answerer = made.choose(Fraction(-1), made.look_at_weights(weights[rows], NOISE))
+        positions: Sequence[int] = ()
+        if answerer is Answerer.WEIGHTS:
+            positions = made.weighted.release(weighed, NOISE).positions
+        elif answerer is Answerer.DISCOVERY:
+            positions = made.discovery.select(weighed, FullHistogram(counts[rows]), noise=NOISE).positions
+        return answerer, tuple(min(int(rows[at]), 10) for at in positions[:2]), len(positions)
 
     def compare() -> float:
         seen, wanted = Counter[Hashable](), Counter[Hashable]()
         for _ in range(1_500):
-            rows, told = returned(weights, cut.draw(NOISE), counts=counts, leaders=5, heaviest=5)
-            drawn = made.select(FullHistogram(counts[rows]), weights[rows], noise=NOISE, read=told)
-            seen[shown(drawn, rows)] += 1
-            everything = made.select(FullHistogram(counts), weights, noise=NOISE)
-            wanted[shown(everything, range(len(counts)))] += 1
+            seen[draw(*returned(weights, cut.draw(NOISE)))] += 1
+            wanted[draw(range(len(counts)), None)] += 1
         return agree(seen, wanted)
 
     assert fits(compare)
 
 
-def legs_of(made: Relay) -> list[WeightedGaussian]:
-    return [made.second_leg(made_first(found)) for found in range(made.k - 1)]
+def releases_of(made: TwoLooks) -> tuple[tuple[int, Fraction], ...]:
+    return tuple((each.threshold, each.variance) for each in (made.weighted, made.discovery.discovery))

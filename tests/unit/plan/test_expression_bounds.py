@@ -13,7 +13,7 @@ import pytest
 
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.errors import Refusal
-from dpsql.plan.measures import expressions as expression_bounds
+from dpsql.plan.measures import expression_bounds
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table

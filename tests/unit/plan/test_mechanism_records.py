@@ -70,7 +70,7 @@ def test_every_record_has_a_law_and_a_theorem_that_states_the_loss(mechanism: Me
 
 def test_stored_answers_of_whatever_auto_chooses_are_found_by_name() -> None:
     chosen = {each.name for each in choice.list_records(QueryKind.UNKNOWN) if each.auto is not Auto.NEVER}
-    assert chosen <= set(replay_key._CHOICES)
+    assert chosen <= set(replay_key._AUTO_SINCE_0_11)
     assert {each.name for each in choice.list_records(QueryKind.KNOWN) if each.auto is not Auto.NEVER} == {"peeling"}
 
 
@@ -106,7 +106,7 @@ class Toy(GaussianHistogram):
 def plan_toy(request: MechanismRequest) -> GaussianHistogramPlan:
     price = request.price
     chosen = Toy(
-        price.rho(price.joint_items(request.k)), request.delta, request.k, request.require_bound(), request.most
+        price.rho(price.joint_items(request.k)), request.delta, request.k, request.require_bound(), request.rank_width
     )
     return GaussianHistogramPlan(chosen, price)
 

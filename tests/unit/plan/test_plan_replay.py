@@ -22,7 +22,7 @@ from support.sql_reference import catalog_of, private
 import dpsql
 from dpsql.plan import Plan, build_plan
 from dpsql.plan.identity import replay_key as replay
-from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.terms import Terms
 
 CON = duckdb.connect()
@@ -52,7 +52,7 @@ def plan_of(text: str, parameters: Given = (), *, terms: Terms = TERMS, salts: t
 
 
 def key_of(text: str, parameters: Given = ()) -> str:
-    return compute_replay_key(plan_of(text, parameters))
+    return compute_release_key(plan_of(text, parameters))
 
 
 def law(plan: Plan) -> tuple[object, ...]:
@@ -144,14 +144,14 @@ def test_other_forms_of_one_query(first: str, second: str, parameters: Given) ->
     where = re.compile(r"WHERE .* (?=GROUP)")
     second = where.sub(f"{second} ", first) if second.startswith("WHERE") else second
     plans = [plan_of(f"{first} TOP 5 PRIVATE"), plan_of(f"{second} TOP 5 PRIVATE", parameters)]
-    assert compute_replay_key(plans[0]) == compute_replay_key(plans[1])
+    assert compute_release_key(plans[0]) == compute_release_key(plans[1])
     assert law(plans[0]) == law(plans[1])
 
 
 def test_the_order_of_a_listed_domain_does_not_matter() -> None:
     text = "SELECT w FROM events GROUP BY w TOP 2 PRIVATE WITH (domain = {})"
     first, second = (plan_of(text.format(values)) for values in ("['b', 'a', 'c']", "['c', 'c', 'b', 'a']"))
-    assert compute_replay_key(first) == compute_replay_key(second)
+    assert compute_release_key(first) == compute_release_key(second)
     assert law(first) == law(second)
 
 
@@ -159,7 +159,7 @@ def test_the_salts_of_a_session_are_in_no_key() -> None:
     text = f"{BASE} WITH (max_groups_contributed = 3)"
     first, second = plan_of(text), plan_of(text, salts=(1, 2))
     assert first.counting != second.counting
-    assert compute_replay_key(first) == compute_replay_key(second)
+    assert compute_release_key(first) == compute_release_key(second)
 
 
 INSIDE = [
@@ -292,7 +292,7 @@ def test_any_change_of_what_is_released_changes_the_key() -> None:
 def test_what_the_policy_says_of_the_release_is_in_the_key() -> None:
     def key(**said: object) -> str:
         table = dpsql.PrivateTable("unit", **said)  # type: ignore[arg-type]
-        return compute_replay_key(
+        return compute_release_key(
             plan_of(PLAIN, terms=Terms.of_policy(dpsql.Policy(BUDGET, {**TABLES, "events": table})))
         )
 
@@ -304,7 +304,7 @@ def test_what_the_policy_says_of_the_release_is_in_the_key() -> None:
 def test_another_unit_is_another_key() -> None:
     other = catalog_of(CON, {"events": "c"}, [])
     plan = build_plan(private("SELECT w FROM events GROUP BY w TOP 5 PRIVATE", other), TERMS, salts=SALTS)
-    assert compute_replay_key(plan) != key_of("SELECT w FROM events GROUP BY w TOP 5 PRIVATE")
+    assert compute_release_key(plan) != key_of("SELECT w FROM events GROUP BY w TOP 5 PRIVATE")
 
 
 PINNED = {
@@ -450,6 +450,6 @@ def test_random_statements_share_a_key_when_and_only_when_they_share_the_law(
     one: Release, other: Release, random: Random
 ) -> None:
     first, again, second = (plan_of(*said(release, random)) for release in (one, one, other))
-    assert compute_replay_key(first) == compute_replay_key(again)
+    assert compute_release_key(first) == compute_release_key(again)
     assert law(first) == law(again)
-    assert (compute_replay_key(first) == compute_replay_key(second)) == (one == other) == (law(first) == law(second))
+    assert (compute_release_key(first) == compute_release_key(second)) == (one == other) == (law(first) == law(second))

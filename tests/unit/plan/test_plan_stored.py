@@ -21,7 +21,7 @@ import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.errors import LedgerError
 from dpsql.plan import Plan, Release, build_plan, release
-from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import pack_release, unpack
 from dpsql.plan.release import present
 from dpsql.session import Session
@@ -103,7 +103,7 @@ def test_what_one_query_stored_is_the_direct_answer_to_another_of_its_key(
         select, tail = shown(random, keys, counts=counts)
         plans.append(plan_of(f"SELECT {select} FROM nasty {tail.format(k=k, options=options)}"))
     asked, again = plans
-    assert compute_replay_key(asked) == compute_replay_key(again)
+    assert compute_release_key(asked) == compute_release_key(again)
     seed = random.randrange(2**32)
     first, second = released(asked, seed), released(again, seed)
     found = unpack(again, pack_release(asked, first).answer)

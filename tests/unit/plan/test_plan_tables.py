@@ -9,7 +9,7 @@ from support.sql_reference import catalog_of, private
 import dpsql
 from dpsql.errors import Refusal
 from dpsql.plan import Plan, build_plan
-from dpsql.plan.identity.replay_key import compute_replay_key
+from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.terms import Terms
 
 CON = duckdb.connect()
@@ -69,7 +69,7 @@ def test_one_value_per_unit_is_said_of_a_column_of_its_own_table(key: str, *, ke
 
 def test_queries_that_name_another_row_outside_have_other_replay_keys() -> None:
     def key(where: str) -> str:
-        return compute_replay_key(
+        return compute_release_key(
             plan_of(f"SELECT a.n FROM reads a JOIN reads b ON a.unit = b.unit WHERE {where} GROUP BY 1 TOP 5 PRIVATE")
         )
 
@@ -94,4 +94,4 @@ def test_queries_that_name_another_row_outside_have_other_replay_keys() -> None:
 def test_queries_that_name_another_of_two_lists_have_other_replay_keys() -> None:
     lists = "unnest([a.w, 'x']) AS x(item) LEFT JOIN unnest([a.w, 'x']) AS y(item) ON FALSE"
     texts = [f"SELECT {name}.item FROM reads a CROSS JOIN {lists} GROUP BY 1 TOP 5 PRIVATE" for name in "xy"]
-    assert len({compute_replay_key(plan_of(text)) for text in texts}) == len(texts)
+    assert len({compute_release_key(plan_of(text)) for text in texts}) == len(texts)

@@ -131,7 +131,7 @@ def test_two_looks_answer_in_front_of_weights_or_of_a_histogram(
     if by_counts:
         assert looks.histogram.threshold < needed
         assert looks.worst_case.rho == plan.worst_case.rho
-    assert SESSION._plans.find(SESSION._analyze(text, ()))[0].mechanism_plan == plan.mechanism_plan
+    assert SESSION._plans.find(SESSION._analyze(text, ())).plan.mechanism_plan == plan.mechanism_plan
 
 
 def test_a_small_delta_favours_noise_on_everything_and_a_large_one_the_leaders() -> None:
@@ -238,7 +238,7 @@ def test_two_looks_are_preferred_to_what_they_answer_with_also_where_they_need_m
         assert {each.prediction.items for each in parts} == {ours.prediction.items}
         assert take_cheapest(parts) == take_cheapest(parts[::-1]) == ours
         assert take_cheapest(parts[:1]) == parts[0] != ours
-        drawn = SESSION._plans.find(SESSION._analyze(text, ()))[0]
+        drawn = SESSION._plans.find(SESSION._analyze(text, ())).plan
         assert drawn.mechanism_plan == plan.mechanism_plan
 
 
@@ -248,7 +248,7 @@ def test_where_there_are_no_two_looks_others_answer(more: tuple[str, ...], k: in
     plan = SESSION.explain(text)
     assert plan.mechanism == "limited_domain"
     assert "two_looks" not in [each.name for each in plan.considered]
-    assert SESSION._plans.find(SESSION._analyze(text, ()))[0].mechanism == "limited_domain"
+    assert SESSION._plans.find(SESSION._analyze(text, ())).plan.mechanism == "limited_domain"
 
 
 @pytest.mark.parametrize(("per", "more", "code"), [(True, (), "partitions"), (False, ("k_bar = AUTO",), "option")])
@@ -368,7 +368,7 @@ def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     assert plan.worst_items <= usual.worst_items
     assert plan.price(plan.worst_case).rho <= usual.price(usual.worst_case).rho
     assert plan.delta.value <= usual.delta.value
-    answer = SESSION._plans.find(SESSION._analyze(text, ()))[0]
+    answer = SESSION._plans.find(SESSION._analyze(text, ())).plan
     assert (answer.mechanism, answer.mechanism_plan) == (plan.mechanism, plan.mechanism_plan)
     assert {each.name for each in answer.considered} <= CHOSEN
 
@@ -386,7 +386,7 @@ def test_a_population_decides_nothing(k: int, counts: bool) -> None:
     usual = SESSION.explain(text)
     for population in (1, 1_000, 30_000, 10**6, 10**12):
         told = session_over(population=population)
-        for plan in (told.explain(text), told._plans.find(told._analyze(text, ()))[0]):
+        for plan in (told.explain(text), told._plans.find(told._analyze(text, ())).plan):
             assert (plan.mechanism, plan.mechanism_plan) == (usual.mechanism, usual.mechanism_plan)
         assert told.explain(text).considered == usual.considered
         assert dict(told.explain(text).facts())["chosen because"] == dict(usual.facts())["chosen because"]

@@ -14,7 +14,7 @@ import pytest
 from dpsql import Budget, Policy, PrivateTable, PublicTable
 from dpsql.errors import Refusal
 from dpsql.plan.measures import bounds as measures
-from dpsql.plan.measures import expressions as expression_bounds
+from dpsql.plan.measures import expression_bounds
 from dpsql.plan.measures import rows as row_counts
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.measures.rows import Rows

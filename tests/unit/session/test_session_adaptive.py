@@ -17,7 +17,7 @@ from support.shortfall_kit import POOL, assert_fits, hint_of, left_with
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import SharedTotal, StableTopK
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE WITH (epsilon = 1, delta = 0.1{more})"
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
@@ -288,7 +288,7 @@ def test_whatever_changes_the_law_is_another_question() -> None:
     plans = [session.explain(text.format(more="")) for text in texts] + [
         session.explain(NAMES.format(more=x)) for x in more
     ]
-    assert len({compute_replay_key(plan) for plan in plans}) == len(plans) == 8
+    assert len({compute_release_key(plan) for plan in plans}) == len(plans) == 8
 
 
 ITEM = Fraction("0.05") ** 2 / 8

@@ -29,7 +29,7 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.accounting import ZCDP, discrete_gaussian_tail
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 
 ALL = ", mechanism = gaussian_histogram, max_groups_contributed = 2"
 
@@ -263,7 +263,7 @@ def test_another_price_is_another_question() -> None:
     other = session.explain(counts.replace("TOP 2", "TOP 9").replace("epsilon = 1", "epsilon = 0.6"))
     assert one.selection == other.selection
     assert (one.worst_items, other.worst_items) == (9, 16)
-    assert compute_replay_key(one) != compute_replay_key(other)
+    assert compute_release_key(one) != compute_release_key(other)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from support.session_kit import filled, session_on, shared
 
 import dpsql
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 from dpsql.session import Session
 from dpsql.sql.analysis.domains import MAX_ASSUMED, MAX_UNITS
 
@@ -67,7 +67,7 @@ def test_auto_and_the_mechanism_that_it_chose_are_one_question(text: str, wins: 
     spelled = [text.replace("WITH (", f"WITH (mechanism = {name}, ") for name in ("AUTO", "'auto'", wins)]
     plans = [session.explain(each) for each in (text, *spelled)]
     assert {plan.mechanism for plan in plans} == {wins}
-    assert len({compute_replay_key(plan) for plan in plans}) == 1
+    assert len({compute_release_key(plan) for plan in plans}) == 1
     first = session.sql(text)
     assert first.receipt.mechanism == wins
     for each in spelled:
@@ -361,7 +361,7 @@ def test_a_guess_changes_nothing_of_an_answer(guess: str) -> None:
     plain, guessed = (
         session.explain(counts("max_groups_contributed = 2", *more)) for more in ((), (f"assume = '{guess}'",))
     )
-    assert compute_replay_key(plain) == compute_replay_key(guessed)
+    assert compute_release_key(plain) == compute_release_key(guessed)
     assert (plain.mechanism, plain.worst_case, plain.counting) == (
         guessed.mechanism,
         guessed.worst_case,

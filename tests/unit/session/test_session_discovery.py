@@ -17,7 +17,7 @@ from support.weights_kit import reaching, weights_of
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import WEIGHT_STEPS, DomainDiscovery, SharedTotal, unit_weight
-from dpsql.plan import Plan, compute_replay_key, planner
+from dpsql.plan import Plan, compute_release_key, planner
 
 OWN = ", mechanism = domain_discovery"
 TWO = f"{OWN}, max_groups_contributed = 2"
@@ -198,4 +198,4 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
     said = f"{OWN}, max_groups_contributed = 100"  # which bounds the counts too
     texts = [sql.format(more=more) for sql in (NAMES, COUNTS) for more in (OWN, TWO, said)]
     texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
-    assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)
+    assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)

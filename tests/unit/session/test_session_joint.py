@@ -19,7 +19,7 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import JointExponential, SharedTotal
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
@@ -206,4 +206,4 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
         for domain in (LISTED, STORED, f"{LISTED}, max_groups_contributed = 2")
     ]
     texts += [texts[0].replace(*change) for change in (("= 1,", "= 0.5,"), ("TOP 2", "TOP 3"), ("joint", "peeling"))]
-    assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)
+    assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)

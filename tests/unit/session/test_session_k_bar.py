@@ -14,7 +14,7 @@ from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 from dpsql.plan.mechanisms.limited_domain import ChosenLimitedDomainPlan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = AUTO{more})"
@@ -151,9 +151,9 @@ def test_an_answer_is_replayed_with_the_k_bar_that_was_chosen() -> None:
     assert again.receipt.chosen == "k_bar"
     assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
     fixed = [NAMES.format(more="").replace("AUTO", written) for written in ("AUTO", "1", "8192", "20")]
-    assert len({compute_replay_key(session.explain(text)) for text in fixed}) == 4
+    assert len({compute_release_key(session.explain(text)) for text in fixed}) == 4
     called = "SELECT article FROM reads GROUP BY 1 TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = auto)"
-    assert compute_replay_key(session.explain(called)) == compute_replay_key(session.explain(NAMES.format(more="")))
+    assert compute_release_key(session.explain(called)) == compute_release_key(session.explain(NAMES.format(more="")))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from support.laws import ROUNDING, cks, discrete_laplace_law
 
 import dpsql
 from dpsql.mechanisms import LaplaceLimitedDomain
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 
 AT_ONCE = ", mechanism = laplace_limited_domain, max_groups_contributed = 2"
 REACH = 30  # of noise that is enumerated; beyond it lies less than 1e-4 of the mass
@@ -194,4 +194,4 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
     assert again.fetchall() == first.fetchall()
     others = [NAMES.format(more=AT_ONCE), COUNTS.format(more=AT_ONCE.replace("laplace_limited_domain", "auto"))]
     others.append(COUNTS.format(more=AT_ONCE.replace("laplace_limited_domain", "gaussian_histogram")))
-    assert len({compute_replay_key(session.explain(text)) for text in [COUNTS.format(more=AT_ONCE), *others]}) == 4
+    assert len({compute_release_key(session.explain(text)) for text in [COUNTS.format(more=AT_ONCE), *others]}) == 4

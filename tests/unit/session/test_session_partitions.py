@@ -19,7 +19,7 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
-from dpsql.plan import Plan, compute_replay_key, release
+from dpsql.plan import Plan, compute_release_key, release
 from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.per_partition import EachPartitionPlan
 from dpsql.plan.mechanisms.record import Auto
@@ -410,9 +410,9 @@ def test_what_a_unit_is_kept_to_is_part_of_the_question() -> None:
     one, other = (session_over(table=table) for table in (None, SINGLE))
     for more in ("", ", max_groups_contributed = 1"):
         plans = [session.explain(NAMES.format(more=more)) for session in (one, other)]
-        assert compute_replay_key(plans[0]) != compute_replay_key(plans[1])
+        assert compute_release_key(plans[0]) != compute_release_key(plans[1])
     assert plans[0].worst_case == plans[1].worst_case
-    assert compute_replay_key(plans[1]) == compute_replay_key(
+    assert compute_release_key(plans[1]) == compute_release_key(
         rebuilt(other).explain(NAMES.format(more=more))
     )  # whatever the salts are
 

@@ -22,7 +22,7 @@ from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.curator import bump, read_history
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import Request, SQLiteLedger
-from dpsql.plan import compute_replay_key, pack_release, release
+from dpsql.plan import compute_release_key, pack_release, release
 from dpsql.session import Session
 
 SQL = (
@@ -466,7 +466,7 @@ def stored_as(folder: Path, content: bytes) -> None:
     """Keep `content` as the newest answer to SQL, as if a later or earlier dpsql had."""
     with opened(folder) as session:
         plan = session.explain(SQL)
-        held = session._dependencies.ledger.reserve(Request(SQL, BudgetVector(0, 0), key=compute_replay_key(plan)))
+        held = session._dependencies.ledger.reserve(Request(SQL, BudgetVector(0, 0), key=compute_release_key(plan)))
         held.settle(Fraction(0), "0" * 64, answer=content)
 
 

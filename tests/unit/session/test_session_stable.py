@@ -16,7 +16,7 @@ from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_
 
 import dpsql
 from dpsql.mechanisms import FixedStableTopK
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1{more})"
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
@@ -170,7 +170,7 @@ def test_k_may_be_a_parameter_and_the_answer_is_replayed() -> None:
     assert not fresh.receipt.replayed
     texts = [NAMES.format(more=more) for more in ("", STABLE, f"{STABLE}, k_bar = 9")]
     texts += [COUNTS.format(more=STABLE), NAMES.format(more=", mechanism = top_stable")]
-    assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)
+    assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)
 
 
 @pytest.mark.parametrize(("shape", "items_left", "keys"), [("names", 7, 7), ("counts", 7, 3), ("names", 1, 1)])

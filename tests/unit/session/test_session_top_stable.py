@@ -15,7 +15,7 @@ from support.top_stable_kit import law_of_positions
 
 import dpsql
 from dpsql.mechanisms import TopStable
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 
 NAMES = (
     "SELECT article FROM reads GROUP BY article "
@@ -154,7 +154,7 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
     assert set(again.fetchall()) <= set(first.fetchall())
     assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
     others = [NAMES.format(more=""), COUNTS.format(more=""), NAMES.format(more=", k_bar = 9")]
-    assert len({compute_replay_key(session.explain(text)) for text in others}) == 3
+    assert len({compute_release_key(session.explain(text)) for text in others}) == 3
 
 
 def test_a_tiny_delta_works() -> None:

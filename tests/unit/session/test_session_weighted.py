@@ -21,7 +21,7 @@ import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import WEIGHT_STEPS, SharedTotal, WeightedGaussian, unit_weight
-from dpsql.plan import Plan, compute_replay_key
+from dpsql.plan import Plan, compute_release_key
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted
 
 OWN = ", mechanism = weighted_gaussian"
@@ -283,7 +283,7 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
     texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
     texts.append(texts[0].replace("weighted_gaussian", "domain_discovery"))
     texts.append(COUNTS.format(more=f"{OWN}, max_groups_contributed = 100"))  # which bounds the counts too
-    assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)
+    assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)
 
 
 @pytest.mark.parametrize("keys", ["s", "x", "d", "s, x", "x, d, s", "lower(s), d"])

@@ -7,7 +7,8 @@ in every row, and has a total for one unit: x where it is positive, -x where it 
 those of all rows that the query makes, so a join multiplies them. Then a unit adds at most the total of up, and at most
 the greatest value of a row for each of its rows; the smaller of the two holds.
 
-What is not in the table of `docs/reference/sql/measures.md` has no bounds. NULL adds nothing.
+What is not in the table of `docs/reference/sql/measures.md` has no bounds. NULL adds nothing. A
+range in WHERE or FILTER narrows nothing; of a condition only that an operand is not NULL is used.
 """
 
 from __future__ import annotations

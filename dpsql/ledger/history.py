@@ -1,4 +1,4 @@
-"""Replay of the history from its first event or from a checkpoint: check the chain, and sum up the events.
+"""History of a ledger, read from its first event or from a checkpoint: check the chain, and sum up the events.
 
 This runs at every opening, so it sums whole numbers over common denominators and looks each fraction up once.
 """
@@ -132,7 +132,7 @@ class _Tally:
 _FRESH = _Tally()
 
 
-class Replay:
+class History:
     """Sums of a history, event by event, from the first event or from the checkpoint `after`.
 
     `began` is the number of the last event that was not read here. Of the settlements that were read, `answers` counts
