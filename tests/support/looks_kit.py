@@ -59,12 +59,12 @@ def price_looks(epsilon: dpsql.Epsilon, answerer: str, *, k: int, found: int, di
 
 def execute_once(session: Session) -> Callable[[Statement], Exact]:
     """Return an engine's execute that runs each statement once, for many draws from the same rows."""
-    known: dict[Statement, Exact] = {}
+    known: dict[str, Exact] = {}
 
     def execute(statement: Statement) -> Exact:
-        if statement not in known:
-            known[statement] = session._dependencies.engine.execute(statement)
-        return known[statement]
+        if statement.sql not in known:
+            known[statement.sql] = session._dependencies.engine.execute(statement)
+        return known[statement.sql]
 
     return execute
 
