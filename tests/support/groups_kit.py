@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from support.looks_kit import execute_once
 from support.session_kit import filled, session_on
 
 import dpsql
@@ -61,7 +62,7 @@ def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
 
 
 def drawn(session: Session, plan: Plan, runs: int) -> Iterator[Release]:
-    exact, execute = exact_of(session, plan), session._dependencies.engine.execute
+    exact, execute = exact_of(session, plan), execute_once(session)
     return (release(plan, exact, noise=session._dependencies.noise, execute=execute) for _ in range(runs))
 
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
 import dpsql
+from dpsql.engines import Exact, Statement
 from dpsql.mechanisms.two_looks import Answerer
 from dpsql.plan import Plan
+from dpsql.session import Session
 
-__all__ = ["AT_ONCE", "DISCOVERY", "HISTOGRAM", "LEADERS", "WEIGHTS", "find_answerer", "price_looks", "second_alone"]
+__all__ = [
+    "AT_ONCE",
+    "DISCOVERY",
+    "HISTOGRAM",
+    "LEADERS",
+    "WEIGHTS",
+    "execute_once",
+    "find_answerer",
+    "price_looks",
+    "second_alone",
+]
 
 AT_ONCE, LEADERS, WEIGHTS = Answerer.AT_ONCE.value, Answerer.LEADERS.value, Answerer.WEIGHTS.value
 DISCOVERY, HISTOGRAM = Answerer.DISCOVERY.value, Answerer.HISTOGRAM.value
@@ -42,6 +55,18 @@ def price_looks(epsilon: dpsql.Epsilon, answerer: str, *, k: int, found: int, di
     assert answerer == DISCOVERY
     half = rho * 47 / 100
     return rho * 6 / 100 + half + (k * take_root(8 * half / k) ** 2 / 8 if discovered > k else 0)
+
+
+def execute_once(session: Session) -> Callable[[Statement], Exact]:
+    """Return an engine's execute that runs each statement once, for many draws from the same rows."""
+    known: dict[str, Exact] = {}
+
+    def execute(statement: Statement) -> Exact:
+        if statement.sql not in known:
+            known[statement.sql] = session._dependencies.engine.execute(statement)
+        return known[statement.sql]
+
+    return execute
 
 
 def second_alone(plan: Plan) -> Plan:

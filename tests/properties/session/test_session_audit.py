@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from support.fuzzing import WHOLE
 from support.intervals_kit import ERROR, SQL, Outcomes, agrees, interval, outcomes
-from support.looks_kit import DISCOVERY, WEIGHTS, find_answerer
+from support.looks_kit import DISCOVERY, WEIGHTS, execute_once, find_answerer
 from support.session_kit import filled, fresh_ledger, rebuilt, session_on, shared
 
 import dpsql
@@ -118,9 +118,9 @@ def looked(session: Session, runs: int) -> tuple[Outcomes, int]:
     parts, plan = session._dependencies, session.explain(DEFAULT)
     assert plan.mechanism == "two_looks"
     exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-    seen, opened = Outcomes(), 0
+    seen, opened, execute = Outcomes(), 0, execute_once(session)
     for _ in range(runs):
-        released = release(plan, exact, noise=parts.noise, execute=parts.engine.execute)
+        released = release(plan, exact, noise=parts.noise, execute=execute)
         assert plan.price(released.loss).refundable <= plan.price(plan.worst_case).refundable
         seen[tuple(released.table.column(0).to_pylist())] += 1
         opened += find_answerer(released.legs) in {WEIGHTS, DISCOVERY}

@@ -155,9 +155,9 @@ def test_explain_says_where_the_mechanism_was_asked_for() -> None:
         assert "candidate weighted_gaussian" in facts
 
 
-@pytest.mark.parametrize("more", ["k_bar = AUTO", "k_bar = AUTO, max_groups_contributed = 1"])
+@pytest.mark.parametrize("more", ["k_bar = 50", "k_bar = 50, max_groups_contributed = 1"])
 def test_explain_says_where_there_was_no_choice(more: str) -> None:
-    facts = shown(session_over(), names(more, k=1))
+    facts = shown(session_over(min_units=20), names(more, k=1))
     assert facts["mechanism"] == "limited_domain"
     assert "no other" in facts["chosen because"]
 
@@ -259,7 +259,10 @@ def test_what_is_no_count_of_a_group_is_left_out_of_the_guess() -> None:
     plan = session_over().explain(names("assume = 'strange.units'", "max_groups_contributed = 2", k=30))
     assert plan.query.assumed is not None
     assert plan.query.assumed.counts == (MAX_UNITS, 3, 1)
-    assert all(recall is not None and 1 / 3 <= recall < 1 for recall in recalls(plan))
+    for each in plan.considered:
+        looks = each.name == "two_looks" or getattr(each.mechanism_plan, "gate", None) is not None
+        assert each.recall is not None
+        assert (0 if looks else 1 / 3) <= each.recall < 1  # one of 30 is often too few for a look
 
 
 def test_the_highest_counts_of_a_long_table_are_read() -> None:

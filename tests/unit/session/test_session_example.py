@@ -114,9 +114,9 @@ def test_the_budget(session: dpsql.Session) -> None:
         before = session.budget
         assert (str(before.granted.epsilon), str(before.granted.delta)) == ("1", "1e-06")
         assert before.items >= 100
-        session.sql(READERS, ["DE"])
+        answer = session.sql(READERS, ["DE"])
         after = session.budget
-        assert after.rho.spent == 20 * Fraction("0.05") ** 2 / 8
+        assert after.rho.spent == answer.receipt.loss.rho.value <= 20 * Fraction("0.05") ** 2 / 8
         assert after.rho.reserved == 0
         for account in (after.rho, after.delta):
             assert account.granted == account.spent + account.reserved + account.remaining

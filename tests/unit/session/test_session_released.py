@@ -19,7 +19,7 @@ from dpsql.plan.mechanisms import Groups, MechanismOutput
 from dpsql.session import Session
 
 EXACT = "epsilon = 1"
-WEIGHTED = "mechanism = weighted_gaussian"
+WEIGHTED = "mechanism = weighted_gaussian, gate = false"
 
 
 @pytest.fixture(autouse=True)

@@ -204,16 +204,16 @@ def test_few_rows_of_the_second_look_cross_from_an_engine_elsewhere() -> None:
         with over(kind) as (session, seen):
             plan = session.explain(TOP.format(k=30))
             assert plan.spec.second is not None
-            for _ in range(20):
+            for _ in range(4):
                 answer = session.sql(TOP.format(k=30) + " WITH (fresh = true)")
                 assert "star" in {row[0] for row in answer.fetchall()} or "nothing does" in answer.receipt.legs
             read = [at for at, each in enumerate(seen.statements) if "dpsql_weight" in each.sql]
-            assert len(read) == 20  # of 30 groups never enough are far above the others
+            assert len(read) == 4  # of 30 groups never enough are far above the others
             rows[kind] = max(seen.rows[at] for at in read)
             if kind == "elsewhere":
                 assert plan.spec.second.cut is not None
                 assert plan.spec.second.cut.value <= plan.mechanism_plan.selection.gate.start
-                assert len({seen.statements[at].parameters for at in read}) == 20  # each with places of its own
+                assert len({seen.statements[at].parameters for at in read}) == 4  # each with places of its own
     assert rows["here"] > 150
     assert 4 <= rows["elsewhere"] < 30
 
