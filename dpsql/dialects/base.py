@@ -270,6 +270,7 @@ def _pairs(runs: str) -> tuple[str, str]:
 
 def fit(value: str) -> str:
     """Return the form of an exact number, NULL where it does not fit the type of the result; {value} is named once."""
+    # of SMALLINT, a + b in a wide type becomes NULLIF(NULLIF(LEAST(GREATEST(a + b, -32769), 32768), -32769), 32768)
     return f"NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}})"
 
 

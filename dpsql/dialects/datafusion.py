@@ -3,10 +3,10 @@
 Arrow orders NaN by its sign and its bits, and a Parquet file's least and greatest values leave it out. Comparisons of
 DOUBLE therefore make every NaN one and -0.0 zero first, and blocks of files are not skipped for them.
 
-Forms of DataFusion's for dates and time stamps, counted as whole numbers of days or microseconds since 1970.
-
-DataFusion's own calendar ends before what a file may hold. The Gregorian calendar repeats every 400 years, so parts of
-a date are those of the like day in the years 1770 to 2169, which have time stamps in nanoseconds, too.
+This file has two parts: (1) numbers (`NUMBERS`) and texts (`TEXTS`); (2) dates and time stamps (`TIMES`), counted as
+whole numbers of days or microseconds since 1970, and the dialect. DataFusion's own calendar ends before what a file may
+hold. The Gregorian calendar repeats every 400 years, so parts of a date are those of the like day in the years 1770 to
+2169, which have time stamps in nanoseconds, too.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _DIGITS = range(-9, 16)
 
 
 def _fitting(sign: str) -> str:
+    # a + b becomes TRY_CAST(CAST(a AS DECIMAL(20, 0)) + CAST(b AS DECIMAL(20, 0)) AS BIGINT), NULL where it is beyond
     return f"TRY_CAST({_WIDE} {sign} {_WIDE.replace('{0}', '{1}')} AS {{type}})"
 
 
@@ -134,6 +135,7 @@ TEXTS: Mapping[str, str] = {
 }
 
 
+# Part 2: dates and time stamps.
 _CYCLE, _DAY = 146_097, MICROSECONDS["day"]  # days of 400 years
 _HALF = _CYCLE // 2
 _DAYS = "CAST(arrow_cast({0}, 'Int32') AS BIGINT)"
@@ -170,6 +172,7 @@ def _midnight(days: str) -> str:
 
 def _like(days: str) -> str:
     """Return the date that is the like day in the years 1770 to 2169."""
+    # a day of 3026 becomes the same day of 1826, three times 400 years before
     return f"arrow_cast(CAST({_remainder(f'({days} + {_HALF})', _CYCLE)} - {_HALF} AS INT), 'Date32')"
 
 

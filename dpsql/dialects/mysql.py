@@ -4,11 +4,10 @@ Both take letters of either case, and text with and without blanks at its end, f
 fail where a result does not fit its type; and they have neither NaN nor infinity nor the sign of zero. A DOUBLE that
 would be infinite is NULL.
 
-Numbers in MySQL and MariaDB: whole numbers are computed as DECIMAL, which holds them all, and then fitted.
-
-A DOUBLE that does not fit fails there: sums and products are tested before, on operands that are scaled, exactly.
-
-Text in MySQL and MariaDB, brought to a collation that compares it by its bytes.
+This file has three parts: (1) numbers (`NUMBERS`): whole numbers are computed as DECIMAL, which holds them all, and
+then fitted. A DOUBLE that does not fit fails there, so that sums and products are tested before, on operands that are
+scaled, exactly. (2) Texts (`list_texts`), brought to a collation that compares them by their bytes; (3) dates and time
+stamps (`TIMES`), and the dialects.
 
 Sorting looks at the first bytes of a text alone, as many as `max_sort_length` says: a key that is longer is NULL.
 """
@@ -39,6 +38,7 @@ def _power(exponent: int) -> str:
 _SUM = f"(CASE WHEN abs({{0}} * 0.5e0 @ {{1}} * 0.5e0) < {_power(1023)} THEN {{0}} @ {{1}} END)"
 _SMALL = f"(GREATEST(abs({{0}}), {_power(-24)}) * {_power(-512)})"
 _PRODUCT = f"(CASE WHEN {_SMALL} * {_other(_SMALL)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
+# a % b of whole numbers is MOD(CAST(a AS DECIMAL(65, 0)), NULLIF(CAST(b AS DECIMAL(65, 0)), 0)), NULL for b = 0
 _REST = f"MOD({_WIDE}, NULLIF({_other(_WIDE)}, 0))"
 _ROUNDED = (
     "(CASE WHEN abs({0} - TRUNCATE({0}, 0)) >= 0.5e0 THEN TRUNCATE({0}, 0) + SIGN({0}) ELSE TRUNCATE({0}, 0) END)"
@@ -93,6 +93,7 @@ NUMBERS: Mapping[str, str] = {
 }
 
 
+# Part 2: texts.
 MAX_KEY_LENGTH = 65_536  # bytes
 
 _LENGTH = "CHAR_LENGTH({0})"
@@ -143,6 +144,7 @@ def list_texts(collation: str) -> Mapping[str, str]:
     }
 
 
+# Part 3: dates and time stamps.
 _MONTH = "(YEAR({0}) * 12 + MONTH({0}) - 1)"
 _SINCE = "TIMESTAMPDIFF(MICROSECOND, CAST('1970-01-01' AS DATETIME(6)), {0})"
 _STAMP = "CAST({0} AS DATETIME(6))"

@@ -1,16 +1,16 @@
-"""Dates and time stamps in PostgreSQL, whose calendar ends before DuckDB's: what is beyond is looked for first.
+"""PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot.
 
-PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot.
+This file has three parts: (1) dates and time stamps (`TIMES`): the calendar ends before DuckDB's, so that what is
+beyond is looked for first; (2) numbers (`NUMBERS`); (3) texts (`TEXTS`), and the dialect.
 
 A CASE of PostgreSQL computes only the branch that it takes, except for constant branches, which the planner may compute
 earlier. In every form here the condition and the branch name the same operands, so that both are constant or neither
 is, and the planner evaluates the condition first. A branch with fewer operands cannot fail.
 
-PostgreSQL fails where a result does not fit: forms that look before they compute.
-
-What is computed of integers and decimals is computed in NUMERIC, which holds it all, then cut to the first values
-beyond the type, and those are NULL. DOUBLE is IEEE's in DuckDB; PostgreSQL refuses to overflow or underflow, so that
-these cases are found before, by products and quotients that are scaled into the middle of the range, exactly.
+PostgreSQL fails where a result does not fit, so that forms look before they compute. What is computed of integers and
+decimals is computed in NUMERIC, which holds it all, then cut to the first values beyond the type, and those are NULL.
+DOUBLE is IEEE's in DuckDB; PostgreSQL refuses to overflow or underflow, so that these cases are found before, by
+products and quotients that are scaled into the middle of the range, exactly.
 """
 
 from __future__ import annotations
@@ -161,6 +161,8 @@ def _moved(sign: str) -> dict[str, str]:
     for family, operand in (("DATE", _stamp("{0}")), ("TIMESTAMP", "{0}")):
         at = f"CAST(EXTRACT(epoch FROM {operand}) AS double precision) {shift}"
         within = f"{at} BETWEEN -210666803200 AND 9223622036855"
+        # ts + i becomes CASE WHEN NOT isfinite(ts) THEN ts
+        #                     WHEN (the sum of their seconds is in the calendar) THEN ts + i, or NULL from _END on END
         moved = f"NULLIF(LEAST({operand} {sign} {{1}}, {_END}), {_END})"
         forms[f"{sign} {family} INTERVAL"] = (
             f"(CASE WHEN NOT isfinite({{0}}) THEN {operand} WHEN {within} THEN {moved} END)"
@@ -252,6 +254,7 @@ TIMES: Mapping[str, str] = {
 }
 
 
+# Part 2: numbers.
 _DOUBLE = "double precision"
 _NAN, _INFINITY = f"'NaN'::{_DOUBLE}", f"'Infinity'::{_DOUBLE}"
 _ONE = f"1::{_DOUBLE}"
@@ -276,6 +279,8 @@ def _careful(sign: str, *, quick: str, slow: str) -> str:
 
     These name the operands a and b, of a subquery: so the form itself names each only three times, and can be nested.
     """
+    # x + y becomes CASE WHEN both are small THEN x + y
+    #                    ELSE (SELECT CASE WHEN (it overflows) THEN ... ELSE a + b END FROM (SELECT x AS a, y AS b)) END
     operands = "(SELECT {0} AS a, {1} AS b OFFSET 0) AS dpsql_operands"
     cases = f"SELECT CASE {slow} ELSE a {sign} b END FROM {operands}"  # noqa: S608 - a form, of no one's text
     return f"(CASE WHEN {quick} THEN {{0}} {sign} {{1}} ELSE ({cases}) END)"
@@ -442,6 +447,7 @@ NUMBERS: Mapping[str, str] = {
 }
 
 
+# Part 3: texts.
 BY_BYTES = '(CAST({0} AS text) COLLATE "C")'  # CAST takes the blanks from the end of CHAR(n), and citext's own equality
 
 

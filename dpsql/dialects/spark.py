@@ -4,13 +4,13 @@ Spark skips blocks of a Parquet file by their smallest and largest values, which
 comparison of a stored DOUBLE would find a row depending on the rows beside it, and so on other units. Comparisons
 therefore use x + 0, for which files have no statistics.
 
-Forms of Spark's for dates and time stamps, NULL where DuckDB's calendar ends.
+This file has three parts: (1) numbers (`NUMBERS`) and texts (`TEXTS`); (2) dates and time stamps (`TIMES`), NULL where
+DuckDB's calendar ends; (3) the dialects: Spark SQL and Databricks SQL.
 
 Spark's own functions fail at the ends of theirs, which a stored value may reach: so they are given what is within, and
 what is counted is counted in whole numbers, of days or of microseconds since 1970.
 
-Databricks SQL: the forms of Spark that need no setting which a SQL warehouse lacks; ANSI mode is off, the zone UTC.
-
+Databricks SQL has the forms of Spark that need no setting which a SQL warehouse lacks; ANSI mode is off, the zone UTC.
 TIMESTAMP is an instant there, so that time stamps without a zone have their own name.
 """
 
@@ -139,6 +139,7 @@ TEXTS: Mapping[str, str] = {
 }
 
 
+# Part 2: dates and time stamps.
 _DAY = MICROSECONDS["day"]
 _DAYS = "CAST(unix_date({0}) AS BIGINT)"
 _MOMENT = "unix_micros(CAST({0} AS TIMESTAMP))"  # the session's zone is UTC
@@ -285,6 +286,7 @@ _ANY = {
     "lookup": "element_at(array({1*}), CAST({0} AS INT))",
 }
 
+# Part 3: the dialects.
 SPARK = Dialect(
     "Spark",
     "spark",

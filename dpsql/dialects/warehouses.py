@@ -65,6 +65,7 @@ def _compare_doubles(is_nan: str) -> dict[str, str]:
 
 def _fit_bignumeric(value: str) -> str:
     """Return a BIGNUMERIC, NULL where it does not fit; a literal beyond INT64 has to be a text."""
+    # 9223372036854775808 becomes CAST(TRIM('9223372036854775808', '()') AS BIGNUMERIC)
     form = fit(value)
     for end in ("{below}", "{above}"):
         form = form.replace(end, f"CAST(TRIM('{end}', '()') AS BIGNUMERIC)")

@@ -252,7 +252,7 @@ class Plan(NotebookRepr):
             fetched = "one for each candidate of the domain"
         second = self.spec.second
         if second is not None:
-            fetched += f"; in the second look {second.left or 'one for each group'}; their number has no bound"
+            fetched += f"; in the second look {second.rows_in_words or 'one for each group'}; their number has no bound"
         lines += [("rows fetched", fetched)]
         lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
         lines += [("engine SQL", self.engine_sql)]

@@ -118,7 +118,7 @@ class ChosenLimitedDomainPlan(LimitedDomainPlan):
         return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
 
 
-def _choose(request: MechanismRequest, k_bar: int) -> LimitedDomain:
+def _set_parameters(request: MechanismRequest, k_bar: int) -> LimitedDomain:
     return LimitedDomain(
         request.price.epsilon,
         request.delta,
@@ -138,16 +138,16 @@ def _predict(request: MechanismRequest) -> Need | None:
     """Return the need of a leader; None where k_bar is chosen in private."""
     if request.leaves_k_bar:
         return None
-    chosen = _choose(request, request.k_bar)
+    chosen = _set_parameters(request, request.k_bar)
     return Need.of_leaders(max(chosen.threshold_offset, chosen.least_threshold), chosen.k_bar)
 
 
 def _plan(request: MechanismRequest) -> LimitedDomainPlan:
     if not request.leaves_k_bar:
-        return LimitedDomainPlan(_choose(request, request.k_bar), request.price)
+        return LimitedDomainPlan(_set_parameters(request, request.k_bar), request.price)
     k, most = request.k, request.max_k_bar
     candidates = tuple(k << doubled for doubled in range(most.bit_length()) if k << doubled <= most)  # k, 2 k, 4 k, ...
-    chosen = _choose(request, candidates[-1])
+    chosen = _set_parameters(request, candidates[-1])
     bound, least = chosen.max_groups_contributed, chosen.min_units
     choice = ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least, request.rank_width)
     return ChosenLimitedDomainPlan(chosen, _price(request), choice)
@@ -213,7 +213,7 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
 
 
 @refuse_out_of_range
-def _choose_laplace(request: MechanismRequest) -> LaplaceLimitedDomain:
+def _set_laplace_parameters(request: MechanismRequest) -> LaplaceLimitedDomain:
     """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
     price, k = request.price, request.k
     bound, delta, k_bar = request.require_bound(), request.delta, request.k_bar
@@ -221,7 +221,7 @@ def _choose_laplace(request: MechanismRequest) -> LaplaceLimitedDomain:
 
 
 def _predict_laplace(request: MechanismRequest) -> Need:
-    chosen = _choose_laplace(request)
+    chosen = _set_laplace_parameters(request)
     return Need.of_leaders(chosen.offset + chosen.sensitivity, chosen.k_bar)
 
 
@@ -230,7 +230,7 @@ LAPLACE_LIMITED_DOMAIN = Mechanism(
     kind=QueryKind.UNKNOWN,
     theorem=LaplaceLimitedDomain,
     law="Laplace noise on leaders",
-    plan=lambda request: LaplaceLimitedDomainPlan(_choose_laplace(request), request.price),
+    plan=lambda request: LaplaceLimitedDomainPlan(_set_laplace_parameters(request), request.price),
     need=_predict_laplace,
     reads=Reads.LEADERS,
     draws_after=False,

@@ -141,6 +141,7 @@ class Writer:
         The parts are hashed apart and once more together, since DuckDB's hash of several values only XORs in the last:
         an uneven draw.
         """
+        # hash(xor(hash(xor(hash(hash(keys)), salt 1)), hash(xor(hash(unit), salt 2))))
         group = f"system.main.hash({', '.join(names)})"
         mixed = ", ".join(
             f"system.main.hash(system.main.xor(system.main.hash({part}), CAST({self.bind(salt)} AS UBIGINT)))"
@@ -169,6 +170,7 @@ class Writer:
         types = {value.type if isinstance(value, Literal) else None for value in values}
         if len(values) < _MANY or types not in ({DATE}, {TIMESTAMP}):
             return None
+        # (VALUES ('2026-01-01'), ('2026-01-02'), ...) becomes SELECT unnest(CAST($1 AS DATE[])) AS dpsql_key_1
         listed = self.bind([value.value for value in values if isinstance(value, Literal)])
         return f"SELECT unnest(CAST({listed} AS {values[0].type}[])) AS {name}"
 
@@ -234,6 +236,7 @@ class Writer:
 
         Text that may be of several collations is compared by its bytes; DuckDB refuses to compare it otherwise.
         """
+        # name = title, of the collations NOCASE and DE, becomes (name COLLATE C) = (title COLLATE C)
         collations = list(map(find_collations, operands))
         if len(frozenset[str]().union(*collations)) < 2:  # noqa: PLR2004 - one goes with itself, and with text of none
             return operands
@@ -250,6 +253,7 @@ class Writer:
 
     def _extreme(self, call: Call, over: str = "") -> str:
         """Return the least or greatest text found as bytes, whose order is that of COLLATE C."""
+        # max((SELECT ...)) becomes decode(max(encode((SELECT ...))))
         (argument,) = map(self.expression, call.arguments)
         return f"system.main.decode(system.main.{call.function}(system.main.encode({argument})){over})"
 
@@ -287,7 +291,7 @@ class Writer:
                 order = f" {self._order(relation.order)}" if relation.order else ""
                 rows = f"{order} LIMIT {relation.limit:d} OFFSET {relation.offset:d}"
                 return f"(SELECT * FROM {self.relation(relation.source)}{rows}) AS t{relation.number}"  # noqa: S608 - nothing in it is the analyst's text
-            case Numbered():
+            case Numbered():  # (VALUES (1), (2), (3)) AS t2(c1)
                 rows = ", ".join(f"({each:d})" for each in range(1, relation.count + 1))
                 return f"(VALUES {rows}) AS t{relation.number}(c1)"
             case Joined(kind="CROSS"):

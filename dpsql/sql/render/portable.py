@@ -101,12 +101,14 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
     from sqlglot import expressions as exp
 
     match node:
-        case exp.Parameter() | exp.Placeholder():
+        case exp.Parameter() | exp.Placeholder():  # $1 becomes %s, say
             node.replace(exp.Var(this=dialect.parameter.replace("{n}", node.name)))
+        # with the form CAST({0} AS bigint) dpsql_form_3(t1.a) becomes CAST("t1"."a" AS bigint)
         case exp.Anonymous() if node.name.startswith(MARK):
             operands = [operand.sql(dialect=dialect.sqlglot, identify=True) for operand in node.expressions]
             node.replace(exp.Var(this=_filled(forms[int(node.name.removeprefix(MARK))], operands)))
-        case exp.Dot(this=exp.Dot()):  # system.main.count, say, that no macro can stand in for
+        # system.main.count(), which no macro can stand in for, becomes COUNT(*)
+        case exp.Dot(this=exp.Dot()):
             call = node.expression
             node.replace(exp.func(call.name, *(call.expressions or [exp.Star()] * (call.name == "count"))))
         case exp.DataType() if (own := dialect.types.get(node.sql(dialect="duckdb"))) is not None:
@@ -197,13 +199,15 @@ class PortableWriter(Writer):
                 raise self._lacking(f"{word}")
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
+            # x BETWEEN 1 AND 5 becomes (x >= 1 AND x <= 5)
             case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
                 ends = Call(">=", operands[:2], BOOLEAN), Call("<=", (operands[0], operands[2]), BOOLEAN)
                 return self.expression(Call("and", ends, BOOLEAN))
             case Call(function="is_distinct" | "is_not_distinct" as name, arguments=sides):
                 if self.dialect.form(name, _words(sides)) is not None:
                     return self._form(name, sides, type_=BOOLEAN)
-                # what is equal differs, so that it is written by the engine's equality
+                # what is equal differs, so that it is written by the engine's equality:
+                # x IS DISTINCT FROM y becomes (NOT COALESCE(x = y, x IS NULL AND y IS NULL))
                 equal, (left, right) = self.expression(Call("=", sides, BOOLEAN)), map(self.expression, sides)
                 same = f"COALESCE({equal}, {left} IS NULL AND {right} IS NULL)"
                 return same if name == "is_not_distinct" else f"(NOT {same})"
@@ -242,6 +246,8 @@ class PortableWriter(Writer):
         """Return FROM and WHERE with SEMI and ANTI JOIN as conditions, if the engine lacks these joins."""
         if "SEMI" not in self.dialect.lacks:
             return body
+        # FROM a SEMI JOIN b ON a.x = b.x WHERE a.y > 1 becomes
+        # FROM a WHERE (EXISTS (SELECT TRUE FROM b WHERE a.x = b.x)) AND a.y > 1
         source, conditions = _move_semi_joins_to_where(body.source)
         if body.where is not None:
             conditions = (*conditions, body.where)
@@ -296,6 +302,7 @@ class PortableWriter(Writer):
         if isinstance(test, In) and self.dialect.form("in", _words([test.argument])) is not None:
             return self._form("in", (test.argument, *test.choices), type_=BOOLEAN, families=_words([test.argument]))
         if isinstance(test, In) and "IN" in self.dialect.lacks:
+            # x IN (1, 2) becomes (x = 1 OR x = 2)
             equal = (self.expression(Call("=", (test.argument, choice), BOOLEAN)) for choice in test.choices)
             return f"({' OR '.join(equal)})"
         if isinstance(test, InQuery) and "IN" in self.dialect.lacks:
@@ -321,6 +328,7 @@ class PortableWriter(Writer):
         """Return the hash by which a unit's groups are taken in order."""
         if "mix" not in self.dialect.forms:
             return self._digest(names, unit, salts=salts)
+        # mix(mix(hash(key 1, salt 1), hash(key 2, salt 1)), hash(unit, salt 2)), with hash('', salt 2) for a NULL key
         signed = [salt - (1 << 64) if salt >> 63 else salt for salt in salts]  # the numbers of the same 64 bits
         of_keys, of_unit = (f"CAST({self.bind(salt)} AS BIGINT)" for salt in signed)
         of_null = self._marked(self._found("keyed_hash", (_word(TEXT),)), ("''", of_unit))
@@ -366,6 +374,7 @@ class PortableWriter(Writer):
 
         What may contain a comma is hashed before, unless it is the last.
         """
+        # md5(salts || unit || ',' || key 1 || ',' || key 2), or ';' for a key that is NULL
         words = {name: _word(type_) for name, type_ in self.types.items()}
         salt = self.bind("".join(f"{each:016x}" for each in salts))
         parts = [

@@ -68,8 +68,8 @@ class Bound:
     With `counts_units` the bounded rows tell the number of units, as `BoundedRows` says.
 
     Enforced by `bound_contributions` (units), `weigh_contributions` (units with weights), and, where rows or sums are
-    measured, by `dpsql_rank <= groups` in `_add_measures` and `_weigh_measures` of `engine_query.py`. The same number
-    goes into the noise and the price by `price_items` (`plan/mechanisms/record.py`).
+    measured, by `dpsql_rank <= max_groups_contributed` in `_add_measures` and `_weigh_measures` of `engine_query.py`.
+    The same number goes into the noise and the price by `price_items` (`plan/mechanisms/record.py`).
     """
 
     max_groups_contributed: int
@@ -150,6 +150,9 @@ def rank_pairs(
     if by and not writer.native:  # some engines compute what a window sorts by more than once, unless it is a column
         pairs = compose("(SELECT {columns}, {draw} AS dpsql_draw FROM {pairs})", columns=columns, draw=by, pairs=pairs)
         by = [DRAW]
+    # SELECT dpsql_key_1, dpsql_unit,
+    #        row_number() OVER (PARTITION BY dpsql_unit ORDER BY draw, dpsql_key_1 ASC NULLS LAST) AS dpsql_rank
+    # FROM pairs
     return compose(
         """
         SELECT {columns}, system.main.row_number() OVER (PARTITION BY dpsql_unit ORDER BY {order}) AS dpsql_rank
@@ -174,7 +177,9 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
     """Return the first groups of each unit by their draws."""
     columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
     if bound.max_groups_contributed == 1 and writer.native and not ranks and not rows.ranked:
-        # the fields of the minimum struct of (draw, keys) of each unit
+        # the fields of the minimum struct of (draw, keys) of each unit:
+        # SELECT struct_extract_at(dpsql_least, 2) AS dpsql_key_1, dpsql_unit
+        # FROM (SELECT dpsql_unit, min(row(draw, dpsql_key_1)) AS dpsql_least FROM (rows) GROUP BY dpsql_unit)
         least = compose(
             """
             SELECT {keys}, dpsql_unit
@@ -191,10 +196,17 @@ def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> Boun
         )
         return BoundedRows((), least)
     if rows.ranked or bound.max_groups_contributed < MIN_GROUPS_SORTED_APART or not writer.native:
+        # all pairs are ranked in one pass:
+        # SELECT dpsql_key_1, dpsql_unit FROM (SELECT ..., dpsql_rank FROM (pairs)) WHERE dpsql_rank <= 3
         ranked = rows.sql
         if not rows.ranked:
             ranked = rank_pairs(writer, f"({select_pairs(writer, rows)})", names=rows.names, salts=bound.salts)
         return BoundedRows((), _select_first(ranked, [*columns, *ranks], bound=bound))
+    # only the pairs of units above the bound are drawn and sorted:
+    # WITH dpsql_pairs AS (SELECT DISTINCT dpsql_key_1, dpsql_unit FROM (rows)),
+    #      dpsql_above AS (SELECT dpsql_unit FROM dpsql_pairs GROUP BY dpsql_unit HAVING count() > 20)
+    # SELECT dpsql_key_1, dpsql_unit FROM dpsql_pairs ANTI JOIN dpsql_above USING (dpsql_unit)
+    # UNION ALL SELECT dpsql_key_1, dpsql_unit FROM (the other pairs, ranked) WHERE dpsql_rank <= 20
     if bound.counts_units:
         units = _list_units(bound)
         above, of_all = _ABOVE, "dpsql_units"
@@ -314,6 +326,10 @@ def filter_partitions(
         rows=(f"({value}, CAST({position} AS BIGINT))" for position, value in enumerate(values)),
         key=key,
     )
+    # WITH dpsql_partitions AS (
+    #     SELECT * FROM (VALUES ('DE', 0), ('FR', 1)) AS dpsql_listed(dpsql_key_1, dpsql_position))
+    # SELECT dpsql_key_1, dpsql_key_2, dpsql_unit FROM (rows)
+    # WHERE dpsql_key_1 IN (SELECT dpsql_key_1 FROM dpsql_partitions)
     inside = compose(
         "SELECT {columns} FROM ({base}) WHERE {key} IN (SELECT {key} FROM dpsql_partitions)",
         columns=columns,
@@ -325,6 +341,9 @@ def filter_partitions(
     distinct = compose(
         "dpsql_rows AS MATERIALIZED (SELECT DISTINCT {columns} FROM ({inside}))", columns=columns, inside=inside
     )
+    # with salts, of these rows those of the one partition that each unit has drawn:
+    # SELECT dpsql_key_1, dpsql_key_2, dpsql_unit
+    # FROM dpsql_rows SEMI JOIN (the partition of the least draw of each unit) USING (dpsql_key_1, dpsql_unit)
     rows = UnitRows(compose("SELECT {key}, dpsql_unit FROM dpsql_rows", key=key), [key])
     own = bound_contributions(writer, rows, bound=Bound(1, partitions.salts))
     return [listed, distinct, *own.ctes], compose(
@@ -364,6 +383,9 @@ def build_row_steps(measure: Measure) -> Expression | None:
     def compare(operator: str, bound: Fraction) -> Expression:
         return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
 
+    # amount between 0 and 500 in steps of 0.01 becomes
+    # CASE WHEN amount > 0 AND amount < 500 THEN CAST(floor(amount * 100 + 0.5) AS BIGINT)
+    #      WHEN isnan(amount) THEN 0 WHEN amount >= 500 THEN 50000 WHEN amount <= 0 THEN 0 ELSE 0 END
     steps = Case(
         (  # most rows are within, so that an engine looks no further; NaN is below no bound, or above each
             (Call("and", (compare(">", low), compare("<", high)), BOOLEAN), steps),
@@ -447,6 +469,7 @@ def build_contributions(
     )
     if not sums:
         return pairs
+    # for coupled measures, SELECT dpsql_key_1, dpsql_unit, (the part of each by their one weight) FROM (pairs)
     weights = CoupledParts(writer, query.measures, sums, numbers)
     weighed = [
         name if measure.weight is None else f"{weights.build_part(at)} AS {name}"

@@ -408,6 +408,7 @@ def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     # doubles find the same whole number.
     listed = draft.writer.listed(request.weights or ())
     weight = draft.writer.looked_up(listed, f"system.main.least(dpsql_groups, {bound.max_groups_contributed:d})")
+    # SELECT *, CASE WHEN dpsql_rank <= 3 THEN weights[least(dpsql_groups, 3)] * dpsql_part_1 // 500 ELSE 0 END AS ...
     weighed = compose(
         "SELECT *, CASE WHEN dpsql_rank <= {groups} THEN {share} ELSE 0 END AS dpsql_weight FROM ({pairs})",
         groups=bound.max_groups_contributed,
@@ -561,6 +562,9 @@ def _sort_groups(draft: _Draft, groups: str, *, measures: Sequence[str]) -> str:
         groups=groups,
         key=names[partitions.key],
     )
+    # SELECT dpsql_counted.*, dpsql_position FROM (groups) AS dpsql_counted JOIN dpsql_partitions USING (dpsql_key_1)
+    # QUALIFY row_number() OVER (PARTITION BY dpsql_position ORDER BY dpsql_count DESC, dpsql_key_1, dpsql_key_2) <= 3
+    # ORDER BY dpsql_position, dpsql_count DESC, dpsql_key_1, dpsql_key_2
     if request.rows is None:
         return compose("SELECT * FROM ({groups}) ORDER BY {order}", groups=groups, order=order)
     template = """

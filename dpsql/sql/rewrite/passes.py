@@ -46,6 +46,7 @@ def make_total(expression: Expression) -> Expression:
 
     Raise `Unsupported` where a subquery would be inside TRY, because DuckDB does not bind it.
     """
+    # abs(hits - 1) + 1 of an INTEGER becomes TRY(TRY(abs(TRY(hits - 1))) + 1); of a DOUBLE, which never raises, itself
     rebuilt = rebuild(expression, make_total)
     if not isinstance(rebuilt, Call) or not _can_raise(rebuilt):
         return rebuilt
@@ -178,5 +179,6 @@ def confine_to_values(query: PrivateQuery) -> PrivateQuery:
     values = query.charged_values
     if values is None or values.condition is None:
         return query
+    # WHERE year = 2026 becomes WHERE year = 2026 AND user_id IN (SELECT the units that have one of the values)
     where = join_conjuncts([*split_conjuncts(query.body.where), values.condition])
     return replace(query, body=replace(query.body, where=where), charged_values=replace(values, condition=None))

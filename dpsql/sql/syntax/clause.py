@@ -54,7 +54,7 @@ _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
-# every option, with a value for hints; CONTRIBUTING.md, "Add an option", names the other places
+# every option, with a value for hints; "Add an option of a private query" in the contributing guide names other places
 _OPTION_EXAMPLES = {
     "assume": "'zipf(1.0, 5000)'",
     "delta": "1e-8",
