@@ -248,18 +248,12 @@ def rejects_early(p_value: Callable[[int], float], draws: int) -> bool:
 def singles_out(law: Law, *others: Law, sample: Callable[[int], Counter[Hashable]]) -> bool:
     """Say whether fresh draws agree with a law and disagree with each other one; there is a second chance.
 
-    There are as many draws as are sure to reject the others; a third or half of them is enough where it does.
+    There are as many draws as are sure to reject the others.
     """
     draws = max(_draws_to_reject(law, other) for other in others)
     for _ in range(2):
-        seen: Counter[Hashable] = Counter()
-        for size in (draws // 3, draws // 2, draws):
-            seen += sample(size - seen.total())
-            if all(goodness(seen, other) <= _REJECTED for other in others):
-                break
-        else:
-            continue
-        if goodness(seen, law) > _REJECTED:
+        seen = sample(draws)
+        if goodness(seen, law) > _REJECTED and all(goodness(seen, other) <= _REJECTED for other in others):
             return True
     return False
 
